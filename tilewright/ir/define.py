@@ -11,8 +11,9 @@
 
 The declaration defines the constructor ``Sum(src, axis=1)``, the accessors ``op.src`` and
 ``op.axis``, and the pattern ``case Sum(src, axis)``; the printer, the parser, cloning and the key
-for cse are derived from it. Operand fields come first, in printing order; `optional` ones may be
-None, and a `variadic` one holds any number of operands.
+for cse are derived from it. Operand fields come first, in printing order, also those of a class
+whose base has attributes; `optional` ones may be None, and a `variadic` one holds any number of
+operands.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ def _collect_fields(cls: type[Op]) -> tuple[Field, ...]:
             group = spec.kind if spec.kind in ("attr", "region") else "operand"
             fields[name] = Field(name, spec.kind, spec.default, counts[group])
             counts[group] += 1
-    return tuple(fields.values())
+    # Operands first, also those of a class whose base has attributes.
+    return tuple(sorted(fields.values(), key=lambda f: f.kind in ("attr", "region")))
 
 
 def _install_accessors(cls: type[Op]) -> None:

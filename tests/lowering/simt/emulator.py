@@ -191,6 +191,10 @@ class EmulatedHardware:
     def loads_matrices(self) -> bool:
         return self.lanes == 32
 
+    @property
+    def stores_matrices(self) -> bool:
+        return self.lanes == 32
+
     def thread(self, b: Builder) -> V:
         return b.load(I32, _at(_words().thread))
 
@@ -255,6 +259,22 @@ class EmulatedHardware:
             low, high = (b.zext(b.load(I16, b.gep(I16, at, group)), I32) for at in rows)
             found.append(b.or_(low, b.shl(high, const(I32, 16))))
         return found
+
+    def store_matrices(self, b: Builder, row: V, words: Sequence[V], transposed: bool) -> None:
+        """Each lane reads the addresses of its rows from the lanes that hold them."""
+        self._check_aligned(b, row, 16)
+        lane = b.and_(self.thread(b), self.lanes - 1)
+        group, place = b.lshr(lane, 2), b.and_(lane, 3)
+        for matrix, word in enumerate(words):
+            if not transposed:
+                at = self._address(b, row, b.add(group, 8 * matrix))
+                b.store(word, b.gep(I32, at, place), align=4)
+                continue
+            first = b.add(b.mul(place, const(I32, 2)), const(I32, 8 * matrix))
+            for i in (0, 1):
+                at = self._address(b, row, b.add(first, const(I32, i)))
+                half = b.trunc(b.lshr(word, const(I32, 16 * i)), I16)
+                b.store(half, b.gep(I16, at, group))
 
     def _address(self, b: Builder, mine: V, lane: V) -> V:
         """The address that another lane has."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from tilewright.base.diagnostics import InterpreterError
 from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import pipeline
 from tilewright.ir.core import Module, Op
-from tilewright.ir.passes import Verifier, run
+from tilewright.ir.passes import PassContext, Verifier, run
 from tilewright.ir.types import FP16, dtype_of
 from tilewright.ops.control import Barrier, For
 from tilewright.ops.dot import Dot
@@ -37,13 +38,18 @@ def lowered(
     program: Program, warps: int, stages: int, tensor_copies: bool = False
 ) -> tuple[Module, Counter[str]]:
     """The program's IR after all passes, and what they have done."""
-    given = {"num_warps": warps, "num_stages": stages, "tensor_copies": tensor_copies}
+    module, ctx = compiled(program, num_warps=warps, num_stages=stages, tensor_copies=tensor_copies)
+    return module, ctx.counts
+
+
+def compiled(program: Program, **given: Any) -> tuple[Module, PassContext]:
+    """The program's IR after all passes with these options, and their context."""
     options = TARGET.parse_options(given)
     source, _ = source_of(program)
     module = source.module(TARGET.frontend_options(options))
     ctx = context_for(TARGET, options)
     run(module, pipeline(TARGET), ctx, [Verifier(), LayoutVerifier(ctx)])
-    return module, ctx.counts
+    return module, ctx
 
 
 def check(program: Program, module: Module, seed: int | None = None) -> None:

@@ -20,7 +20,7 @@ from tilewright.lowering.emit import I8, I32, LType, V, const, int_type, vector
 from tilewright.lowering.simt.convert import from_bits
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.shared_memory import VIEWS
-from tilewright.lowering.simt.words import row
+from tilewright.lowering.simt.words import row, words
 from tilewright.lowering.types import memory_type
 from tilewright.ops.gpu import (
     Allocate,
@@ -28,9 +28,11 @@ from tilewright.ops.gpu import (
     CopyAsync,
     Fetch,
     PermuteBuffer,
+    Publish,
     Share,
     Slot,
     WaitCopies,
+    WriteBuffer,
 )
 
 VECTOR_BYTES = 16
@@ -91,20 +93,39 @@ def _element(value: Value) -> LType:
 
 @emits(Share)
 def emit_share(kernel: Kernel, op: Share) -> None:
-    b = kernel.b
-    base = kernel.shared.address(b, op)
-    values = kernel.env[op.src]
-    element = _element(op.src)
-    tile = layout_of(op.src)
-    with kernel.only_if(kernel.is_first_holder(tile)):
-        limit = VECTOR_BYTES * 8 // element.bits
-        for registers, offset in moves(kernel, tile, layout_of(op.result), limit):
-            joined = row(b, [values[r] for r in registers], op.src.type)
-            b.store(joined, b.gep(element, base, offset), align=len(registers) * element.bits // 8)
+    base = kernel.shared.address(kernel.b, op)
+    _store_tile(kernel, op.src, layout_of(op.result), base)
     if any(user.in_flight for user in _readers(op.result)):
         # A barrier alone does not order these writes before the reads of asynchronous products.
-        kernel.hw.publish(b)
+        kernel.hw.publish(kernel.b)
     kernel.env[op.result] = [base]
+
+
+@emits(WriteBuffer)
+def emit_write_buffer(kernel: Kernel, op: WriteBuffer) -> None:
+    _store_tile(kernel, op.src, layout_of(op.buffer), kernel.scalar(op.buffer))
+
+
+@emits(Publish)
+def emit_publish(kernel: Kernel, op: Publish) -> None:
+    kernel.hw.publish(kernel.b)
+
+
+def _store_tile(kernel: Kernel, value: Value, buffer: LinearLayout, base: V) -> None:
+    """Store a tile to a buffer at the address `base`."""
+    b, element = kernel.b, _element(value)
+    values, tile = kernel.env[value], layout_of(value)
+    holder = kernel.is_first_holder(tile)
+    if holder is None and kernel.hw.stores_matrices:
+        matrices = _matrices(tile, buffer, element.bits)
+        if matrices is not None:
+            _store_matrices(kernel, matrices, base, value)
+            return
+    with kernel.only_if(holder):
+        limit = VECTOR_BYTES * 8 // element.bits
+        for registers, offset in moves(kernel, tile, buffer, limit):
+            joined = row(b, [values[r] for r in registers], value.type)
+            b.store(joined, b.gep(element, base, offset), align=len(registers) * element.bits // 8)
 
 
 def _readers(buffer: Value) -> Iterator[Op]:
@@ -122,7 +143,8 @@ def emit_fetch(kernel: Kernel, op: Fetch) -> None:
     element = _element(op.result)
     tile, buffer = layout_of(op.result), layout_of(op.src)
     # A matrix load reads what other threads of the warp have copied.
-    matrices = None if op.own else _matrix_loads(kernel, tile, buffer, element.bits)
+    loads = kernel.hw.loads_matrices and not op.own
+    matrices = _matrices(tile, buffer, element.bits) if loads else None
     found = (
         _load_rows(kernel, tile, buffer, base, element)
         if matrices is None
@@ -151,31 +173,39 @@ def _load_rows(
     return found
 
 
-class _MatrixLoads(NamedTuple):
-    """The matrix loads of a warp (`layout.matrix`), and whether they transpose."""
+class _Matrices(NamedTuple):
+    """The matrix loads or stores of a warp (`layout.matrix`), and whether they transpose."""
 
     access: MatrixAccess
     transposed: bool
 
 
-def _matrix_loads(
-    kernel: Kernel, tile: LinearLayout, buffer: LinearLayout, bits: int
-) -> _MatrixLoads | None:
-    """Matrix loads of 8x8 units that yield the tile.
+def _matrices(tile: LinearLayout, buffer: LinearLayout, bits: int) -> _Matrices | None:
+    """Matrix accesses of 8x8 units that move a tile from or to a buffer.
 
     None where there are none, or where they would move one untransposed matrix each, which is no
-    better than a load of 32 bits by each thread.
+    better than an access of 32 bits by each thread.
     """
-    if not kernel.hw.loads_matrices or tile.free_variables(REGISTER):
+    if tile.free_variables(REGISTER):
         return None
     for transposed in (False, True):
         access = matrix_access(tile, buffer, bits, transposed=transposed)
         if access is not None and (transposed or access.width > 1):
-            return _MatrixLoads(access, transposed)
+            return _Matrices(access, transposed)
     return None
 
 
-def _load_matrices(kernel: Kernel, loads: _MatrixLoads, base: V, element: LType) -> dict[int, V]:
+def _store_matrices(kernel: Kernel, stores: _Matrices, base: V, value: Value) -> None:
+    b, (access, transposed) = kernel.b, stores
+    values, element = kernel.env[value], _element(value)
+    starts = kernel.coordinates(access.rows, OFFSET)
+    for start, operands in zip(starts, access.registers, strict=True):
+        packed = [words(b, [values[r] for r in registers], value.type) for registers in operands]
+        place = b.gep(element, base, start)
+        kernel.hw.store_matrices(b, place, [word for (word,) in packed], transposed)
+
+
+def _load_matrices(kernel: Kernel, loads: _Matrices, base: V, element: LType) -> dict[int, V]:
     b = kernel.b
     access, transposed = loads
     found: dict[int, V] = {}

@@ -53,6 +53,7 @@ class Hardware(Protocol):
         shared_space: LLVM's address space of shared memory.
         rounds_to_bf16: see `lowering.emit.Builder`.
         loads_matrices: whether `load_matrices` is available.
+        stores_matrices: whether `store_matrices` is available.
     """
 
     name: str
@@ -62,6 +63,9 @@ class Hardware(Protocol):
 
     @property
     def loads_matrices(self) -> bool: ...
+
+    @property
+    def stores_matrices(self) -> bool: ...
 
     def thread(self, b: Builder) -> V:
         """Index of the thread in its program, i32; warps are `lanes` successive threads."""
@@ -128,6 +132,11 @@ class Hardware(Protocol):
         units 2t and 2t + 1 of row g; if `transposed`, those of column g in rows 2t and 2t + 1.
         Convergent: all lanes must execute it. See `layout.matrix`.
         """
+        ...
+
+    def store_matrices(self, b: Builder, row: V, words: Sequence[V], transposed: bool) -> None:
+        """Store 1, 2 or 4 matrices of 8x8 units of 16 bits to shared memory, a word of each; the
+        inverse of `load_matrices`."""
         ...
 
     def shuffle(self, b: Builder, word: V, lane: V) -> V:

@@ -67,6 +67,7 @@ class NvidiaHardware:
         self.features = features
         self.rounds_to_bf16 = "bf16" in features
         self.loads_matrices = "ldmatrix" in features
+        self.stores_matrices = "stmatrix" in features
 
     def thread(self, b: Builder) -> V:
         return b.intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", I32, [])
@@ -140,6 +141,14 @@ class NvidiaHardware:
         ret = I32 if count == 1 else struct(*[I32] * count)
         got = b.intrinsic(name, ret, [row], overloads=[row.type])
         return [got] if count == 1 else [b.extract_value(got, i, I32) for i in range(count)]
+
+    def store_matrices(self, b: Builder, row: V, words: Sequence[V], transposed: bool) -> None:
+        # Inline assembly, as LLVM has the intrinsic only since version 21.
+        suffix = ".trans" if transposed else ""
+        listed = ", ".join(f"${1 + i}" for i in range(len(words)))
+        code = f"stmatrix.sync.aligned.m8n8.x{len(words)}{suffix}.shared.b16 [$0], {{{listed}}};"
+        constraints = ",".join(["r"] * (1 + len(words))) + ",~{memory}"
+        b.inline_asm(code, constraints, VOID, [b.ptrtoint(row, I32), *words], True, True)
 
     def _shuffle(self, b: Builder, mode: str, word: V, lane: V, clamp: int) -> V:
         args = [const(I32, ALL_LANES), word, lane, const(I32, clamp)]

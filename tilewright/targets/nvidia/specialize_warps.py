@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tilewright.analysis.polynomial import Iteration, Polynomial
+from tilewright.analysis.polynomial import Atom, Iteration
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ir.types import I32, I64, Shared
-from tilewright.ops.arith import Add, Cast, Cmp, Constant, Mul, Select, Xor
+from tilewright.ir.types import I64, Shared
+from tilewright.ops.arith import Cmp, Select, Xor
 from tilewright.ops.control import Barrier, For, If, While, Yield
 from tilewright.ops.gpu import Allocate, Slot, WaitLaunches
 from tilewright.ops.nvidia import LoadBlock
@@ -41,6 +41,7 @@ from tilewright.targets.nvidia.copied_loops import (
     within,
 )
 from tilewright.targets.nvidia.rotate_products import rotate_loops
+from tilewright.targets.nvidia.scalar_code import ScalarCode
 
 MAX_THREADS = 1024
 WARP_GROUP = 4  # warps, which hand registers to others together
@@ -101,39 +102,13 @@ def _copying_warps(gpu: GpuMachine) -> tuple[int, tuple[int, ...]]:
     return WARP_GROUP, (min(rest // groups // 8 * 8, 240), COPY_REGISTERS)
 
 
-class _Code:
-    """Appends ops to a region."""
-
-    def __init__(self, region: Region, loc: Op) -> None:
-        self.region = region
-        self.loc = loc.loc
-        self.before: Op | None = None  # where to insert, instead of at the end
-
-    def add(self, op: Op) -> Op:
-        op.loc = op.loc or self.loc
-        if self.before is None:
-            self.region.append(op)
-        else:
-            self.region.insert_before(op, self.before)
-        return op
-
-    def value(self, op: Op) -> Value:
-        return self.add(op).results[0]
-
-    def number(self, value: int) -> Value:
-        return self.value(Constant(value, I32))
-
-    def plus(self, value: Value, number: int) -> Value:
-        return self.value(Add(value, self.number(number))) if number else value
-
-
 class Place(NamedTuple):
     """The position of a warp in a ring: the slot, and the number of completed rounds modulo 2."""
 
     slot: Value
     turn: Value
 
-    def following(self, code: _Code, slots: int) -> Place:
+    def following(self, code: ScalarCode, slots: int) -> Place:
         after = code.plus(self.slot, 1)
         over = code.value(Cmp(after, code.number(slots), "eq"))
         slot = code.value(Select(over, code.number(0), after))
@@ -170,13 +145,13 @@ class _Rewrite:
         fn = self.fn
         end = fn.body.terminator
         first = next(iter(self.loops))
-        setup = _Code(fn.body, first)
+        setup = ScalarCode(fn.body, first)
         body = [op for op in fn.body if not isinstance(op, WaitLaunches) and op is not end]
         setup.before = body[0]
         barriers = self._set_up(setup)
         compute, copy = Region(), Region()
         copier = _Copier(self, barriers)
-        copier.region(fn.body, copy, copier.start(_Code(copy, first)), set(body))
+        copier.region(fn.body, copy, copier.start(ScalarCode(copy, first)), set(body))
         copy.append(Yield([]))
         for op in body:
             op.remove()
@@ -186,7 +161,7 @@ class _Rewrite:
         setup.before = end
         setup.add(Roles(copy_warps, registers, compute, copy))
 
-    def _set_up(self, code: _Code) -> Value:
+    def _set_up(self, code: ScalarCode) -> Value:
         """Allocate rings and barriers; return the barriers."""
         arrivals: list[int] = []
         for ring in self.rings:
@@ -223,7 +198,7 @@ class _Copier:
         self.mapping: dict[Value, Value] = {}
         self.turns: dict[For, Value] = {}  # the number of the current iteration
 
-    def start(self, code: _Code) -> Places:
+    def start(self, code: ScalarCode) -> Places:
         zero = code.number(0)
         return {ring: Place(zero, zero) for ring in self.rewrite.rings}
 
@@ -255,7 +230,7 @@ class _Copier:
         return self.mapping.get(value, value)
 
     def _for(self, op: For, new: Region, places: Places) -> Places:
-        code = _Code(new, op)
+        code = ScalarCode(new, op)
         other = self.rewrite.scalars.other
         kept = [i for i, arg in enumerate(op.body.args[1:]) if arg not in other]
         inits = [self._mapped(op.inits[i]) for i in kept]
@@ -267,7 +242,7 @@ class _Copier:
         turn, *state = body.args[1 + len(kept) :]
         self.turns[op] = turn
         inner = self.region(op.body, body, _places(self.rewrite.rings, state))
-        code_within = _Code(body, op)
+        code_within = ScalarCode(body, op)
         if op in self.rewrite.loops:
             inner = self._copies(self.rewrite.loops[op], code_within, inner)
         following = code_within.plus(turn, 1)
@@ -290,12 +265,12 @@ class _Copier:
             yielded = [self._mapped(old.terminator.operands[i]) for i in kept]
             branch.append(Yield([*yielded, *_values(inner)]))
             branches.append(branch)
-        made = _Code(new, op).add(If(self._mapped(op.condition), *branches))
+        made = ScalarCode(new, op).add(If(self._mapped(op.condition), *branches))
         for i, result in zip(kept, made.results, strict=False):
             self.mapping[op.results[i]] = result
         return _places(self.rewrite.rings, made.results[len(kept) :])
 
-    def _copies(self, loop: CopiedLoop, code: _Code, places: Places) -> Places:
+    def _copies(self, loop: CopiedLoop, code: ScalarCode, places: Places) -> Places:
         """The copies of an iteration."""
         ring = loop.ring
         place = places[ring]
@@ -310,46 +285,20 @@ class _Copier:
                 self._copy(loop.copies[i], ring.buffers[i], place.slot, full, code)
         return {**places, ring: place.following(code, ring.slots)}
 
-    def _copy(self, copied: Copied, buffer: Value, slot: Value, full: Value, code: _Code) -> None:
+    def _copy(
+        self, copied: Copied, buffer: Value, slot: Value, full: Value, code: ScalarCode
+    ) -> None:
         share, copy = copied
         view = code.value(Slot(buffer, slot))
         view.layout = share.result.layout
-        made = LoadBlock(
-            copy.base,
-            list(copy.args),
-            [self._coordinate(begin, code) for begin in copy.begins],
-            view,
-            self.barriers,
-            full,
-            copy.offset,
-            copy.extents,
-            copy.strides,
-            copy.axes,
-            copy.within,
-        )
         assert share.src.op is not None
-        code.add(made).loc = share.src.op.loc
+        made = code.block_copy(
+            LoadBlock, copy, view, self._atom, barriers=self.barriers, index=full
+        )
+        made.loc = share.src.op.loc
 
-    def _coordinate(self, begin: Polynomial, code: _Code) -> Value:
-        """A coordinate, in 32 bits, which are enough for any extent of a tensor."""
-        total: Value | None = None
-        for coefficient, factors in begin.terms:
-            product: Value | None = None
-            for factor in factors:
-                value = self._factor(factor, code)
-                product = value if product is None else code.value(Mul(product, value))
-            if product is None:
-                product = code.number(coefficient)
-            elif coefficient != 1:
-                product = code.value(Mul(product, code.number(coefficient)))
-            total = product if total is None else code.value(Add(total, product))
-        return code.number(0) if total is None else total
-
-    def _factor(self, factor: Value | Iteration, code: _Code) -> Value:
-        if isinstance(factor, Iteration):
-            return self.turns[factor.loop]
-        value = self._mapped(factor)
-        return value if value.type == I32 else code.value(Cast(value, I32, "rtne"))
+    def _atom(self, atom: Atom) -> Value:
+        return self.turns[atom.loop] if isinstance(atom, Iteration) else self._mapped(atom)
 
 
 class _Computer:
@@ -361,7 +310,7 @@ class _Computer:
 
     def run(self, body: Region) -> None:
         first = next(iter(self.rewrite.loops))
-        code = _Code(body, first)
+        code = ScalarCode(body, first)
         code.before = body.first
         zero = code.number(0)
         self._region(body, {ring: Place(zero, zero) for ring in self.rewrite.rings})
@@ -413,7 +362,7 @@ class _Computer:
         """Read and release slots in an iteration; return the position in the ring after it."""
         ring, body = loop.ring, loop.loop.body
         place = places[ring]
-        code = _Code(body, loop.loop)
+        code = ScalarCode(body, loop.loop)
         for number, (part, last) in enumerate(zip(loop.parts, loop.ends, strict=True)):
             needed = [r for i in part for r in readers(loop.copies[i].share.result)]
             code.before = _first(body, [within(r, body) for r in needed])

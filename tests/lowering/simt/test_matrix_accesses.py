@@ -1,8 +1,9 @@
-"""Operands of matrix instructions that a warp loads by matrices of 8x8 units."""
+"""Operands of matrix instructions that a warp loads by matrices of 8x8 units, and results that it
+stores so."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -12,22 +13,34 @@ from tests.lowering.simt.harness import assert_same
 from tilewright.ir.core import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.verify import verify_module
-from tilewright.layout.families import mma_operand_a, mma_operand_b, shared_hopper
+from tilewright.layout.families import (
+    mma_operand_a,
+    mma_operand_b,
+    shared_hopper,
+    wgmma_accumulator,
+)
 from tilewright.layout.linear import LinearLayout
 from tilewright.lowering.emit import Builder, V
-from tilewright.ops.gpu import Share
-from tilewright.ops.memory import Store
+from tilewright.ops.gpu import Allocate, Share
+from tilewright.ops.memory import Load, Store
 from tilewright.passes.assign_layouts import ANCHORS
 from tilewright.passes.layout_rules import Demands
 
 ROWS, COLUMNS = 64, 64
 INTEGER = {8: np.int8, 16: np.int16, 32: np.int32}
 
+SHARE = "%h = gpu.share %v : {tile} -> shared<{tile}>"
+WRITE = """
+      %h = gpu.allocate type=shared<{tile}> : () -> shared<{tile}>
+      gpu.write_buffer %v, %h : ({tile}, shared<{tile}>) -> ()
+      program.barrier : () -> ()
+"""
+
 Calls = list[tuple[int, bool]]
 Operand = Callable[[tuple[int, int], int, tuple[int, int]], LinearLayout]
 
 
-def through_shared_memory(bits: int, buffer: LinearLayout) -> Module:
+def through_shared_memory(bits: int, buffer: LinearLayout, write: str) -> Module:
     """A tile is written to shared memory and read back."""
     tile = f"{ROWS}x{COLUMNS}x"
     pointers = f"{tile}ptr<i{bits}>"
@@ -38,7 +51,7 @@ def through_shared_memory(bits: int, buffer: LinearLayout) -> Module:
       %s = tile.splat %p, shape=({ROWS}, {COLUMNS},) : ptr<i{bits}> -> {pointers}
       %a = mem.addptr %s, %o : ({pointers}, {tile}i32) -> {pointers}
       %v = mem.load %a, _, _, cache="", evict="", volatile=False : {pointers} -> {tile}i{bits}
-      %h = gpu.share %v : {tile}i{bits} -> shared<{tile}i{bits}>
+      {write.format(tile=f"{tile}i{bits}")}
       %w = gpu.fetch %h : shared<{tile}i{bits}> -> {tile}i{bits}
       %t = tile.splat %q, shape=({ROWS}, {COLUMNS},) : ptr<i{bits}> -> {pointers}
       %b = mem.addptr %t, %o : ({pointers}, {tile}i32) -> {pointers}
@@ -47,8 +60,8 @@ def through_shared_memory(bits: int, buffer: LinearLayout) -> Module:
     }}
     """)
     verify_module(module)
-    (share,) = (op for op in module.walk() if isinstance(op, Share))
-    share.result.layout = buffer
+    (made,) = (op for op in module.walk() if isinstance(op, Share | Allocate))
+    made.results[0].layout = buffer
     return module
 
 
@@ -71,12 +84,12 @@ def demand(monkeypatch: pytest.MonkeyPatch, layout: LinearLayout) -> None:
     monkeypatch.setitem(ANCHORS, Store, lambda op, ctx: Demands([layout] * len(op.operands), []))
 
 
-def check(bits: int, buffer: LinearLayout, warps: int) -> None:
+def check(bits: int, buffer: LinearLayout, warps: int, write: str = SHARE) -> None:
     rng = np.random.default_rng(bits)
     info = np.iinfo(INTEGER[bits])
     given = rng.integers(info.min, info.max, ROWS * COLUMNS, INTEGER[bits], endpoint=True)
     out = np.zeros_like(given)
-    module = through_shared_memory(bits, buffer)
+    module = through_shared_memory(bits, buffer, write)
     assert_same(module, (1, 1, 1), [given, out], warps=warps, lanes=32)
 
 
@@ -105,3 +118,38 @@ def test_without_the_instruction(calls: Calls, monkeypatch: pytest.MonkeyPatch) 
     demand(monkeypatch, layout)
     check(16, shared_hopper((ROWS, COLUMNS), 16, 64), 1)
     assert not calls
+
+
+@pytest.fixture
+def stores(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """The count and kind of each store of matrices that is emitted."""
+    found: Calls = []
+    real = EmulatedHardware.store_matrices
+
+    def noted(
+        hw: EmulatedHardware, b: Builder, row: V, words: Sequence[V], transposed: bool
+    ) -> None:
+        found.append((len(words), transposed))
+        real(hw, b, row, words, transposed)
+
+    monkeypatch.setattr(EmulatedHardware, "store_matrices", noted)
+    return found
+
+
+@pytest.mark.parametrize("write", [SHARE, WRITE], ids=["share", "write"])
+@pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_results_arrive(
+    bits: int, across: bool, swizzle: int, write: str,
+    stores: Calls, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Every value reaches its place in the buffer, in either order of memory."""
+    result = wgmma_accumulator((ROWS, COLUMNS), 4, COLUMNS)
+    monkeypatch.setitem(
+        ANCHORS, Load, lambda op, ctx: Demands([result] * len(op.operands), [result])
+    )
+    if swizzle * 8 > bits * ROWS:
+        return
+    check(bits, shared_hopper((ROWS, COLUMNS), bits, swizzle, transposed=across), 4, write)
+    assert set(stores) == ({(4, across)} if bits == 16 else set())

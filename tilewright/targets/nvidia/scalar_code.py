@@ -1,0 +1,88 @@
+"""Scalar code in tile IR: inserts ops, and computes coordinates of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.analysis.polynomial import Atom, Polynomial
+from tilewright.ir.core import Op, Region, Value
+from tilewright.ir.types import I32
+from tilewright.ops.arith import Add, Cast, Constant, Mul
+from tilewright.targets.nvidia.tensor_copies import TensorCopy
+
+
+class ScalarCode:
+    """Inserts ops into a region: before `before`, or at the end if that is None.
+
+    Args:
+        like: new ops have its location.
+    """
+
+    def __init__(self, region: Region, like: Op, before: Op | None = None) -> None:
+        self.region = region
+        self.loc = like.loc
+        self.before = before
+
+    def add(self, op: Op) -> Op:
+        op.loc = op.loc or self.loc
+        if self.before is None:
+            self.region.append(op)
+        else:
+            self.region.insert_before(op, self.before)
+        return op
+
+    def value(self, op: Op) -> Value:
+        return self.add(op).results[0]
+
+    def number(self, value: int) -> Value:
+        return self.value(Constant(value, I32))
+
+    def plus(self, value: Value, number: int) -> Value:
+        return self.value(Add(value, self.number(number))) if number else value
+
+    def narrow(self, value: Value) -> Value:
+        """An integer in 32 bits, which are enough for a coordinate in any tensor."""
+        return value if value.type == I32 else self.value(Cast(value, I32, "rtne"))
+
+    def polynomial(self, polynomial: Polynomial, value_of: Callable[[Atom], Value]) -> Value:
+        """The value of a polynomial, in 32 bits, where `value_of` computes its atoms."""
+        total: Value | None = None
+        for coefficient, factors in polynomial.terms:
+            product: Value | None = None
+            for factor in factors:
+                value = self.narrow(value_of(factor))
+                product = value if product is None else self.value(Mul(product, value))
+            if product is None:
+                product = self.number(coefficient)
+            elif coefficient != 1:
+                product = self.value(Mul(product, self.number(coefficient)))
+            total = product if total is None else self.value(Add(total, product))
+        return self.number(0) if total is None else total
+
+    def block_copy(
+        self,
+        cls: Callable[..., Op],
+        copy: TensorCopy,
+        buffer: Value,
+        value_of: Callable[[Atom], Value],
+        **more: Value,
+    ) -> Op:
+        """A tensor copy as an op.
+
+        Args:
+            cls: the class, derived from `BlockCopy`.
+            more: the operands that `BlockCopy` does not have.
+        """
+        op = cls(
+            base=copy.base,
+            args=list(copy.args),
+            coords=[self.polynomial(begin, value_of) for begin in copy.begins],
+            buffer=buffer,
+            offset=copy.offset,
+            extents=copy.extents,
+            strides=copy.strides,
+            axes=copy.axes,
+            within=copy.within,
+            **more,
+        )
+        return self.add(op)
