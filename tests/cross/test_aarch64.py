@@ -13,9 +13,9 @@ from tests.cross.aarch64 import aarch64, assert_same, both, needs_qemu, run_emul
 from tests.fuzz.programs.check import build, compare, launch_of, load
 from tests.fuzz.programs.program import random_program
 from tests.language.support_table import disagreement, taken
-from tests.language.uses import EXTRAS, USES
 from tests.targets.cpu.dot_cases import KINDS, LAYOUTS, Extents, arrays, dot_module
 from tilewright.compiler.pipeline import STEPS
+from tilewright.conformance.uses import EXTRAS, USES
 from tilewright.ir.interpret import interpret
 from tilewright.ir.passes import PassContext, run
 from tilewright.ir.types import FP64, SCALARS, dtype_of

@@ -1,54 +1,24 @@
 """Kernels without a runtime: built from functions or text, built, and run by the interpreter."""
 
-import hashlib
-import linecache
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-import tilewright.language as tl
 from tilewright.base.diagnostics import CompilationError
+from tilewright.conformance.text_kernels import constexpr_function as constexpr_function
+from tilewright.conformance.text_kernels import function_from as function_from
+from tilewright.conformance.text_kernels import jit as jit
+from tilewright.conformance.text_kernels import kernel_from as kernel_from
 from tilewright.frontend.build import build_module
 from tilewright.frontend.options import FrontendOptions
 from tilewright.frontend.source import ConstexprFunction, SourceFunction
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
-from tilewright.ir.types import SCALARS, Pointer, element_of, numpy_of
+from tilewright.ir.types import Pointer, element_of, numpy_of
 from tilewright.ir.verify import verify_module
-
-
-def jit(fn: Callable[..., Any]) -> Any:
-    """The decorator, less what the runtime adds to it."""
-    return SourceFunction(fn)
-
-
-def constexpr_function(fn: Callable[..., Any]) -> Any:
-    return ConstexprFunction(fn)
-
-
-def function_from(text: str, /, **names: Any) -> Any:
-    """The last function defined in a text, undecorated; `names` are its globals, with `tl`."""
-    text = textwrap.dedent(text).lstrip("\n")
-    # Named by what it holds: this module may be loaded twice, and the lines are for all.
-    file = f"<kernel {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    scope: dict[str, Any] = {"tl": tl, "jit": jit, "constexpr_function": constexpr_function}
-    scope |= names
-    before = set(scope)
-    exec(compile(text, file, "exec"), scope)
-    return [v for k, v in scope.items() if k not in before and k != "__builtins__"][-1]
-
-
-def kernel_from(text: str, /, **names: Any) -> SourceFunction:
-    """The last function of a text as a kernel."""
-    made = function_from(text, **names)
-    return made if isinstance(made, SourceFunction) else SourceFunction(made)
-
-
-SHORT = {t.numpy: t.short for t in reversed(SCALARS)}
+from tilewright.runtime.device_array import SHORT as SHORT
 
 
 def type_string(value: Any) -> Any:

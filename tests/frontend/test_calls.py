@@ -135,6 +135,21 @@ def _minus(x: Any) -> Any:
     return x - 1
 
 
+def test_primitive_of_the_language_as_a_compile_time_argument() -> None:
+    @jit
+    def apply(x, y, OP: tl.constexpr):
+        return OP(x, y)
+
+    text = """
+    def kernel(out, OP: tl.constexpr):
+        i = tl.arange(0, 4)
+        tl.store(out + i, apply(i, 2, tl.maximum) + OP(i, 1))
+    """
+    out = np.zeros(4, np.int32)
+    launch(kernel_from(text, apply=apply), out, OP=tl.minimum)
+    assert out.tolist() == [2, 3, 3, 4]
+
+
 def test_unpacked_arguments_and_variable_parameters() -> None:
     text = """
     @jit

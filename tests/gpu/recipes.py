@@ -16,8 +16,8 @@ from tests.frontend.kernels import kernel_from
 from tests.gpu.programs import At, Program
 from tests.ir_values import random_array
 from tests.language.support_table import batch, taken
-from tests.language.uses import USES
 from tests.ops import fp8_reference
+from tilewright.conformance.uses import USES
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.types import SCALARS, DType, Tile
 from tilewright.tools.load import find_kernel
@@ -94,7 +94,7 @@ def copy2d(type: str, rows: int, columns: int, orders: str, tile: tuple[int, int
 
 
 def use(name: str) -> Program:
-    """The use of a name in `tests/language/uses.py`, on every element type that it takes."""
+    """The use of a name in `conformance/uses.py`, on every element type that it takes."""
     found = USES[name]
     kernel, args = batch(found, taken(found, "sm_90"), "sm_90")
     return Program(kernel, args, bound=1e-5 if found.close else None)

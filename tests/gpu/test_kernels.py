@@ -24,8 +24,8 @@ from benchmarks.gpu.results import Row
 from tests.gpu import examples, products, recipes, shapes
 from tests.gpu.harness import Ahead, run
 from tests.gpu.programs import Job
-from tests.language.libdevice_names import EXACT_NAMES, SIGNATURES, forms
-from tests.language.uses import USES
+from tilewright.conformance.libdevice_names import EXACT_NAMES, SIGNATURES, forms
+from tilewright.conformance.uses import USES
 
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4, 5)

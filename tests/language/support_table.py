@@ -20,21 +20,22 @@ import numpy as np
 import tilewright.language as tl
 from tests.arrays import aligned
 from tests.frontend.kernels import constexpr_function, kernel_from
-from tests.ir_values import floats_in, numbers, random_array, same_bits
-from tests.language.libdevice_names import SIGNATURES
-from tests.language.references import Inputs, Reference
-from tests.language.uses import EXTRAS, MODULES, SECTIONS, USES, Use
+from tests.ir_values import floats_in, numbers, same_bits
 from tests.lowering.simt.harness import run_emulated
 from tests.targets.cpu.harness import run_compiled
 from tilewright.base.diagnostics import CompilationError
 from tilewright.compiler.pipeline import STEPS
+from tilewright.conformance.libdevice_names import SIGNATURES
+from tilewright.conformance.references import Inputs, Reference
+from tilewright.conformance.use_cases import OPERANDS, function_text, input_of, language_name
+from tilewright.conformance.uses import EXTRAS, MODULES, SECTIONS, USES, Use
 from tilewright.frontend.build import build_module
 from tilewright.frontend.options import FrontendOptions
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
 from tilewright.ir.passes import PassContext, run
-from tilewright.ir.types import FP32, FP64, I32, I64, SCALARS, U32, U64, DType, Tile
+from tilewright.ir.types import FP32, FP64, I32, I64, SCALARS, U32, U64, DType
 from tilewright.ir.verify import verify_module
 from tilewright.targets.protocol import GPUTarget
 from tilewright.targets.registry import target as find_target
@@ -47,9 +48,6 @@ TARGETS = {
     "CPU": GPUTarget("cpu", "", 1),
     "sm_90": GPUTarget("cuda", 90, 32),
 }
-COUNT = 512  # elements of each array
-OPERANDS = ("pa", "pb", "pc")
-
 RunOn = Callable[[Module, tuple[int, int, int], list[np.ndarray]], object]
 
 
@@ -61,18 +59,6 @@ class Cell(NamedTuple):
 
 
 # -- kernels --------------------------------------------------------------------------------------
-
-
-def language_name(element: DType) -> str:
-    """`tl.float32` of fp32."""
-    return repr(element).replace("triton.language", "tl").replace("tilewright.language", "tl")
-
-
-def _function(use: Use) -> str:
-    lines = use.text.strip().splitlines()
-    body = ["i = tl.arange(0, 16)", "p = pa + i", "m = i % 3 != 0", "a = tl.load(p)"]
-    body += ["b = tl.load(pb + i)", "c = tl.load(pc + i)", *lines[:-1], f"return {lines[-1]}"]
-    return f"{use.helpers}@jit\ndef use(pa, pb, pc, T):\n    " + "\n    ".join(body) + "\n"
 
 
 @cache
@@ -99,7 +85,7 @@ def probe(use: Use, element: DType, target: str) -> Cell:
     """Build the use on one element type."""
     seen: list[Any] = []
     _see.seen = seen  # pyright: ignore[reportFunctionMemberAccess]
-    text = _function(use) + (
+    text = function_text(use) + (
         f"def kernel(pa, pb, pc):\n    see(use(pa, pb, pc, {language_name(element)}))\n"
     )
     kernel = kernel_from(text, see=constexpr_function(_see))
@@ -131,24 +117,10 @@ def batch(use: Use, elements: Sequence[DType], target: str) -> tuple[SourceFunct
         lines.append(f"r{n} = use({', '.join(mine[1:])}, {language_name(element)})")
         lines.append(f"tl.store(out{n} + tl.arange(0, {count}), tl.reshape(r{n}, ({count},)))")
         dtype: Any = result.scalar
-        args += [np.zeros(count, dtype.numpy), *(_input(use, element, rng) for _ in OPERANDS)]
+        args += [np.zeros(count, dtype.numpy), *(input_of(use, element, rng) for _ in OPERANDS)]
         names += mine
-    text = f"{_function(use)}def kernel({', '.join(names)}):\n    " + "\n    ".join(lines)
+    text = f"{function_text(use)}def kernel({', '.join(names)}):\n    " + "\n    ".join(lines)
     return kernel_from(text + "\n"), args
-
-
-def _input(use: Use, element: DType, rng: np.random.Generator) -> np.ndarray:
-    if use.kind == "integral" and not element.is_bool():
-        low = -2 if element.is_int_signed() or element.is_floating() else 0
-        values = rng.integers(low, 3, COUNT).astype(np.float32)
-        if element.is_fp8():  # one bit and few of them, so that no partial sum is rounded
-            values = np.sign(values) * (np.arange(COUNT) % 5 == 0) / 4
-    elif use.kind == "positive" and not element.is_bool():
-        values = np.exp(rng.normal(0, 1, COUNT)).astype(np.float32)
-    else:
-        return aligned(random_array(Tile((COUNT,), element), rng))
-    converted = floats_in(values, element) if element.is_floating() else values.astype(np.int64)
-    return aligned(converted.astype(element.numpy))
 
 
 def module_of(fn: SourceFunction, args: Sequence[np.ndarray], target: str) -> Module:
@@ -258,10 +230,10 @@ The element types that each public name supports on the interpreter, the CPU and
 compute capability 9.0. A test compiles every entry for all three, runs it on the interpreter, the
 CPU and an emulated GPU, and compares the results. The interpreter evaluates each op's definition in
 NumPy and shares only the front end with compiled code; what the front end determines is checked
-against independent NumPy formulas (`tests/language/references.py`), and math functions against
-mpmath ([accuracy](accuracy.md)). Types that are not listed are rejected at compile time with one of
-the messages below each table. "yes" marks names that do not depend on an element type; "all" means
-int1, integers of 8 to 64 bits, the five fp8 formats, fp16, bf16, fp32 and fp64.
+against independent NumPy formulas (`tilewright/conformance/references.py`), and math functions
+against mpmath ([accuracy](accuracy.md)). Types that are not listed are rejected at compile time
+with one of the messages below each table. "yes" marks names that do not depend on an element type;
+"all" means int1, integers of 8 to 64 bits, the five fp8 formats, fp16, bf16, fp32 and fp64.
 
 Binary operations are shown for two operands of one type; mixed types are promoted first. Tensor
 methods are the functions of the same name. For `tl.dot_scaled`, the type is the storage type.

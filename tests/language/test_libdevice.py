@@ -16,8 +16,15 @@ import pytest
 import tilewright.language as tl
 from tests.frontend.kernels import evaluate, fails, result_type
 from tests.language import accuracy, coefficients, on_targets
-from tests.language.libdevice_names import DIRECTED, EXACT_NAMES, FD, LETTERS, SIGNATURES, forms
 from tests.language.on_targets import TARGETS, same
+from tilewright.conformance.libdevice_names import (
+    DIRECTED,
+    EXACT_NAMES,
+    FD,
+    LETTERS,
+    SIGNATURES,
+    forms,
+)
 from tilewright.ir.types import FP32, FP64
 
 libdevice = tl.extra.libdevice

@@ -8,8 +8,6 @@ from __future__ import annotations
 import pytest
 
 import tilewright.language as tl
-from tests.language.libdevice_names import SIGNATURES
-from tests.language.references import FUNCTIONS, MOVES, NUMBERS, Reference
 from tests.language.support_table import (
     LANGUAGE,
     NAMES,
@@ -27,8 +25,10 @@ from tests.language.support_table import (
     unknown,
 )
 from tests.language.support_table import batch as batch_of
-from tests.language.uses import EXTRAS, SECTIONS, USES
 from tests.targets.nvidia.lowered import ptx_of
+from tilewright.conformance.libdevice_names import SIGNATURES
+from tilewright.conformance.references import FUNCTIONS, MOVES, NUMBERS, Reference
+from tilewright.conformance.uses import EXTRAS, SECTIONS, USES
 
 ASSEMBLY = {"inline_asm_elementwise"}  # needs the machine whose assembly it is
 CALLS_BACK = ("device_print", "CPU")  # calls into the runtime: test_debug.py launches it

@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("targets",),
     ("compiler",),
     ("runtime",),
-    ("compat", "profiler"),
+    ("compat", "conformance", "profiler"),
     ("backends", "interop", "tools"),
 )
 TOP = "the package's top level"

@@ -14,6 +14,8 @@ import pytest
 from tests.runtime.fake_cuda import FakeCuda, Gpu
 from tilewright.base import knobs
 from tilewright.base.findings import NOTE, OK, PROBLEM, Finding
+from tilewright.runtime.device_array import DeviceArray
+from tilewright.runtime.tensors import read
 from tilewright.tools import cli, doctor, probe
 from tilewright.tools.doctor import CHECKS
 
@@ -39,6 +41,8 @@ def test_this_machine_has_no_problems_without_optional_packages() -> None:
     """In a process of its own, which must load none of them."""
     program = """
 import sys
+from tilewright.runtime.device_array import DeviceArray
+from tilewright.runtime.tensors import read
 from tilewright.tools import cli
 status = cli.main(["doctor"])
 loaded = {"torch", "triton", "matplotlib", "pandas"} & set(sys.modules)
@@ -62,6 +66,8 @@ def test_llvm_that_cannot_be_loaded_is_a_problem_and_no_crash(tmp_path: Path) ->
     program = f"""
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
+from tilewright.runtime.device_array import DeviceArray
+from tilewright.runtime.tensors import read
 from tilewright.tools import cli
 sys.exit(cli.main(["doctor", "--json"]))
 """
@@ -125,7 +131,7 @@ def test_results_of_trials_are_classified(
 
 def boot(program: str) -> str:
     """In place of the program that children run; it takes the same fields."""
-    return program.replace("{", "{{").replace("}", "}}") + "  # {path!r} {what!r}"
+    return program.replace("{", "{{").replace("}", "}}") + "  # {what!r}"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +147,7 @@ def boot(program: str) -> str:
 def test_any_failure_of_the_child_is_reported(
     program: str, summary: str, advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_BOOT", boot(program))
+    monkeypatch.setattr(doctor, "_PROBE", boot(program))
     monkeypatch.setattr(doctor, "CHILD_SECONDS", 1.0 if "sleep" in program else 60.0)
     answer = doctor.ask("cpu")
     assert summary in answer["error"]
@@ -155,7 +161,8 @@ def test_a_child_that_cannot_be_started_is_reported(monkeypatch: pytest.MonkeyPa
 
 def test_an_error_of_the_probe_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     probe.main("nonsense:x")
-    assert "error" not in json.loads(capsys.readouterr().out)  # anything but cuda is the CPU
+    answer = json.loads(capsys.readouterr().out)
+    assert "no driver for devices of type 'nonsense'" in answer["error"]
     probe.main("cuda:99")
     assert "error" in json.loads(capsys.readouterr().out)
 
@@ -199,11 +206,9 @@ def test_the_probe_queries_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_arrays_are_copied_to_a_gpu_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeCuda([Gpu()]).install(monkeypatch)
     array = np.arange(7, dtype=np.float32)
-    there = probe._OnGpu(0, array)
-    output = there.__cuda_array_interface__
-    assert output["shape"] == (7,)
-    assert output["typestr"] == "<f4"
-    assert there.fetch().tolist() == array.tolist()
+    there = DeviceArray("cuda:0", array)
+    assert read(there)[:3] == (there.data_ptr(), "fp32", "cuda:0")
+    assert there.numpy().tolist() == array.tolist()
 
 
 @pytest.mark.gpu

@@ -48,7 +48,7 @@ def load_plug_in(group: str, name: str) -> Any:
     point = plug_ins(group)[name]
     try:
         return point.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PlugInError(
             f"the plug-in {describe(point)} cannot be loaded: {type(error).__name__}: {error}"
         ) from error

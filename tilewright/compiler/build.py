@@ -154,7 +154,19 @@ def lower(
         "may_write": argument_accesses(module).written,
     }
     lowered = target.compile(module, ctx, options)
+    fault = _fault_of(lowered)
+    if fault:
+        raise TypeError(f"`compile` of the target {target.name} returns {fault}")
     return Lowered(stages | lowered.stages, facts | lowered.metadata)
+
+
+def _fault_of(lowered: Any) -> str:
+    """What is wrong with the result of a target; "" if nothing is."""
+    if not isinstance(lowered, Lowered):
+        return f"{lowered!r}, not a Lowered"
+    if not lowered.stages:
+        return "no stages"
+    return "" if "name" in lowered.metadata else "metadata without `name`, the kernel's symbol"
 
 
 def replaced_module(text: str, module: Module, stage: str) -> Module:

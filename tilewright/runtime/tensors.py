@@ -137,7 +137,7 @@ def _read_torch(tensor: Any) -> Reading:
     elif tensor.is_cuda:
         device = CUDA_NAMES[tensor.get_device()]
     else:
-        device = tensor.device.type
+        device = str(tensor.device)
         return tensor.data_ptr(), _element(tensor.dtype), device, UNKNOWN, UNKNOWN, True
     storage = tensor.untyped_storage()
     low = storage.data_ptr()
@@ -173,9 +173,9 @@ def _device_name(tensor: Any, address: int) -> str:
     if device is None:
         return CPU
     kind, _, number = str(getattr(device, "type", device)).partition(":")
-    if kind != CUDA:
-        return kind
     index = int(number) if number else getattr(device, "index", None)
+    if kind != CUDA:
+        return kind if kind == CPU or not isinstance(index, int) else f"{kind}:{index}"
     return CUDA_NAMES[index] if isinstance(index, int) else _cuda_name(address)
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:  # `GPUTarget` must be available without loading the compiler
     from tilewright.ir.passes import PassContext, Step
 
 
+INTERFACE = 1
+"""The version of this interface, to which the attribute `interface` of a target refers."""
+
 Stage = str | bytes
 AnyOptions = TypeVar("AnyOptions")
 
@@ -77,6 +80,41 @@ class Resource:
     missed: bool = False
 
 
+LEVELS = ("0", "1", "2", "3", "4", "5", "R", "F")
+"""The levels of the conformance suite (docs/conformance.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a target claims to support. `python -m tilewright conformance` verifies it: what is
+    claimed must work, and what is not must be rejected with a `TilewrightError`.
+
+        Claims(levels=("0", "1"), types=("i32", "fp32"), without=("x / y",))
+
+    Attributes:
+        levels: of the conformance suite, of `LEVELS`.
+        types: element types of values, in short form; None for all.
+        products: element types of the operands of `tl.dot`; None for those of `types`.
+        atomics: element types of atomic operations; None for those of `types`.
+        without: features, as the suite names them, that are not supported.
+    """
+
+    levels: tuple[str, ...] = LEVELS
+    types: tuple[str, ...] | None = None
+    products: tuple[str, ...] | None = None
+    atomics: tuple[str, ...] | None = None
+    without: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class HasClaims(Protocol):
+    """A target that does not claim to support everything."""
+
+    def claims(self) -> Claims:
+        """What the target supports."""
+        ...
+
+
 @runtime_checkable
 class HasGpuMachine(Protocol):
     """A GPU target, whose passes depend on the number of threads (`PassContext.gpu`)."""
@@ -103,8 +141,11 @@ class Target(Protocol):
     There is one instance per architecture, shared between threads, so it must not hold the state of
     a compilation.
 
-    An optional attribute `without_effect` names options that the target accepts, but that do not
+    An optional attribute `interface` is the version of this interface that a plug-in was written
+    for (`INTERFACE`); another version is reported when the target is loaded. An optional attribute
+    `without_effect` names options that the target accepts, but that do not
     affect its code; tuning does not compare configurations that differ only in these. An optional
+    method `claims` returns what it supports (`Claims`), if that is not everything. An optional
     method `examine` returns findings (`base/findings.py`) about the installation, which
     `python -m tilewright doctor` prints.
     """

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
-from tilewright.base.plug_ins import TARGETS, load_plug_in, plug_ins
-from tilewright.targets.protocol import GPUTarget, Target
+from tilewright.base.plug_ins import TARGETS, PlugInError, describe, load_plug_in, plug_ins
+from tilewright.targets.protocol import INTERFACE, GPUTarget, Target
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu import export as cpu_export
@@ -112,11 +112,50 @@ def described(text: str) -> GPUTarget:
     return GPUTarget(backend, int(arch) if arch.isdigit() else arch, int(lanes or 1))
 
 
+MEMBERS = (
+    "name", "key", "features", "parse_options", "frontend_options", "steps", "compile", "derive",
+)  # fmt: skip
+"""The members that every target has."""
+
+
+def _made(target: GPUTarget) -> Target:
+    """A new instance of a target; what is wrong with one of a plug-in is a `PlugInError`."""
+    name = target.backend
+    factory = factory_of(name)
+    given = (target.arch,) if target.arch != "" else ()
+    if name in _REGISTERED or name in BUILT_IN:
+        return factory(*given)
+    try:
+        made = factory(*given)
+    except Exception as error:
+        raise PlugInError(
+            f"the plug-in {describe(plug_ins(TARGETS)[name])} cannot be used: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    fault = _fault_of(made)
+    if fault:
+        raise PlugInError(f"the plug-in {describe(plug_ins(TARGETS)[name])} {fault}")
+    return made
+
+
+def _fault_of(made: Any) -> str:
+    """Why an object is no target for this version of the interface; "" if it is one."""
+    interface = getattr(made, "interface", INTERFACE)
+    if interface != INTERFACE:
+        return (
+            f"is written for version {interface} of the interface of targets; this version of "
+            f"tilewright has version {INTERFACE}: update the older one of the two"
+        )
+    missing = [name for name in MEMBERS if not hasattr(made, name)]
+    return f"is not a target: it has no {', '.join(missing)}" if missing else ""
+
+
 def target(target: str | GPUTarget | Target | None = None) -> Target:
     """The target for a name, a `GPUTarget`, or a target itself; None for the default one.
 
     Raises:
         ValueError: the name is not registered.
+        PlugInError: it is a plug-in that cannot be used.
     """
     if target is None:
         target = DEFAULT
@@ -128,8 +167,7 @@ def target(target: str | GPUTarget | Target | None = None) -> Target:
     found = _INSTANCES.get(key)
     if found is None:
         # Created outside the lock, as importing a target may itself request another one.
-        factory = factory_of(target.backend)
-        made = factory(target.arch) if target.arch != "" else factory()
+        made = _made(target)
         with _LOCK:
             found = _INSTANCES.setdefault(key, made)
     return found

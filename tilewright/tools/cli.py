@@ -9,6 +9,7 @@ from types import ModuleType
 from tilewright.tools import (
     cache,
     compile,
+    conformance,
     doctor,
     interpret,
     link,
@@ -31,6 +32,7 @@ VERBS: dict[str, ModuleType] = {
     "run": run,
     "cache": cache,
     "doctor": doctor,
+    "conformance": conformance,
     "profile": profile,
     "explain": explain,
 }

@@ -18,7 +18,6 @@ import json
 import os
 import platform
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -26,8 +25,10 @@ from dataclasses import asdict
 from typing import Any
 
 from tilewright.base import knobs, plug_ins
+from tilewright.base.child import python_command, signal_name
 from tilewright.base.findings import NOTE, OK, PROBLEM, Finding
 from tilewright.compiler.version import PACKAGE, VERSION, compiler_key
+from tilewright.runtime import driver
 from tilewright.runtime.cache import digest, disk_cache
 from tilewright.runtime.cache_entries import InvalidEntry, decode, entries, read_entry
 from tilewright.targets import registry
@@ -36,9 +37,7 @@ from tilewright.tools.cache import size_text
 HELP = "check the installation and its devices"
 
 CHILD_SECONDS = 120.0
-_BOOT = (
-    "import sys; sys.path[:] = {path!r}; from tilewright.tools.probe import main; main({what!r})"
-)
+_PROBE = "from tilewright.tools.probe import main; main({what!r})"
 _LITTLE_SPACE = 256 << 20
 _PLUG_IN = "Update or uninstall the plug-in; everything else works without it."
 _REINSTALL = "Run `pip install --force-reinstall llvmlite` to reinstall LLVM for this system."
@@ -143,6 +142,23 @@ def _gpus() -> Iterator[Finding]:
         yield _trial(f"cuda:{index}")
 
 
+def _plug_in_devices() -> Iterator[Finding]:
+    names = sorted(plug_ins.plug_ins(plug_ins.DRIVERS))
+    if not names:
+        yield Finding(OK, "devices", "none")
+    for name in names:
+        try:
+            usable = driver.driver_of(name).is_active()
+        except Exception as error:
+            summary = f"the driver cannot be used: {type(error).__name__}: {error}"
+            yield Finding(PROBLEM, name, summary, _PLUG_IN)
+            continue
+        if usable:
+            yield _trial(f"{name}:0")
+        else:
+            yield Finding(NOTE, name, "no device")
+
+
 def _trial(device: str) -> Finding:
     """Whether a kernel runs on a device and computes the expected result."""
     what, answer = f"kernel on {device}", ask(device)
@@ -158,8 +174,7 @@ def _trial(device: str) -> Finding:
 def ask(what: str) -> dict[str, Any]:
     """The output of `tools/probe.py`, run in a child process so that a crash of a driver or of a
     kernel is reported as a finding instead of ending this process."""
-    path = [os.path.abspath(entry) for entry in sys.path]
-    command = [sys.executable, "-c", _BOOT.format(path=path, what=what)]
+    command = python_command(_PROBE.format(what=what))
     try:
         ended = subprocess.run(
             command, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False
@@ -178,10 +193,7 @@ def ask(what: str) -> dict[str, Any]:
 
 
 def _died(number: int) -> dict[str, Any]:
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        name = f"signal {number}"
+    name = signal_name(number)
     answer = {"error": f"the process was killed by {name}"}
     if name == "SIGILL":
         answer["advice"] = (
@@ -295,6 +307,7 @@ CHECKS: dict[str, Check] = {
     "plug-ins": _plug_ins,
     "CPU": _processor,
     "GPUs": _gpus,
+    "devices of plug-ins": _plug_in_devices,
     "cache": _cache,
 }
 

@@ -20,6 +20,7 @@ import numpy as np
 import tilewright.language as tl
 from tilewright.base import knobs
 from tilewright.base.diagnostics import TritonError
+from tilewright.runtime.device_array import DeviceArray
 from tilewright.runtime.jit import cdiv, jit
 
 SIZE, BLOCK = 1000, 256
@@ -40,30 +41,6 @@ def expected(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.concatenate([2 * block + block.sum() for block in blocks])
 
 
-class _OnGpu:
-    """A copy of an array in a GPU's memory, which kernels accept as an argument."""
-
-    def __init__(self, index: int, array: np.ndarray[Any, Any]) -> None:
-        from tilewright.runtime.devices.cuda import device
-        from tilewright.runtime.devices.cuda_clock import DeviceMemory
-
-        self._gpu, self._host = device(index), array
-        self._memory = DeviceMemory(self._gpu, array.nbytes, 0)
-        self._gpu.synchronize()
-        self._gpu.write(self._memory.address, array.ctypes.data, array.nbytes)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        address = self._memory.address, False
-        kind = self._host.dtype.str
-        return {"shape": self._host.shape, "typestr": kind, "data": address, "version": 3}
-
-    def fetch(self) -> np.ndarray[Any, Any]:
-        result = np.empty_like(self._host)
-        self._gpu.read(self._memory.address, result.ctypes.data, result.nbytes)
-        return result
-
-
 def run_kernel(device: str) -> dict[str, Any]:
     """Compile the kernel for a device and run it there.
 
@@ -72,15 +49,12 @@ def run_kernel(device: str) -> dict[str, Any]:
     """
     x = np.arange(SIZE, dtype=np.float32)
     out = np.zeros_like(x)
-    kind, _, index = device.partition(":")
-    args: list[Any] = [x, out]
-    if kind == "cuda":
-        args = [_OnGpu(int(index), array) for array in args]
+    args = [DeviceArray(device, array) for array in (x, out)]
     begin = time.perf_counter()
     with knobs.compilation.scope():
         knobs.compilation.always_compile = True  # a cached kernel would not test the compiler
         probe_kernel[(cdiv(SIZE, BLOCK),)](*args, SIZE, BLOCK=BLOCK)
-    result = args[1].fetch() if kind == "cuda" else out
+    result = args[1].numpy()
     seconds = time.perf_counter() - begin
     return {"seconds": seconds, "right": bool((result == expected(x)).all())}
 

@@ -83,7 +83,9 @@ def visit_call(frame: Frame, node: ast.Call) -> Any:
     dropped, frame.dropped = frame.dropped is node, None
     fn = visit(frame, node.func)
     if isinstance(fn, constexpr):
-        fn = frame.fn.compile_time_function(fn.value) or fn.value
+        fn = fn.value
+        if not is_builtin(fn):
+            fn = frame.fn.compile_time_function(fn) or fn
     args, kwargs = arguments(frame, node)
     if dropped:
         _check_result_is_used(frame, node, fn)

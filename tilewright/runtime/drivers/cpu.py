@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.base.lazy_import import lazy_import
 from tilewright.runtime.clocks import WallClock
 from tilewright.runtime.devices import cpu
-from tilewright.runtime.drivers.protocol import Bytes, SavedBytes
+from tilewright.runtime.drivers.protocol import Bytes, HostMemory, SavedBytes
 from tilewright.targets.protocol import GPUTarget
 
 if TYPE_CHECKING:
@@ -87,6 +87,9 @@ class CpuDriver:
 
     def reaches(self, index: int, address: int) -> bool:
         return True
+
+    def allocate(self, index: int, size: int) -> HostMemory:
+        return HostMemory(size)
 
     def read_memory(self, index: int, address: int, into: Bytes) -> None:
         ctypes.memmove(into.ctypes.data, address, into.nbytes)

@@ -17,7 +17,7 @@ from tilewright.targets.protocol import GPUTarget
 if TYPE_CHECKING:
     from tilewright.runtime import measure, peaks
     from tilewright.runtime.devices import cuda_clock, cuda_peaks
-    from tilewright.runtime.devices.cuda_clock import CudaClock, SavedBytes
+    from tilewright.runtime.devices.cuda_clock import CudaClock, DeviceMemory, SavedBytes
     from tilewright.runtime.peaks import Peaks
 else:
     cuda_clock = lazy_import("tilewright.runtime.devices.cuda_clock")
@@ -103,6 +103,10 @@ class CudaDriver:
     def reaches(self, index: int, address: int) -> bool:
         """Whether kernels on a device can access a host address (pinned or managed memory)."""
         return self.is_active() and device(index).reaches(address)
+
+    def allocate(self, index: int, size: int) -> DeviceMemory:
+        """Memory of a device, allocated in the order of its current stream."""
+        return cuda_clock.DeviceMemory(device(index), size, current_stream(index))
 
     def read_memory(self, index: int, address: int, into: Bytes) -> None:
         """Wait for all work on a device, then copy its memory at an address into an array."""

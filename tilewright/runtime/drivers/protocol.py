@@ -16,6 +16,10 @@ Bytes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
 """Contiguous bytes in this process."""
 
 
+ALIGNMENT = 64
+"""Of allocations, in bytes."""
+
+
 class Saved(Protocol):
     """A backup of a memory range."""
 
@@ -28,12 +32,29 @@ class Saved(Protocol):
         ...
 
 
+class Allocation(Protocol):
+    """Memory of a device, until `free` or the end of this object."""
+
+    @property
+    def address(self) -> int:
+        """The address of the first byte, a multiple of 64."""
+        ...
+
+    def free(self) -> None:
+        """Release the memory once the work enqueued before this call is complete."""
+        ...
+
+
 class Driver(Protocol):
     """The runtime interface of a backend."""
 
     @property
     def device_type(self) -> str:
         """The prefix of its device names, which is also that of tensors for its kernels."""
+        ...
+
+    def is_active(self) -> bool:
+        """Whether there is a usable device."""
         ...
 
     def get_current_target(self) -> GPUTarget:
@@ -54,6 +75,10 @@ class Driver(Protocol):
 
     def reaches(self, index: int, address: int) -> bool:
         """Whether kernels on a device can access the CPU memory at an address."""
+        ...
+
+    def allocate(self, index: int, size: int) -> Allocation:
+        """Uninitialised memory of a device, of at least one byte."""
         ...
 
     def read_memory(self, index: int, address: int, into: Bytes) -> None:
@@ -101,6 +126,18 @@ class Driver(Protocol):
     def get_active_torch_device(self) -> Any:
         """The current device as a torch device."""
         ...
+
+
+class HostMemory:
+    """An allocation of CPU memory."""
+
+    def __init__(self, size: int) -> None:
+        self._bytes: Bytes | None = np.empty(size + ALIGNMENT, np.uint8)
+        self.address: int = -(-self._bytes.ctypes.data // ALIGNMENT) * ALIGNMENT
+
+    def free(self) -> None:
+        self._bytes = None
+        self.address = 0
 
 
 class SavedBytes:

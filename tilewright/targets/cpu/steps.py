@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.base.located import error_at
 from tilewright.ir.core import Op, Region
 from tilewright.ir.op_table import OpTable
 from tilewright.ops import control, memory
@@ -54,7 +55,8 @@ def _run(kernel: Kernel, level: Level, step: Run) -> None:
             emitter(kernel, level, op)
         level.block = kernel.b.current
         return
-    assert op.results, f"{op.name} can't run by itself"
+    if not op.results:
+        raise error_at(op.loc, f"{op.name} can't be compiled for the CPU")
     for result in op.results:
         kernel.env[result] = evaluate(level, result, ()).base
     level.block = kernel.b.current

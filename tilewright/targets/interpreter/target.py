@@ -13,8 +13,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tilewright.base.located import error_at
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
+from tilewright.ir.define import REGISTRY
 from tilewright.ir.passes import PassContext, Step
 from tilewright.ir.printer import print_module
 from tilewright.targets.base_backend import BaseBackend
@@ -83,6 +85,9 @@ class InterpreterTarget(BaseBackend):
 
     def compile(self, module: Module, ctx: PassContext, options: InterpreterOptions) -> Lowered:
         """Print the module with locations, so that errors name lines of the source."""
+        for op in module.walk():
+            if REGISTRY.get(op.name) is not type(op):
+                raise error_at(op.loc, f"{op.name} can't be interpreted: it is not part of the IR")
         text = ctx.replaced_text(CODE) or print_module(module, locations=True)
         return Lowered({CODE: text}, {"name": module.entry.name})
 

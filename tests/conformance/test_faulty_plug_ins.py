@@ -1,0 +1,248 @@
+"""Faulty plug-ins are named by the command, by errors and by `doctor`, and the rest goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.conformance.plug_in import install
+from tilewright.base.plug_ins import PlugInError, plug_ins
+from tilewright.compiler.source import ASTSource
+from tilewright.runtime import driver
+from tilewright.targets import registry
+
+ROOT = Path(__file__).parents[2]
+
+GOOD = """
+from tilewright.compiler.artifact import CompiledKernel
+from tilewright.runtime.drivers.cpu import CpuDriver
+from tilewright.runtime.launchers.interpreter import InterpreterLaunch
+from tilewright.targets.interpreter.target import InterpreterTarget
+from tilewright.targets.protocol import Claims, GPUTarget, Lowered
+
+
+class Driver(CpuDriver):
+    device_type = "NAME"
+
+    def get_current_target(self):
+        return GPUTarget("NAME")
+
+
+class Target(InterpreterTarget):
+    name = "NAME"
+
+
+class Launcher(InterpreterLaunch):
+    pass
+"""
+HANGING = """
+class Launcher(InterpreterLaunch):
+    def start(self, grid, values, slots):
+        import time
+        if grid[0] == 5:
+            time.sleep(1000)
+        super().start(grid, values, slots)
+"""
+CRASHING = """
+class Launcher(InterpreterLaunch):
+    def start(self, grid, values, slots):
+        import os, signal
+        if grid[0] == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().start(grid, values, slots)
+"""
+WRONG_METADATA = """
+class Target(InterpreterTarget):
+    name = "NAME"
+
+    def compile(self, module, ctx, options):
+        found = super().compile(module, ctx, options)
+        return Lowered(found.stages, {"where": object()})
+"""
+NOT_JSON = """
+class Target(InterpreterTarget):
+    name = "NAME"
+
+    def compile(self, module, ctx, options):
+        found = super().compile(module, ctx, options)
+        return Lowered(found.stages, found.metadata | {"where": object()})
+"""
+CLAIMS_TOO_MUCH = """
+class Target(InterpreterTarget):
+    name = "NAME"
+
+    def claims(self):
+        return Claims(levels=("1",), types=("i32", "fp32", "i1"))
+
+    def compile(self, module, ctx, options):
+        from tilewright.base.located import error_at
+        from tilewright.ops.arith import Mul
+        for op in module.walk():
+            if isinstance(op, Mul):
+                raise error_at(op.loc, f"{op.name} is not supported")
+        return super().compile(module, ctx, options)
+"""
+OTHER_VERSION = """
+class Target(InterpreterTarget):
+    name = "NAME"
+    interface = 7
+"""
+INCOMPLETE = """
+class Target:
+    name = "NAME"
+
+    def key(self):
+        return "1"
+"""
+RAISING = """
+class Target(InterpreterTarget):
+    def __init__(self, arch=""):
+        raise OSError("no licence")
+"""
+
+
+def put(folder: Path, name: str, code: str = "") -> Path:
+    text = (GOOD + code).replace("NAME", name)
+    return install(folder, name, text, targets="Target", drivers="Driver", launchers="Launcher")
+
+
+def command(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    return subprocess.run(
+        [sys.executable, "-m", "tilewright", *args],
+        env=os.environ | {"PYTHONPATH": path, "TILEWRIGHT_CACHE_DIR": str(folder / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def conformance(
+    folder: Path, target: str, *args: str, status: int
+) -> subprocess.CompletedProcess[str]:
+    found = command(folder, "conformance", "--target", target, "-j1", *args)
+    assert found.returncode == status, found.stdout + found.stderr
+    return found
+
+
+def test_good_plug_in_passes(tmp_path: Path) -> None:
+    put(tmp_path, "good")
+    report = tmp_path / "results.json"
+    found = conformance(
+        tmp_path, "good", "--level", "0,1,R", "--part", "3/40", "--json", str(report), status=0
+    )
+    assert "# Conformance of `good`, on good:0" in found.stdout
+    plain = json.loads(report.read_text())
+    assert plain["conformant"]
+    assert set(plain["levels"]) == {"0", "1"} or set(plain["levels"]) == {"0", "1", "R"}
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [(HANGING, "timed out after 6 s"), (CRASHING, "the process was killed by SIGKILL")],
+)
+def test_hang_and_crash_of_a_launch_are_named_and_the_rest_runs(
+    code: str, cause: str, tmp_path: Path
+) -> None:
+    put(tmp_path, "bad", code)
+    only = ("--only", "1/grid", "--timeout", "6", "--level", "1")
+    found = conformance(tmp_path, "bad", *only, status=1)
+    assert f"FAILED 1/grid/5: {cause}" in found.stderr
+    assert "| 1 elementwise | 6 |  |  |  | 1 |" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("raise ImportError('no library')\n", "cannot be loaded: ImportError: no library"),
+        ("import sys; sys.exit('no device')\n", "cannot be loaded: SystemExit: no device"),
+        (OTHER_VERSION, "is written for version 7 of the interface of targets; this version of"),
+        (INCOMPLETE, "is not a target: it has no features, parse_options, frontend_options"),
+        (RAISING, "cannot be used: OSError: no licence"),
+    ],
+)
+def test_plug_in_that_cannot_be_used_is_named(code: str, cause: str, tmp_path: Path) -> None:
+    put(tmp_path, "bad", code)
+    found = conformance(tmp_path, "bad", status=2)
+    assert "the plug-in tilewright.targets: bad = bad:Target, of bad 1.5 " in found.stderr
+    assert cause in found.stderr
+    assert "Traceback" not in found.stderr
+    conformance(tmp_path, "cpu", "--only", "1/grid/5", status=0)  # the rest goes on
+    doctor = command(tmp_path, "doctor")
+    assert doctor.returncode == 1
+    assert cause in doctor.stdout
+    assert "kernel on cpu    compiled and ran" in doctor.stdout
+
+
+def test_wrong_metadata_is_named(tmp_path: Path) -> None:
+    put(tmp_path, "bad", WRONG_METADATA)
+    put(tmp_path, "worse", NOT_JSON)
+    cause = "`compile` of the target bad returns metadata without `name`"
+    found = conformance(tmp_path, "bad", "--only", "0/compilation/kernel has", status=1)
+    assert cause in found.stderr
+    found = conformance(tmp_path, "worse", "--only", "0/compilation/kernel has", status=1)
+    assert "the metadata is not JSON: Object of type object" in found.stderr
+
+
+def test_claim_that_does_not_hold_is_named(tmp_path: Path) -> None:
+    put(tmp_path, "bad", CLAIMS_TOO_MUCH)
+    found = conformance(tmp_path, "bad", "--only", "1/x * y", status=1)
+    assert "FAILED 1/x * y/i32: rejected: at " in found.stderr
+    assert "FAILED 1/x * y/fp32: rejected: at " in found.stderr
+    assert "FAILED 1/x * y/i8" not in found.stderr
+    assert "arith.mul is not supported" in found.stdout.partition("## Refused")[2]
+
+
+def test_doctor_runs_a_kernel_on_the_devices_of_plug_ins(tmp_path: Path) -> None:
+    put(tmp_path, "good")
+    found = command(tmp_path, "doctor")
+    assert "kernel on good:0 compiled and ran in" in found.stdout, found.stdout
+
+
+@tw.jit
+def one(x):
+    tl.store(x, 1)
+
+
+def test_plug_in_that_disappears_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = put(tmp_path, "fleeting")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plug_ins.cache_clear()
+    source = ASTSource(one, {"x": "*i32"})
+    stored = pickle.dumps(tw.compile(source, target="fleeting"))
+    # The next process finds its metadata, but not its module; or neither.
+    (tmp_path / "fleeting.py").unlink()
+    shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+    _forget("fleeting")
+    with pytest.raises(PlugInError, match=r"of fleeting 1\.5 cannot be loaded: ModuleNotFound"):
+        tw.compile(source, target="fleeting")
+    shutil.rmtree(facts)
+    _forget("fleeting")
+    with pytest.raises(ValueError, match="there is no target 'fleeting'; there are cpu, cuda"):
+        tw.compile(source, target="fleeting")
+    with pytest.raises(RuntimeError, match="compiled for 'fleeting', whose kernels cannot be laun"):
+        pickle.loads(stored).load()
+    assert not driver.has_driver("fleeting")
+    x = np.zeros(1, np.int32)
+    one[(1,)](x)
+    assert x[0] == 1
+
+
+def _forget(name: str) -> None:
+    """What a new process does not know."""
+    plug_ins.cache_clear()
+    sys.modules.pop(name, None)
+    driver._made.cache_clear()
+    for key in [key for key in registry._INSTANCES if key[0] == name]:
+        del registry._INSTANCES[key]

@@ -1,0 +1,27 @@
+"""The child process of the suite: runs the cases whose names it reads, and writes the outcomes.
+
+A line of standard input is the name of a case; the answer is a line of JSON. Output of kernels and
+libraries goes to standard error, so that it cannot be mistaken for an answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from tilewright.conformance.execution import machine_of, run_case
+from tilewright.conformance.suite import Selection
+
+
+def serve(target: str, device: str, selection: Sequence[object]) -> None:
+    """Answer until the end of the input."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    machine = machine_of(target, device)
+    cases = {case.name: case for case in Selection(*selection).cases()}  # pyright: ignore[reportArgumentType]
+    print(json.dumps({"ready": machine.device}), file=answers, flush=True)
+    for line in sys.stdin:
+        outcome = run_case(cases[line.rstrip("\n")], machine)
+        print(json.dumps(outcome.plain()), file=answers, flush=True)
