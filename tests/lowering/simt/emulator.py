@@ -349,6 +349,9 @@ class EmulatedHardware:
         b.br(after)
         b.at(after)
 
+    def store_shared(self, b: Builder, ptr: V, words: Sequence[V], mask: V) -> None:
+        self.store(b, ptr, words, mask, CachePolicy())
+
     def atomic_length(self, what: Atomic) -> int:
         """As a GPU has them: integers of 32 and 64 bits, and additions of floats of that size,
         some at a time."""

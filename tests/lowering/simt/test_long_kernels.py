@@ -75,9 +75,13 @@ def code_of(kernel: Any, steps: int, n: int, warps: int, lanes: int) -> list[str
 
 
 def test_reductions_share_the_predicates_of_lane_and_warp() -> None:
-    """LLVM's instruction combining takes a time of uses by branches on such a value."""
+    """LLVM's instruction combining takes a time of uses by branches on such a value.
+
+    Comparisons of 64 bits are the emulator's checks of alignment.
+    """
     few, many = (code_of(sums_kernel, steps, 128, 4, 32) for steps in (5, 50))
-    assert sum("icmp" in line for line in few) == sum("icmp" in line for line in many)
+    assert any("icmp eq i32" in line for line in few)
+    assert sum("icmp eq i32" in line for line in few) == sum("icmp eq i32" in line for line in many)
 
 
 @pytest.mark.parametrize(("warps", "lanes"), [(4, 32), (2, 64)])

@@ -15,6 +15,7 @@ from tilewright.ir.core import Region
 from tilewright.layout.linear import LANE, WARP, LinearLayout
 from tilewright.lowering.emit import I8, I32, Builder, LType, V, const, int_type, vector
 from tilewright.lowering.simt.kernel import Kernel, Registers
+from tilewright.lowering.simt.shared_stores import shared_stores
 from tilewright.lowering.types import memory_type
 from tilewright.ops.reduce import Reduce, Scan
 from tilewright.passes.layout_rules import reduced_layout
@@ -120,14 +121,14 @@ def share_partials(
     op: Reduce | Scan,
     layout: LinearLayout,
     elements: Sequence[Element],
-    writes: V,
+    writes: V | None,
 ) -> Partials:
     """Write the partial results of each warp to the scratch of the op, and wait for all warps.
 
     Args:
         layout: the layout of the operands.
         elements: one or more for each register of the reduced tile, those of a register adjacent.
-        writes: predicate: this lane writes on behalf of its warp.
+        writes: predicate: this lane writes on behalf of its warp; None if each does.
     """
     b = kernel.b
     bits = axis_bits(layout, WARP, op.axis)
@@ -142,10 +143,13 @@ def share_partials(
     ]
     bases = _bases(kernel, op, partial_bytes(op, layout, slots))
     part = compressed(kernel, kernel.warp, bits)
-    with kernel.only_if(b.and_(writes, _first_warp(kernel, result, bits))):
+    first = _first_warp(kernel, result, bits)
+    mask = b.and_(writes, first) if writes is not None and first is not None else writes or first
+    with shared_stores(kernel, len(places) * len(bases), mask) as store:
         for place, element in zip(places, elements, strict=True):
             for value, base in zip(element, bases, strict=True):
-                _write(b, base, b.add(place, part), value)
+                stored = b.zext(value, I8) if value.type.bits == 1 else value
+                store(stored, b.gep(stored.type, base, b.add(place, part)))
     kernel.barrier()
     return Partials(kernel, count, places, bases, [value.type for value in elements[0]])
 
@@ -162,20 +166,14 @@ def compressed(kernel: Kernel, index: V, bits: Sequence[int]) -> V:
     return kernel.once(("compressed", index, tuple(bits)), make)
 
 
-def first_lane(kernel: Kernel, layout: LinearLayout) -> V:
-    """Predicate: no lower lane of the warp holds the same elements."""
-    return _all_clear(kernel, kernel.lane, layout.free_variables(LANE))
+def first_lane(kernel: Kernel, layout: LinearLayout) -> V | None:
+    """Predicate: no lower lane of the warp holds the same elements; None if always true."""
+    return kernel.all_clear(lanes=layout.free_variables(LANE))
 
 
-def _first_warp(kernel: Kernel, result: LinearLayout, bits: Sequence[int]) -> V:
-    """Predicate: no lower warp has the same partial result of the same element."""
-    copies = result.free_variables(WARP) & ~sum(1 << bit for bit in bits)
-    return _all_clear(kernel, kernel.warp, copies)
-
-
-def _all_clear(kernel: Kernel, index: V, mask: int) -> V:
-    """Predicate: these bits of lane or warp are 0."""
-    return kernel.once(("clear", index, mask), lambda b: b.icmp("eq", b.and_(index, mask), 0))
+def _first_warp(kernel: Kernel, result: LinearLayout, bits: Sequence[int]) -> V | None:
+    """Predicate: no lower warp has the same partial result of the same element; None if always."""
+    return kernel.all_clear(warps=result.free_variables(WARP) & ~sum(1 << bit for bit in bits))
 
 
 def _bases(kernel: Kernel, op: Reduce | Scan, sizes: Sequence[int]) -> list[V]:
@@ -186,12 +184,6 @@ def _bases(kernel: Kernel, op: Reduce | Scan, sizes: Sequence[int]) -> list[V]:
         found.append(base)
         base = kernel.b.gep(I8, base, size)
     return found
-
-
-def _write(b: Builder, base: V, place: V, value: V) -> None:
-    if value.type.bits == 1:
-        value = b.zext(value, I8)
-    b.store(value, b.gep(value.type, base, place))
 
 
 def _read(b: Builder, base: V, place: V, count: int, kind: LType) -> Registers:

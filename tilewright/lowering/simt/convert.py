@@ -16,6 +16,7 @@ from tilewright.layout.shuffles import Shuffles
 from tilewright.lowering.emit import I32, V, const, int_type, poison, vector
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.shared_memory import scratch
+from tilewright.lowering.simt.shared_stores import shared_stores
 from tilewright.lowering.simt.words import row
 from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops.gpu import ConvertLayout
@@ -155,11 +156,12 @@ def _exchanged(kernel: Kernel, op: ConvertLayout, plan: convert.Shared) -> Regis
     values = kernel.env[op.src]
     element = int_type(memory_type(op.src.type).bits)
     address = partial(_address, kernel, base, element.bits // 8)
-    with kernel.only_if(_storing(kernel, plan)):
+    mask = _storing(kernel, plan)
+    with shared_stores(kernel, len(plan.store.vectors), mask) as store:
         for registers in plan.store.vectors:
             stored = row(b, [values[r] for r in registers], op.src.type)
             place = address(plan.store.offsets, registers[0])
-            b.store(stored, place, align=len(registers) * element.bits // 8)
+            store(stored, place, align=len(registers) * element.bits // 8)
     kernel.barrier()
     loaded: dict[int, V] = {}
     for registers in plan.load.vectors:
@@ -176,13 +178,7 @@ def _exchanged(kernel: Kernel, op: ConvertLayout, plan: convert.Shared) -> Regis
 
 def _storing(kernel: Kernel, plan: convert.Shared) -> V | None:
     """Predicate: this thread stores, as the first holder of its elements; None if all do."""
-    b = kernel.b
-    found: V | None = None
-    for index, idle in ((kernel.lane, plan.idle_lanes), (kernel.warp, plan.idle_warps)):
-        if idle:
-            active = b.icmp("eq", b.and_(index, idle), 0)
-            found = active if found is None else b.and_(found, active)
-    return found
+    return kernel.all_clear(plan.idle_lanes, plan.idle_warps)
 
 
 def _address(kernel: Kernel, base: V, size: int, offsets: LinearLayout, register: int) -> V:

@@ -169,6 +169,10 @@ class Hardware(Protocol):
         """Store words to global memory unless masked off; sizes and alignment as for `load`."""
         ...
 
+    def store_shared(self, b: Builder, ptr: V, words: Sequence[V], mask: V) -> None:
+        """Store words to shared memory unless masked off; sizes and alignment as for `load`."""
+        ...
+
     def atomic_length(self, what: Atomic) -> int:
         """The most adjacent elements that one instruction updates; 0 if there is no instruction."""
         ...

@@ -11,6 +11,7 @@ linear in the number of registers of all values.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -292,13 +293,19 @@ class Kernel:
 
     def is_first_holder(self, layout: LinearLayout) -> V | None:
         """Predicate: no lower lane or warp holds this thread's elements; None if always true."""
-        found: V | None = None
-        for name, index in ((LANE, self.lane), (WARP, self.warp)):
-            copies = layout.free_variables(name)
-            if copies:
-                owner = self.b.icmp("eq", self.b.and_(index, copies), 0)
-                found = owner if found is None else self.b.and_(found, owner)
-        return found
+        return self.all_clear(layout.free_variables(LANE), layout.free_variables(WARP))
+
+    def all_clear(self, lanes: int = 0, warps: int = 0) -> V | None:
+        """Predicate: these bits of lane and warp are 0; None if there are none. Emitted once."""
+        if not lanes | warps:
+            return None
+
+        def make(b: Builder) -> V:
+            masked = ((self.lane, lanes), (self.warp, warps))
+            clear = [b.icmp("eq", b.and_(index, bits), 0) for index, bits in masked if bits]
+            return functools.reduce(b.and_, clear)
+
+        return self.once(("clear", lanes, warps), make)
 
 
 def each_once(make: Callable[..., V], operands: Sequence[Registers]) -> Registers:

@@ -16,6 +16,7 @@ from tilewright.lowering.emit import I32, V, const, int_type
 from tilewright.lowering.simt.convert import from_bits, to_bits
 from tilewright.lowering.simt.kernel import Kernel, Registers
 from tilewright.lowering.simt.memory import one_of_many
+from tilewright.lowering.simt.shared_stores import shared_stores
 from tilewright.lowering.types import memory_type
 
 FLAT = "flat"
@@ -47,10 +48,10 @@ class Staged:
         layout = self.value.layout
         copies = layout.free_variables(REGISTER) if layout is not None else 0
         places = self.own_places()
-        with kernel.only_if(one_of_many(kernel, self.value)):
-            for register, bits in enumerate(to_bits(kernel, values)):
-                if not register & copies:
-                    b.store(bits, b.gep(self.bits, self.base, places[register]))
+        own = [register for register in range(len(values)) if not register & copies]
+        with shared_stores(kernel, len(own), one_of_many(kernel, self.value)) as store:
+            for register, bits in zip(own, to_bits(kernel, [values[r] for r in own]), strict=True):
+                store(bits, b.gep(self.bits, self.base, places[register]))
         kernel.barrier()
 
     def read(self, places: Sequence[V]) -> Registers:

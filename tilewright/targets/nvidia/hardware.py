@@ -209,6 +209,13 @@ class NvidiaHardware:
             text = f"@{code.input(mask)} {text}"
         code.emit(b, text)
 
+    def store_shared(self, b: Builder, ptr: V, words: Sequence[V], mask: V) -> None:
+        code = Code([])
+        place = code.input(b.ptrtoint(ptr, I32))
+        source = row(code.input(b.zext(w, I16) if w.type.bits < 16 else w) for w in words)
+        width = _width(len(words), words[0].type.bits)
+        code.emit(b, f"@{code.input(mask)} st.shared{width} [{place}], {source}")
+
     def _keeps_lines(self, policy: CachePolicy) -> bool:
         """Whether the access has an eviction priority."""
         return bool(policy.evict) and not policy.volatile and "cache_policy" in self.features
