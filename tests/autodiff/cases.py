@@ -48,7 +48,7 @@ def case(name: str) -> Case:
         case "early return":
             args = {"x_ptr": x.ravel(), "y_ptr": y.ravel(), "n": 39, "stop": 3}
             return kernels.EARLY_RETURN, 5, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 8}
-        case _ if "product" in name:
+        case _ if "product" in name and "row" not in name:
             return _product(name, rng)
         case _:
             return _norm(name, rng) if "norm" in name else _with_maximum(name, rng)
@@ -106,6 +106,12 @@ def _with_maximum(name: str, rng: np.random.Generator) -> Case:
         case "cumsum":
             args = {"x_ptr": x, "y_ptr": y, "n": 13, "stride": 13}
             return kernels.CUMSUM, 3, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 16}
+        case "gated scan":
+            args = {"a_ptr": rows(rng, 3, 13), "x_ptr": x, "y_ptr": y, "n": 13, "stride": 13}
+            return kernels.GATED_SCAN, 3, args, ("a_ptr", "x_ptr"), ("y_ptr",), {"BLOCK": 16}
+        case "product of a row":
+            args = {"x_ptr": rows(rng, 3, 13) + 1.5, "y_ptr": np.zeros(3), "n": 13, "stride": 13}
+            return kernels.PRODUCT_OF_ROWS, 3, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 16}
         case "convolution":
             args = {"x_ptr": rows(rng, 3, 15), "w_ptr": rows(rng, 4, 9), "y_ptr": np.zeros((4, 13))}
             args |= {"n": 13, "channels": 3, "taps": 3}
@@ -138,7 +144,7 @@ NAMES = (
     "gelu", "swiglu", "softmax", "dropout", "rope", "boxes", "row sums", "early return", *NORMS,
     "looped layer norm", "online softmax", "log of a sum", "full attention", "causal attention",
     "windowed attention", "cumsum", "persistent product", "persistent product with gelu",
-    "grouped queries", "grouped heads", "attention in a branch",
+    "grouped queries", "grouped heads", "attention in a branch", "gated scan", "product of a row",
     "product", "product with gelu", "grouped product", "grouped product with gelu",
 )  # fmt: skip
 SHARED = {

@@ -260,6 +260,30 @@ def kernel(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + row * stride + at, mask=at < n, other=0.0)
     tl.store(y_ptr + row * stride + at, tl.cumsum(x * x, 0), mask=at < n)
 """
+GATED_SCAN = """
+@jit
+def gated(a, x, b, y):
+    return a * b, x * b + y
+
+def kernel(a_ptr, x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    place = tl.program_id(0) * stride + at
+    a = tl.load(a_ptr + place, mask=at < n)
+    x = tl.load(x_ptr + place, mask=at < n)
+    decay, h = tl.associative_scan((a, x), 0, gated)
+    tl.store(y_ptr + place, h * decay + h, mask=at < n)
+"""
+PRODUCT_OF_ROWS = """
+@jit
+def times(a, b):
+    return a * b
+
+def kernel(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride + at, mask=at < n, other=1.0)
+    tl.store(y_ptr + row, tl.reduce(x * x, 0, times))
+"""
 CONVOLUTION = """
 def kernel(x_ptr, w_ptr, y_ptr, n, channels, taps, BLOCK: tl.constexpr, C: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -30,6 +30,7 @@ from tilewright.autodiff import (
     regrid,
     replay,
     reverse,
+    rules_scan,
     taped_loops,
     tapes,
     weights,
@@ -419,6 +420,39 @@ def a_sum_that_is_used_between_two_loops() -> None:
     is_refused(running_maximum("tl.store(y_ptr + p * 2 + 1, m + tl.log(total))"))
 
 
+def scanned(function: str, then: str) -> None:
+    text = f"""
+@jit
+def times(a, b):
+    return a * b
+
+@jit
+def matrices(a, b, c, d, e, f, g, h):
+    return a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h
+
+def kernel(x_ptr, y_ptr, n):
+    i = tl.arange(0, 8)
+    x = tl.load(x_ptr + i)
+    w = tl.load(x_ptr + 9)
+    z = 1.0 / tl.where(i < 5, 1.0 + i, 0.0).to(tl.float64)
+    r = tl.associative_scan({function})
+    tl.store(y_ptr + i, {then}, mask=i < 5)
+"""
+    agree(text, 1)
+
+
+def infinities_after_a_scan() -> None:
+    scanned("w * z, 0, times", "r")
+
+
+def a_scan_of_infinities() -> None:
+    scanned("x * z, 0, times", "r")
+
+
+def a_scan_of_matrices() -> None:
+    scanned("(x, x * x, w * x, x), 0, matrices", "r[0]")
+
+
 def a_short_tape() -> None:
     args = arguments(9)
     module = forward_module(kernel(LOOPS["while"]), args, {})
@@ -475,6 +509,18 @@ def same_weight(weight: Any, axis: int) -> Any:
 
 def any_loop_before(gauge: Any, earlier: Any) -> Any:
     return earlier.get(gauge.loop.inits[gauge.index].owner)
+
+
+def a_product(recurrence: Any, factor: Any, ahead: Any) -> Any:
+    return recurrence._emit.mul(factor, ahead)
+
+
+def everywhere(recurrence: Any, values: Any) -> None:
+    return None
+
+
+def nowhere(recurrence: Any, position: int) -> Any:
+    return recurrence._emit.compare(values := recurrence._positions(), values, "ne")
 
 
 def lone(gauge: gauges.Gauge) -> list[gauges.Gauge]:
@@ -589,6 +635,15 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     ),
     "tapes have a slot for each iteration": (Points, "most_trips", one, a_recurrence),
     "segments end with the loop": (taped_loops.TapedLoop, "_segment", whole, checkpoints),
+    "elements behind a mask pass nothing on": (
+        rules_scan._Recurrence, "_passed", a_product, a_scan_of_infinities,
+    ),
+    "elements behind a mask get nothing": (
+        rules_scan._Recurrence, "_any_differs", everywhere, infinities_after_a_scan,
+    ),
+    "the first element of a scan is not combined": (
+        rules_scan._Recurrence, "is_at", nowhere, a_scan_of_matrices,
+    ),
     "a loop that runs too often is noticed": (taped_loops, "Assert", barrier, a_short_tape),
     "what one loop hands to the next has no other use": (
         gauges, "_continued", any_loop_before, a_sum_that_is_used_between_two_loops,

@@ -13,8 +13,9 @@ from tilewright.base.diagnostics import CompilationError
 
 HEAD = """
 @jit
-def larger(a, b):
-    return tl.where(a > b, a, b)
+def bits(a, b):
+    c = a.to(tl.int64, bitcast=True) & b.to(tl.int64, bitcast=True)
+    return c.to(tl.float64, bitcast=True)
 
 @jit
 def square(x):
@@ -110,8 +111,8 @@ REFUSED = {
         "no gradient through this loop",
     ),
     "combine function": (
-        "tl.store(y_ptr + at, x * tl.reduce(x, 0, larger))",
-        "no gradient through tl.reduce with this combine function",
+        "tl.store(y_ptr + at, x * tl.reduce(x, 0, bits))",
+        "no gradient through arith.bitcast of fp64",
     ),
     "map": (
         "tl.store(y_ptr + at, tl.map_elementwise(square, x))",

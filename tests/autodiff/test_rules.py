@@ -16,7 +16,9 @@ from tests.autodiff.harness import (
     vjp,
 )
 from tilewright.autodiff.reverse import reverse_mode
+from tilewright.autodiff.rules_scan import closed
 from tilewright.base.diagnostics import CompilationError
+from tilewright.ops.reduce import Scan
 
 UNARY = (
     "tl.exp(x)", "tl.exp2(x)", "tl.log(p)", "tl.log2(p)", "tl.sin(x)", "tl.cos(x)", "tl.erf(x)",
@@ -36,10 +38,21 @@ SHAPES = (
     "tl.sum(tl.reshape(x, [4, 4]) * tl.sum(tl.reshape(y, [4, 4]), 0)[None, :], 1)",
     "tl.max(tl.reshape(x, [4, 4]), 1)", "tl.dot(tl.reshape(x, [4, 4]), tl.reshape(y, [4, 4]))",
 )  # fmt: skip
-FORWARD_ONLY = (
-    "tl.cumprod(p)", "tl.associative_scan(x, 0, pick)", "tl.reduce(p, 0, times)",
-    "tl.gather(x, tl.arange(0, 16) // 2, 0)", "tl.max(x, 0, return_indices=True)[0] * y",
+COMBINED = (
+    "tl.cumprod(p)", "tl.cumprod(p, reverse=True)", "tl.associative_scan(x, 0, pick)",
+    "tl.associative_scan(x, 0, pick, reverse=True)", "tl.reduce(p, 0, times)",
+    "tl.associative_scan(tl.reshape(p, [4, 4]), 0, times)",
+    "tl.associative_scan(tl.reshape(p, [4, 4]), 1, times, reverse=True)",
+    "tl.reduce(tl.reshape(p, [4, 4]), 0, times)", "tl.reduce(tl.reshape(p, [4, 4]), 1, times)",
+    "tl.associative_scan((p, x), 0, gated)[1]", "tl.associative_scan((p, x), 0, gated)[0] * y",
+    "tl.associative_scan((p, x), 0, gated, reverse=True)[1] * tl.sin(y)",
+    "tl.associative_scan((x, tl.arange(0, 16)), 0, later)[0] * y",
+    "tl.associative_scan(x, 0, larger)", "tl.associative_scan((x, y, p, x * y), 0, matrices)[1]",
+    "tl.reduce((x, y), 0, complex_product)[0] * 100", "tl.reduce(p, 0, root)",
+    "tl.associative_scan((x, x, p, x), 0, matrices)[1]", "tl.reduce((x, x), 0, complex_product)[0]",
+    "tl.associative_scan(x, 0, log_add)", "tl.max(x, 0, return_indices=True)[0] * y",
 )  # fmt: skip
+FORWARD_ONLY = ("tl.gather(x, tl.arange(0, 16) // 2, 0)",)
 
 
 def program(expression: str) -> str:
@@ -51,6 +64,35 @@ def times(a, b):
 @jit
 def pick(a, b):
     return a * b + b
+
+@jit
+def gated(a, x, b, y):
+    return a * b, x * b + y
+
+@jit
+def matrices(a, b, c, d, e, f, g, h):
+    return a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h
+
+@jit
+def complex_product(a, b, c, d):
+    return a * c - b * d, a * d + b * c
+
+@jit
+def later(a, i, b, j):
+    return tl.where(i > j, a, b), tl.maximum(i, j)
+
+@jit
+def larger(a, b):
+    return tl.where(a > b, a, b)
+
+@jit
+def root(a, b):
+    return tl.sqrt(a * a + b * b)
+
+@jit
+def log_add(a, b):
+    m = tl.maximum(a, b)
+    return m + tl.log(tl.exp(a - m) + tl.exp(b - m))
 
 def kernel(x_ptr, y_ptr, p_ptr, out_ptr):
     at = tl.arange(0, 16)
@@ -69,7 +111,7 @@ def arguments(seed: int) -> dict[str, Any]:
     return {"x_ptr": x, "y_ptr": y, "p_ptr": rng.uniform(0.5, 2.0, 16), "out_ptr": np.zeros(32)}
 
 
-@pytest.mark.parametrize("expression", [*UNARY, *BINARY, *SHAPES, *FORWARD_ONLY])
+@pytest.mark.parametrize("expression", [*UNARY, *BINARY, *SHAPES, *COMBINED, *FORWARD_ONLY])
 def test_tangents_are_those_of_differences(expression: str) -> None:
     args = arguments(1)
     module = forward_module(program(expression), args, {})
@@ -80,10 +122,39 @@ def test_tangents_are_those_of_differences(expression: str) -> None:
     assert np.abs(found).max() > 0.01
 
 
-@pytest.mark.parametrize("expression", [*UNARY, *BINARY, *SHAPES])
+@pytest.mark.parametrize("expression", [*UNARY, *BINARY, *SHAPES, *COMBINED])
 def test_adjoints_are_the_transpose_of_tangents(expression: str) -> None:
     names = ("x_ptr", "y_ptr", "p_ptr")
     check_gradients(program(expression), 1, arguments(1), names, ("out_ptr",))
+
+
+def by_doubling(self: Scan, state: Any, *args: Any) -> tuple[Any, ...]:
+    """A scan that combines neighbours first."""
+    found = [np.moveaxis(a, self.axis, 0) for a in args]
+    if self.reverse:
+        found = [a[::-1] for a in found]
+    step = 1
+    while step < len(found[0]):
+        ahead = self.apply(state, [a[:-step] for a in found], [a[step:] for a in found])
+        found = [np.concatenate([a[:step], b]) for a, b in zip(found, ahead, strict=True)]
+        step *= 2
+    if self.reverse:
+        found = [a[::-1] for a in found]
+    return tuple(np.moveaxis(a, 0, self.axis) for a in found)
+
+
+@pytest.mark.parametrize("expression", [e for e in COMBINED if "pick" not in e])
+def test_adjoints_do_not_depend_on_the_order_of_a_scan(
+    expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The combine function of the gradient is associative."""
+    monkeypatch.setattr(Scan, "execute", by_doubling)
+    names = ("x_ptr", "y_ptr", "p_ptr")
+    check_gradients(program(expression), 1, arguments(1), names, ("out_ptr",))
+
+
+def test_products_of_matrices_have_entries_of_their_own() -> None:
+    assert closed({(0, 1), (1, 2)}) == [(0, 1), (0, 2), (1, 2)]
 
 
 @pytest.mark.parametrize("operator", ["maximum", "minimum"])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.autodiff.emitter import derivative_type
 from tilewright.autodiff.registry import AdjointPoint, Point, TangentPoint, adjoint, refusal
+from tilewright.autodiff.rules_scan import reduce_adjoint, scan_adjoint
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import dtype_of, element_of, is_float, shape_of, with_shape
 from tilewright.ops import arith
@@ -91,12 +92,13 @@ def _chosen(d: Point, op: Reduce) -> Value:
 
 @adjoint(Reduce, tangent=_reduce_tangent)
 def _reduce(d: AdjointPoint, op: Reduce, adjoints: list[Value | None]) -> None:
-    """Of a sum: repeated. Of an extremum: shared evenly by the elements that are it."""
+    """Of a sum: repeated. Of an extremum: shared evenly by the elements that are it. Of others, as
+    of a scan."""
     combine, src = _combine_of(op), op.srcs[0]
     y = adjoints[0]
-    if combine not in (arith.Add, arith.Max, arith.Min):
-        raise _no_gradient(op, "tl.reduce", "sum, max and min")
-    assert y is not None
+    if combine not in (arith.Add, arith.Max, arith.Min) or y is None:
+        reduce_adjoint(d, op, adjoints)
+        return
     repeated = d.emit.repeated(y, derivative_type(src.type), op.axis)
     if combine is not arith.Add:
         repeated = d.emit.mul(repeated, _chosen(d, op))
@@ -106,18 +108,11 @@ def _reduce(d: AdjointPoint, op: Reduce, adjoints: list[Value | None]) -> None:
 @adjoint(Scan, tangent=_scan_tangent)
 def _scan(d: AdjointPoint, op: Scan, adjoints: list[Value | None]) -> None:
     """Of a running sum: the running sum from the other end."""
-    (y,) = adjoints if _combine_of(op) is arith.Add else (None,)
-    if y is None:
-        raise _no_gradient(op, "tl.associative_scan", "a running sum")
-    d.give(op.srcs[0], d.emit.running_sum(y, op.axis, not op.reverse))
-
-
-def _no_gradient(op: Op, name: str, known: str) -> Exception:
-    return refusal(
-        op,
-        f"no gradient through {name} with this combine function; there is one of {known}",
-        "help: tl.stop_gradient(x) for an operand whose gradient is not needed",
-    )
+    y = adjoints[0]
+    if _combine_of(op) is arith.Add and y is not None:
+        d.give(op.srcs[0], d.emit.running_sum(y, op.axis, not op.reverse))
+    else:
+        scan_adjoint(d, op, adjoints)
 
 
 def _dot_tangent(d: TangentPoint, op: Dot) -> list[Value | None]:
