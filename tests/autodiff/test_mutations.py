@@ -16,37 +16,25 @@ from tests.autodiff import kernels
 from tests.autodiff.harness import (
     check_gradients,
     forward_module,
-    launch_points,
     regrid_vjp,
     run_forward,
     vjp,
 )
-from tests.autodiff.recurrences import LOOPS, arguments, check, kernel
 from tilewright.autodiff import (
     coordinates,
     distinct,
     gauges,
-    loops,
     regrid,
     replay,
     reverse,
-    rules_scan,
-    taped_loops,
-    tapes,
     weights,
 )
 from tilewright.autodiff.emitter import Emitter
-from tilewright.autodiff.points import Points
 from tilewright.autodiff.reverse import reverse_mode
-from tilewright.autodiff.tapes import TapePlan
 from tilewright.base.diagnostics import (
     CompilationError,
-    DeviceAssertionError,
     InterpreterError,
 )
-from tilewright.ir.types import I64
-from tilewright.ops.arith import Add, Mul
-from tilewright.ops.control import Barrier
 
 
 def agree(text: str, grid: Any = 4, number: int = 10) -> None:
@@ -161,43 +149,6 @@ def stores_in_a_branch() -> None:
     rng = np.random.default_rng(7)
     args = {"x_ptr": rng.uniform(0, 1, 39), "y_ptr": np.zeros(39), "n": 39, "stop": 3}
     check_gradients(kernels.EARLY_RETURN, 5, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 8})
-
-
-def a_recurrence() -> None:
-    check(LOOPS["a gated sum, and a sum of its squares"], 5)
-
-
-def a_decaying_sum() -> None:
-    check(LOOPS["a decaying sum"], 5)
-
-
-def a_sink() -> None:
-    check(LOOPS["a softmax with a learned sink"], 5)
-
-
-def a_state_with_infinities() -> None:
-    check(LOOPS["lanes that are not stored"], 5)
-
-
-def an_inner_loop() -> None:
-    check(LOOPS["in a loop"], 5)
-
-
-def a_while_loop() -> None:
-    check(LOOPS["until it converges"], 5)
-
-
-def a_loop_in_steps() -> None:
-    check(LOOPS["in steps"], 5)
-
-
-def offsets_that_move() -> None:
-    check(LOOPS["a tile of offsets"], 5)
-
-
-def checkpoints() -> None:
-    body = LOOPS["a recurrent network"].replace("range(n)", "tl.range(0, n, ad_checkpoint=2)")
-    check(body, 5)
 
 
 def an_array_in_place() -> None:
@@ -420,47 +371,6 @@ def a_sum_that_is_used_between_two_loops() -> None:
     is_refused(running_maximum("tl.store(y_ptr + p * 2 + 1, m + tl.log(total))"))
 
 
-def scanned(function: str, then: str) -> None:
-    text = f"""
-@jit
-def times(a, b):
-    return a * b
-
-@jit
-def matrices(a, b, c, d, e, f, g, h):
-    return a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h
-
-def kernel(x_ptr, y_ptr, n):
-    i = tl.arange(0, 8)
-    x = tl.load(x_ptr + i)
-    w = tl.load(x_ptr + 9)
-    z = 1.0 / tl.where(i < 5, 1.0 + i, 0.0).to(tl.float64)
-    r = tl.associative_scan({function})
-    tl.store(y_ptr + i, {then}, mask=i < 5)
-"""
-    agree(text, 1)
-
-
-def infinities_after_a_scan() -> None:
-    scanned("w * z, 0, times", "r")
-
-
-def a_scan_of_infinities() -> None:
-    scanned("x * z, 0, times", "r")
-
-
-def a_scan_of_matrices() -> None:
-    scanned("(x, x * x, w * x, x), 0, matrices", "r[0]")
-
-
-def a_short_tape() -> None:
-    args = arguments(9)
-    module = forward_module(kernel(LOOPS["while"]), args, {})
-    plan = TapePlan(module.entry, launch_points(module, 2, args), 2, 300)
-    with pytest.raises(DeviceAssertionError):
-        vjp(module, 2, args, {"y_ptr": np.ones(128)}, ("x_ptr", "w_ptr"), tape=plan)
-
-
 def nothing(*args: Any, **kwargs: Any) -> None:
     return None
 
@@ -511,55 +421,6 @@ def any_loop_before(gauge: Any, earlier: Any) -> Any:
     return earlier.get(gauge.loop.inits[gauge.index].owner)
 
 
-def a_product(recurrence: Any, factor: Any, ahead: Any) -> Any:
-    return recurrence._emit.mul(factor, ahead)
-
-
-def everywhere(recurrence: Any, values: Any) -> None:
-    return None
-
-
-def nowhere(recurrence: Any, position: int) -> Any:
-    return recurrence._emit.compare(values := recurrence._positions(), values, "ne")
-
-
-def lone(gauge: gauges.Gauge) -> list[gauges.Gauge]:
-    return [gauge]
-
-
-def program_0(memory: Any) -> Any:
-    return memory._emit.integer(0, I64)
-
-
-def slot_0(loop: Any, memory: Any, number: Any) -> Any:
-    return memory.first
-
-
-def no_adjoints(steps: Any) -> list[Any]:
-    return [None] * len(steps.states)
-
-
-def start_of(steps: Any, t: Any) -> Any:
-    return steps._bounds[0]
-
-
-def init_of(steps: Any, t: Any, init: Any, by: Any) -> Any:
-    return init
-
-
-def one(points: Any, loop: Any) -> int:
-    return 1
-
-
-def whole(loop: Any, segment: Any, length: Any, trips: Any) -> Any:
-    first = loop._value(Mul(segment, length))
-    return first, loop._value(Add(first, length))
-
-
-def barrier(*args: Any) -> Barrier:
-    return Barrier()
-
-
 CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "strides exceed what smaller ones reach": (
         distinct, "_require_mixed_radix", nothing, strides_that_meet,
@@ -602,7 +463,6 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "branches without results are walked": (
         reverse.ReverseWalk, "_flows_through", only_results, stores_in_a_branch,
     ),
-    "loops carry sums only": (loops, "is_sum_of", sums, a_decaying_sum),
     "results do not depend on a maximum": (
         gauges, "free_maxima", no_values, a_maximum_that_is_a_result,
     ),
@@ -615,36 +475,6 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "what a maximum scales is scaled by nothing else": (
         gauges, "_is_one", sums, a_sum_that_decays,
     ),
-    "a running maximum starts with a constant": (
-        loops, "_started_with_inputs", no_values, a_sink,
-    ),
-    "maxima of loops in a row are constants together": (loops, "_row", lone, a_sink),
-    "a state that is zero in a lane is guarded": (
-        Emitter, "zero_with_itself", unchanged, a_state_with_infinities,
-    ),
-    "programs have slots of their own": (tapes.TapeMemory, "_program", program_0, a_recurrence),
-    "iterations have slots of their own": (taped_loops.TapedLoop, "_slot", slot_0, a_recurrence),
-    "the last condition of a while loop is reversed": (
-        taped_loops.WhileSteps, "_adjoints_of_last", no_adjoints, a_while_loop,
-    ),
-    "an iteration has the counter of its own": (
-        taped_loops.ForSteps, "_counter", start_of, a_loop_in_steps,
-    ),
-    "what moves in steps is where it was": (
-        taped_loops.ForSteps, "_moved_by", init_of, offsets_that_move,
-    ),
-    "tapes have a slot for each iteration": (Points, "most_trips", one, a_recurrence),
-    "segments end with the loop": (taped_loops.TapedLoop, "_segment", whole, checkpoints),
-    "elements behind a mask pass nothing on": (
-        rules_scan._Recurrence, "_passed", a_product, a_scan_of_infinities,
-    ),
-    "elements behind a mask get nothing": (
-        rules_scan._Recurrence, "_any_differs", everywhere, infinities_after_a_scan,
-    ),
-    "the first element of a scan is not combined": (
-        rules_scan._Recurrence, "is_at", nowhere, a_scan_of_matrices,
-    ),
-    "a loop that runs too often is noticed": (taped_loops, "Assert", barrier, a_short_tape),
     "what one loop hands to the next has no other use": (
         gauges, "_continued", any_loop_before, a_sum_that_is_used_between_two_loops,
     ),
