@@ -11,6 +11,8 @@ shows nowhere. Here
   What each thread fetches only of its own copies is there after the wait;
 - a product reads its buffers and gives its result at the wait that counts it; until then the
   result is poison, unless the next product takes it as accumulator;
+- what threads load from a slot is read when the product that multiplies it starts, and an arrival
+  releases it only if it says that it does;
 - a tensor copy arrives when all roles wait, or at random; its bytes count at its barrier then;
 - a warp with a role is ordered after other roles by barriers only. So it is an error to read
   a slot whose copy it has not waited for, and to copy into a slot of which it does not know that
@@ -134,11 +136,13 @@ class AsyncMachine:
         self.last_read: dict[int, int] = {}
         self.released_reads: dict[int, int] = {}
         self.known_reads = 0
+        self.loads_from = 0  # the number of the first read by loads that no arrival has released
         # Of each slot the barrier of its copy; of each barrier the slots whose copies have arrived;
         # and the slots whose present content the computing warps know to be there.
         self.arrived_at: dict[int, set[int]] = {}
         self.known_slots: set[int] = set()
         self.slots: set[int] = set()  # that tensor copies fill
+        self.loaded: list[tuple[int, Array]] = []  # slots, and what was loaded from them
         self.copying = False  # whether the copying warp has the turn
         self.stretch = 0  # how many barriers there were
         self.read: dict[int, int] = {}  # place -> the last stretch in which it was read
@@ -275,6 +279,8 @@ class AsyncMachine:
             raise Race("a block is copied to a slot to which another is under way")
         if any(address in product.places for product in self.products):
             raise Race("a block is copied to a slot that a product in flight reads")
+        if any(address == loaded for loaded, _ in self.loaded):
+            raise Race("a block is copied to a slot that threads may still be loading")
         if self.last_read.get(address, 0) > self.known_reads:
             raise Race("a block is copied to a slot that is not known to be free")
         barrier = barriers[int(index) : int(index) + 1].reshape(())
@@ -304,7 +310,11 @@ class AsyncMachine:
     ) -> tuple[()]:
         if condition:
             place = barriers[int(index) : int(index) + 1]
-            self.released_reads[_address(place)] = self.reads
+            if op.loads:
+                self.loads_from = 0
+            self.released_reads[_address(place)] = (
+                self.loads_from - 1 if self.loads_from else self.reads
+            )
         return op.evaluate(barriers, index, condition)
 
     def _wait_barrier(
@@ -382,9 +392,16 @@ class AsyncMachine:
 
     def _fetch(self, op: Fetch, state: Any, place: Array) -> Array:
         address = self._require_there(place)
-        if not op.own:
+        found = place.copy()
+        if op.own:
+            return found
+        if address not in self.slots:
             self._has_read(address)
-        return place.copy()
+        elif not all(isinstance(user, Wgmma) for user in op.result.users):
+            raise Race("arithmetic on what was loaded from a slot may follow the slot's release")
+        else:
+            self.loaded.append((address, found))
+        return found
 
     def _has_read(self, address: int) -> None:
         self.read[address] = self.stretch
@@ -406,6 +423,10 @@ class AsyncMachine:
         result = np.empty(shape_of(op.results[0].type), numpy_of(op.results[0].type))
         _poison(result)
         self.products.append(_Product(op, operands, result))
+        for place in [place for place, tile in self.loaded if any(tile is x for x in operands)]:
+            self._has_read(place)
+            self.loads_from = self.loads_from or self.reads
+        self.loaded = [item for item in self.loaded if not any(item[1] is x for x in operands)]
         return result
 
     def _wait_products(self, op: WgmmaWait, state: Any, *values: Array) -> tuple[Array, ...]:

@@ -7,8 +7,9 @@ units 2t and 2t + 1 of row g of matrix m; with `.trans`, the units in column g o
 
 Without `.trans`, the units need not be elements: a row is 16 bytes of elements of any size, of
 which each lane receives 4 bytes. So a layout qualifies if the offset within a row is determined by
-the position in a register word and by lane bits 0 and 1, in this order. With `.trans`, for elements
-of 16 bits, it is determined by lane bits 2 to 4.
+the position in a register word and by lane bits 0 and 1, in this order. With `.trans`, it is
+determined by lane bits 2 to 4 and, for elements of 8 bits, of which a unit holds two, by the
+position in half a word below them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout,
 WARP_LANE_BITS = 5
 ROW_BYTES = 16
 WORD_BITS = 32
+UNIT_BITS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +94,17 @@ def _fit(offsets: LinearLayout, element_bits: int) -> _Fit | None:
 
 
 def _fit_transposed(offsets: LinearLayout, element_bits: int) -> _Fit | None:
-    """The fit with `.trans`: the offset in a row is lane bits 2 to 4; the row is the first register
-    bit and lane bits 0 and 1."""
+    """The fit with `.trans`: the offset in a row is the position in a unit, and lane bits 2 to 4;
+    the row is another register bit and lane bits 0 and 1."""
     lanes, registers = offsets.bases(LANE), offsets.bases(REGISTER)
-    if element_bits != WORD_BITS // 2 or not registers or list(lanes[2:]) != gf2.units(3):
+    unit = log2(UNIT_BITS) - log2(element_bits)
+    if unit < 0 or list(lanes[2:]) != gf2.units(3, unit):
         return None
-    return _Fit((1,), (registers[0], *lanes[:2]))
+    within = gf2.solve_all(registers, gf2.units(unit))
+    if within is None or len(within) == len(registers):
+        return None
+    row = gf2.extend(within, gf2.units(len(registers)))[0]
+    return _Fit((*within, row), (gf2.apply(registers, row), *lanes[:2]))
 
 
 def _other_registers(offsets: Sequence[int], packed: Sequence[int], row: int) -> tuple[int, ...]:

@@ -58,6 +58,16 @@ def transpose(layout: LinearLayout, order: Sequence[int]) -> LinearLayout:
     return _with_shape(layout, [shape[i] for i in order], gf2.multiply(permutation, layout.columns))
 
 
+def reorder_bits(layout: LinearLayout, axis: int, bits: Sequence[int]) -> LinearLayout:
+    """Bit i of the coordinate along an axis becomes bit `bits[i]`; the low bits are permuted."""
+    if sorted(bits) != list(range(len(bits))) or len(bits) > log2(layout.shape[axis]):
+        raise ValueError(f"{tuple(bits)} does not permute bits: ({layout.signature()})")
+    start = sum(log2(size) for size in layout.shape[axis + 1 :])
+    moves = gf2.units(sum(log2(size) for size in layout.shape))
+    moves[start : start + len(bits)] = [1 << (start + bit) for bit in bits]
+    return renamed(layout, layout.shape, moves)
+
+
 def expand_dims(layout: LinearLayout, axis: int) -> LinearLayout:
     """A new dimension of size 1 before dimension `axis`; at the end if `axis` is the rank."""
     shape = list(layout.shape)

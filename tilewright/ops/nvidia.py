@@ -43,9 +43,15 @@ class Wgmma(Dot, name="nvidia.wgmma", traits=WRITES | LOCAL | IN_FLIGHT):
     `rhs` is a buffer in shared memory, `lhs` a buffer or a tile. Until it is complete, the result
     may only be used as the accumulator of another product, and the buffers must not change.
 
-        %3 = nvidia.wgmma %0, %1, %2, precision="ieee", max_imprecise=0
+    An instruction computes rows independently of each other, so that it is free which row of a
+    tile it takes as which: bit i of the number of a row within an instruction is bit `row_bits[i]`
+    of that in the tile; without `row_bits`, bit i. They only affect layouts.
+
+        %3 = nvidia.wgmma %0, %1, %2, precision="ieee", max_imprecise=0, row_bits=()
           : (shared<64x16xfp16>, shared<16x8xfp16>, 64x8xfp32) -> 64x8xfp32
     """
+
+    row_bits: tuple[int, ...] = attr(())
 
     def verify(self) -> None:
         super().verify()
@@ -63,6 +69,14 @@ class Wgmma(Dot, name="nvidia.wgmma", traits=WRITES | LOCAL | IN_FLIGHT):
             "the shape {m} x {n} is not a multiple of 64 x 8",
             m=m,
             n=n,
+        )
+        require(
+            not self.row_bits
+            or (sorted(self.row_bits) == list(range(6)) and isinstance(self.lhs.type, Tile)),
+            self,
+            "row-bits",
+            "{bits} is not a permutation of the 6 bits of a row of a tile in registers",
+            bits=self.row_bits,
         )
 
 

@@ -205,15 +205,18 @@ class ExpectBytes(Op, name="gpu.expect_bytes", traits=WRITES | LOCAL):
 class Arrive(Op, name="gpu.arrive", traits=WRITES | LOCAL):
     """One arrival of each of the `warps` that run it, if the condition holds.
 
-    After a wait for the phase, memory that these warps have read before may be overwritten.
+    After a wait for the phase, memory may be overwritten that products of these warps have read,
+    which were waited for before, and, if `loads`, memory that they have loaded to registers for
+    products which have started before.
 
-        gpu.arrive %0, %1, %2, warps=4 : (shared<2xi64>, i32, i1) -> ()
+        gpu.arrive %0, %1, %2, warps=4, loads=False : (shared<2xi64>, i32, i1) -> ()
     """
 
     barriers: Value = operand()
     index: Value = operand()
     condition: Value | None = optional()
     warps: int = attr()
+    loads: bool = attr(False)
 
     def result_types(self) -> tuple[Type, ...]:
         return ()

@@ -17,7 +17,7 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PassContext, Step, Verifier, run
 from tilewright.ir.types import FP8E4NV, Shared, Tile, dtype_of, shape_of
 from tilewright.layout.linear import OFFSET
-from tilewright.ops.arith import Cast
+from tilewright.ops.arith import Add, Cast, Neg
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, Share
 from tilewright.ops.nvidia import Mma, Wgmma
@@ -156,9 +156,35 @@ def test_sixteen_bit_operands_keep_their_order_in_memory(orders: str) -> None:
 
 @pytest.mark.parametrize("type", ["i8", "fp8e5", "fp32"])
 @pytest.mark.parametrize("orders", ["nn", "nt", "tn", "tt"])
-def test_other_operands_are_adjacent_along_k(type: str, orders: str) -> None:
-    product = chosen(module_of(type, (64, 128, 64), orders))
-    assert [_fast_axis(share) for share in _shares(product)] == [1, 0]
+def test_other_operands_are_adjacent_along_k_in_shared_memory(type: str, orders: str) -> None:
+    """Or they are the left operand, which is loaded to registers; a right operand becomes one by
+    transposing the product."""
+    found = chosen(module_of(type, (64, 128, 64), orders))
+    layout = found.rhs.layout
+    assert layout is not None
+    assert layout.coordinates(layout.bases(OFFSET)[0]) == (1, 0)
+    transposed = orders == "nn"
+    assert shape_of(found.result.type) == ((128, 64) if transposed else (64, 128))
+    assert isinstance(found.lhs.op, Fetch) == (orders != "nt")
+    shares = [op for op in found.parent if isinstance(op, Share)] if found.parent else []
+    lying = [_fast_axis(share) for share in shares]
+    if orders != "tn":  # as in memory, so that vectors can be copied
+        assert sorted(lying) == sorted(1 if order == "n" else 0 for order in orders)
+
+
+@pytest.mark.parametrize("type", ["i8", "fp32"])
+def test_product_of_a_computed_operand_is_not_transposed(type: str) -> None:
+    """It would become the right operand, which goes through shared memory."""
+    module = module_of(type, (64, 128, 64), "nn")
+    (dot,) = (op for op in module.walk() if isinstance(op, Dot))
+    negated = Neg(dot.lhs)
+    computed = Add(negated.results[0], negated.results[0])
+    assert dot.parent is not None
+    dot.parent.insert_before(negated, dot)
+    dot.parent.insert_before(computed, dot)
+    dot.set_operand(0, computed.results[0])
+    found = chosen(module)
+    assert shape_of(found.result.type) == (64, 128)
 
 
 def _fast_axis(share: Share) -> int:

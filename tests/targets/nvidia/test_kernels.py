@@ -266,8 +266,12 @@ def test_stages_of_a_pipelined_product(stages: int) -> None:
 def test_types_and_orders_of_a_product(type: str, step: int, orders: str) -> None:
     text = matmul(type, (64, 64, 64), 4, 3, orders).asm["ptx"]
     assert f"wgmma.mma_async.sync.aligned.m64n64k{step}." in text
-    # Bytes that lie in memory across K go through registers: the least copy has four.
-    assert ("cp.async" in text) == (type not in ("i8", "fp8e4nv") or orders != "tn")
+    assert "cp.async" in text
+    # Of operands that lie across K, the left one (in "nn" that of the transposed product) is loaded
+    # to registers, bytes by transposing loads of matrices.
+    turned = step != 16 and orders != "nt"
+    assert ("ldmatrix" in text and ".trans." in text) == (turned and step == 32)
+    assert bool(re.search(r"ld\.shared\.v2", text)) == (turned and step == 8)
 
 
 @pytest.mark.parametrize("orders", ["nn", "nt", "tn", "tt"])

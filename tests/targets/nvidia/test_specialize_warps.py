@@ -19,7 +19,7 @@ from tilewright.base.diagnostics import InterpreterError
 from tilewright.ir.core import Module, Op
 from tilewright.ir.types import I32
 from tilewright.ops.arith import Constant, Xor
-from tilewright.ops.nvidia import LoadBlock, WgmmaWait
+from tilewright.ops.nvidia import LoadBlock, Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
 
 
@@ -209,6 +209,63 @@ def test_mutants_are_found(name: str, overlapped: bool) -> None:
     MUTANTS[name](module)
     with pytest.raises((InterpreterError, AssertionError)):
         check(program, module)
+
+
+def _without_fence(module: Module) -> None:
+    for op in _others(module, Arrive):
+        assert isinstance(op, Arrive)
+        op.loads = False
+
+
+def _arrival_before_the_product(module: Module) -> None:
+    arrival = next(op for op in _others(module, Arrive) if isinstance(op, Arrive) and op.loads)
+    product = next(_others(module, Wgmma))
+    assert arrival.parent is not None
+    product.remove()
+    arrival.parent.insert_after(product, arrival)
+
+
+@pytest.mark.parametrize("spoil", [_without_fence, _arrival_before_the_product])
+@pytest.mark.parametrize("type", ["fp32", "i8"])
+def test_mutants_of_loaded_operands_are_found(spoil: Callable[[Module], None], type: str) -> None:
+    """An operand that threads load from its slot is released once its product has started."""
+    out = "i32" if type == "i8" else "fp32"
+    program = products.matmul(type, out, "nn", (128, 64, 32 * 7), (128, 64, 32))
+    module, counts = lowered(program, 4, 3, tensor_copies=True)
+    assert counts["rings"] == 1
+    check(program, module)
+    spoil(module)
+    with pytest.raises((InterpreterError, AssertionError)):
+        check(program, module)
+
+
+@tw.jit
+def two_products_kernel(a_ptr, b_ptr, c_ptr, d_ptr, K, N: tl.constexpr, BK: tl.constexpr):
+    """The rows of `a` times `b`, and their first 32 once more, by another instruction."""
+    m, n, few = tl.arange(0, 64), tl.arange(0, N), tl.arange(0, 32)
+    c, d = tl.zeros((64, N), tl.float32), tl.zeros((32, N), tl.float32)
+    for k in range(0, K, BK):
+        inner = k + tl.arange(0, BK)
+        b = tl.load(b_ptr + inner[:, None] * N + n)
+        c = tl.dot(tl.load(a_ptr + m[:, None] * K + inner), b, c)
+        d = tl.dot(tl.load(a_ptr + few[:, None] * K + inner), b, d)
+    tl.store(c_ptr + m[:, None] * N + n, c)
+    tl.store(d_ptr + few[:, None] * N + n, d)
+
+
+def test_operands_that_are_loaded_for_other_instructions_are_not_copied_by_another_warp() -> None:
+    a, b = products.matrix("fp16", 64, 96), products.matrix("fp16", 96, 64)
+    exact, bound = products.product(a, b, "fp16")
+    outputs = [np.zeros((64, 64), np.float32), np.zeros((32, 64), np.float32)]
+    expected = [a, b, exact.astype(np.float32), exact[:32].astype(np.float32)]
+    error = bound.max()
+    program = Program(
+        two_products_kernel, [a, b, *outputs, 96], {"N": 64, "BK": 32}, (1,), error, expected
+    )
+    module, counts = lowered(program, 4, 3, tensor_copies=True)
+    assert (counts["wgmma"], counts["mma"]) == (1, 1)
+    assert (counts["rings"], counts["pipelined"]) == (0, 1)
+    check(program, module)
 
 
 # -- rotated loops --------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ class Team(NamedTuple):
     """Threads of another runtime, such as those of OpenMP, that run grids in place of workers.
 
     The threads of a library that the program uses as well may spin between its operations. Workers
-    would compete with them for cores; see docs/decisions/0033-threads-of-openmp.md.
+    would compete with them for cores; see docs/decisions/0034-threads-of-openmp.md.
 
     Attributes:
         run: address of ``void run(void (*body)(void *), void *data, unsigned threads, unsigned

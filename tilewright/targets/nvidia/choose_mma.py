@@ -15,7 +15,7 @@ from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.layout import families
 from tilewright.layout.linear import LinearLayout
-from tilewright.layout.shape import transpose
+from tilewright.layout.shape import reorder_bits, transpose
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, PermuteBuffer, Share
 from tilewright.ops.memory import Load
@@ -28,12 +28,23 @@ from tilewright.targets.nvidia.rewrite_products import (
     replace,
     rewrite_product,
 )
+from tilewright.targets.nvidia.transpose_product import transpose_product
 
 GROUP_WARPS = 4  # warps that issue one wgmma together
 GROUP_ROWS = 64  # rows of one wgmma
 MAX_COLUMNS = 256  # of one wgmma
 K_BYTES = 32  # bytes along K of either operand of one instruction
 ROW_BYTES = (128, 64, 32)  # row lengths of the hardware's swizzles, best first
+
+# The `Wgmma.row_bits` of left operands that are fetched from buffers whose 128-byte rows, swizzled,
+# lie along the rows of the operand, by the size of an element in bytes.
+#
+# - 4: a thread's two rows of a fragment are adjacent, one load of 64 bits; the 16 lanes that load
+#   together, 4 along K times 4 rows, access all banks. The swizzle combines bits 2 and 3 of the row
+#   with K, so that bit 4 is among those of the lanes.
+# - 1: the two rows are adjacent, too, half a word of `ldmatrix.trans`, and those of the lanes are
+#   the halves of its 16 bytes.
+TURNED_ROWS = {4: (1, 4, 2, 0, 3, 5), 1: (1, 2, 3, 0, 4, 5)}
 
 # Element type of the operands -> the feature that mma.sync requires.
 _MMA_FEATURES = {
@@ -61,6 +72,9 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
     infos = axis_info(fn)
     for op in dots:
         if _fits_wgmma(op, ctx):
+            if _is_better_transposed(op, infos, ctx):
+                op = transpose_product(op)
+                ctx.count("transposed products")
             _use_wgmma(op, infos)
             ctx.count("wgmma")
         elif _fits_mma(op, ctx):
@@ -110,12 +124,26 @@ def _fits_wgmma(op: Dot, ctx: PassContext) -> bool:
     if "wgmma" not in ctx.features or _warps(ctx) % GROUP_WARPS or not _fits_mma(op, ctx):
         return False
     element = ir.dtype_of(op.lhs.type)
-    shape = ir.shape_of(op.acc.type)
+    return (element in _WGMMA_TYPES or _is_tf32(op)) and _tiles(op, ctx)
+
+
+def _tiles(op: Dot, ctx: PassContext, *, transposed: bool = False) -> bool:
+    """Whether the warpgroups' instructions tile the result, or the transposed result."""
+    shape = ir.shape_of(op.acc.type)[:: -1 if transposed else 1]
     _, columns = groups_of(shape, _warps(ctx))
+    return shape[0] % GROUP_ROWS == 0 and shape[1] // columns >= (8 if columns == 1 else 64)
+
+
+def _is_better_transposed(op: Dot, infos: AxisMap, ctx: PassContext) -> bool:
+    """Whether only the right operand lies across K where the instruction can't read it.
+
+    The left operand of the transposed product, which it becomes, may come from registers.
+    """
     return (
-        (element in _WGMMA_TYPES or _is_tf32(op))
-        and shape[0] % GROUP_ROWS == 0
-        and shape[1] // columns >= (8 if columns == 1 else 64)
+        _must_turn(op.rhs, 0, infos)
+        and _comes_from_memory(op.lhs)
+        and not _must_turn(op.lhs, 1, infos)
+        and _tiles(op, ctx, transposed=True)
     )
 
 
@@ -123,8 +151,15 @@ def _fits_wgmma(op: Dot, ctx: PassContext) -> bool:
 
 
 def _use_wgmma(op: Dot, infos: AxisMap) -> None:
-    lhs = _shared(op, op.lhs, 1, infos) if _comes_from_memory(op.lhs) else op.lhs
-    product = _insert(op, Wgmma, lhs, _shared(op, op.rhs, 0, infos))
+    lhs, row_bits = op.lhs, ()
+    if _must_turn(lhs, 1, infos):
+        # Each thread loads its elements from the buffer, in which they lie as in memory.
+        lhs = before(op, Fetch(_shared(op, lhs, 1, infos, as_in_memory=True))).results[0]
+        row_bits = TURNED_ROWS[ir.dtype_of(lhs.type).nbytes_in_memory]
+    elif _comes_from_memory(lhs):
+        lhs = _shared(op, lhs, 1, infos)
+    rhs = _shared(op, op.rhs, 0, infos)
+    product = before(op, Wgmma(lhs, rhs, op.acc, op.precision, op.max_imprecise, row_bits))
     wait = before(op, WgmmaWait([product.results[0]], 0))
     replace(op, wait.results[0])
 
@@ -146,29 +181,38 @@ def _comes_from_memory(value: Value) -> bool:
     return isinstance(_source(value).op, Load)
 
 
-def _shared(op: Dot, value: Value, k_axis: int, infos: AxisMap) -> Value:
+def _shared(
+    op: Dot, value: Value, k_axis: int, infos: AxisMap, *, as_in_memory: bool = False
+) -> Value:
     """The operand in shared memory, in a layout of wgmma.
 
-    Adjacent elements are along K, except that those of 16-bit operands may be along the other axis.
+    Adjacent elements are along K, except that those of 16-bit operands may be along the other axis,
+    and with `as_in_memory`, where the instruction does not read the buffer, those of all types.
     """
     if isinstance(value.op, Permute) and value.op.order == (1, 0):
         # Share the untransposed load, which can become an asynchronous copy, and view it permuted.
-        source = _shared(op, value.op.src, 1 - k_axis, infos)
+        source = _shared(op, value.op.src, 1 - k_axis, infos, as_in_memory=as_in_memory)
         view = before(op, PermuteBuffer(source, (1, 0)))
         assert source.layout is not None
         view.results[0].layout = transpose(source.layout, (1, 0))
         return view.results[0]
     share = before(op, Share(value))
-    contiguous = 1 - k_axis if _may_lie_across(value, k_axis, infos) else k_axis
-    share.results[0].layout = operand_layout(value.type, contiguous)
+    size = ir.dtype_of(value.type).nbytes_in_memory
+    across = (size == 2 or as_in_memory) and _lies_across(value, k_axis, infos)
+    share.results[0].layout = operand_layout(value.type, 1 - k_axis if across else k_axis)
     return share.results[0]
 
 
-def _may_lie_across(value: Value, k_axis: int, infos: AxisMap) -> bool:
-    """Whether the operand is contiguous in memory along the axis that is not K, and may stay so."""
+def _lies_across(value: Value, k_axis: int, infos: AxisMap) -> bool:
+    """Whether the operand is contiguous in memory along the axis that is not K."""
+    row = ir.shape_of(value.type)[1 - k_axis] * ir.dtype_of(value.type).nbytes_in_memory
+    return row >= ROW_BYTES[-1] and _fastest_axis(value, infos) != k_axis
+
+
+def _must_turn(value: Value, k_axis: int, infos: AxisMap) -> bool:
+    """Whether the operand lies in memory as wgmma does not read operands of its type."""
     size = ir.dtype_of(value.type).nbytes_in_memory
-    row = ir.shape_of(value.type)[1 - k_axis] * size
-    return size == 2 and row >= ROW_BYTES[-1] and _fastest_axis(value, infos) != k_axis
+    return size != 2 and _comes_from_memory(value) and _lies_across(value, k_axis, infos)
 
 
 def operand_layout(type: ir.Type, contiguous: int) -> LinearLayout:
@@ -219,10 +263,12 @@ def _wgmma_demands(op: Wgmma, ctx: PassContext) -> Demands:
     acc = families.wgmma_accumulator(
         ir.shape_of(op.acc.type), warps, instruction_columns(op, warps)
     )
+    acc = reorder_bits(acc, 0, op.row_bits)
     lhs = None
     if isinstance(op.lhs.type, ir.Tile):
         bits = ir.dtype_of(op.lhs.type).primitive_bitwidth
         lhs = families.wgmma_operand_a(ir.shape_of(op.lhs.type), bits, warps)
+        lhs = reorder_bits(lhs, 0, op.row_bits)
     return Demands([lhs, None, acc], [acc])
 
 

@@ -17,7 +17,7 @@ from tilewright.ir.types import Shared, Tile
 from tilewright.lowering.simt.shared_memory import ALIGN, SCRATCH, allocated_bytes
 from tilewright.ops.atomic import Writing
 from tilewright.ops.control import For, If, While
-from tilewright.ops.gpu import PermuteBuffer, Share, StartDependents, WaitLaunches
+from tilewright.ops.gpu import Fetch, PermuteBuffer, Share, StartDependents, WaitLaunches
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.nvidia import Wgmma
 from tilewright.targets.nvidia.tensor_copies import NoTensorCopy, TensorCopy, tensor_copy
@@ -154,7 +154,9 @@ def _copied_loop(
         copy = _copy_of(fn, loop, share, finder)
         _require_scalars(loop, copy, scalars, share)
         copies.append(Copied(share, copy))
-        needed = [places[within(op, loop.body)] for op in readers(share.result)]
+        reading = readers(share.result)
+        _require_products(reading)
+        needed = [places[within(op, loop.body)] for op in reading]
         spans.append((min(needed), max(needed)))
     order = sorted(range(len(copies)), key=lambda i: spans[i])
     copies, spans = [copies[i] for i in order], [spans[i] for i in order]
@@ -204,12 +206,27 @@ def _leaves_alone(fn: Function, load: Load, op: Op) -> bool:
     return order_only or not op.writes_memory
 
 
+def _require_products(reading: Sequence[Op]) -> None:
+    """Raise `_Unsupported` if threads load an operand for something else than products.
+
+    A thread's loads are complete, and the copying warp may overwrite what they read, once something
+    has used their results; an arrival after the loads does not wait for them. Starts of products
+    stay in their order with arrivals, arithmetic does not.
+    """
+    for op in reading:
+        if isinstance(op, Fetch) and not all(user.in_flight for user in op.result.users):
+            raise _Unsupported("the operand is loaded to registers, not read by the product", op)
+
+
 def readers(buffer: Value) -> list[Op]:
-    """The ops after which a buffer has been read: for a product, those that wait for it."""
+    """The ops after which a buffer has been read: for a product, those that wait for it; for what
+    is loaded to registers, the products of it."""
     found: list[Op] = []
     for user in buffer.users:
         if isinstance(user, PermuteBuffer) or user.in_flight:
             found += readers(user.results[0])
+        elif isinstance(user, Fetch):
+            found += user.result.users
         found.append(user)
     return found
 

@@ -132,7 +132,7 @@ def _insert_arrival(region: Region, place: Op, like: Arrive, number: Value) -> N
     """Arrive after `place` as an op did, at a barrier of this number if it is not negative."""
     zero = Constant(0, I32)
     known = Cmp(number, zero.results[0], "ge")
-    arrival = Arrive(like.barriers, number, known.results[0], like.warps)
+    arrival = Arrive(like.barriers, number, known.results[0], like.warps, like.loads)
     for op in (arrival, known, zero):  # the last first, each directly after `place`
         op.loc = like.loc
         region.insert_after(op, place)

@@ -7,7 +7,7 @@ Higher-Precision Computations", 2019). fp8 without an instruction is converted t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
@@ -16,6 +16,8 @@ from tilewright.ops.dot import Dot
 
 # The features of matrix instructions on fp8 operands, by type.
 FP8_FEATURES = {ir.FP8E4NV: "mma_fp8", ir.FP8E5: "mma_fp8"}
+
+AnyOp = TypeVar("AnyOp", bound=Op)
 
 
 class _Split(NamedTuple):
@@ -103,7 +105,7 @@ def _parts(op: Dot, value: Value, split: _Split, count: int) -> list[Value]:
     return [x if split.type == ir.FP32 else add(Cast(x, split.type, "rtne")) for x in parts]
 
 
-def before(op: Op, new: Op) -> Op:
+def before(op: Op, new: AnyOp) -> AnyOp:
     """Insert an op before another, with its location."""
     new.loc = op.loc
     assert op.parent is not None

@@ -14,17 +14,18 @@ all warps is left in the loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 from tilewright.analysis.polynomial import Atom, Iteration
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ir.types import I64, Shared
+from tilewright.ir.types import I64, Shared, dtype_of, shape_of
 from tilewright.ops.arith import Cmp, Select, Xor
 from tilewright.ops.control import Barrier, For, If, While, Yield
-from tilewright.ops.gpu import Allocate, Slot, WaitLaunches
-from tilewright.ops.nvidia import LoadBlock
+from tilewright.ops.gpu import Allocate, Fetch, Slot, WaitLaunches
+from tilewright.ops.nvidia import LoadBlock, Wgmma
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
 from tilewright.rewrites.control import rebuilt_if, set_yields, take_region
 from tilewright.targets.nvidia.copied_loops import (
@@ -45,6 +46,8 @@ from tilewright.targets.nvidia.scalar_code import ScalarCode
 
 MAX_THREADS = 1024
 WARP_GROUP = 4  # warps, which hand registers to others together
+REGISTER_BYTES = 4
+OTHER_REGISTERS = 32  # of a thread, beside the results of products: addresses, descriptors, masks
 COPY_REGISTERS = 40  # of a thread; 24 make those spill that compute tiles' coordinates by division
 
 
@@ -68,6 +71,8 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
     # Where two programs fit, one of them computes while the other waits for its products; rotation
     # needs registers and memory that leave room for a single one.
     alone = bool(registers) and 2 * shared_bytes(fn, loops) > ctx.gpu.shared_bytes
+    if not alone and _results(loops, ctx.gpu) <= _registers_of_two(ctx.gpu) - OTHER_REGISTERS:
+        copy_warps, registers = 1, ()
     if alone and rotate_loops([loop.loop for loop in loops], ctx):
         loops = find_loops(fn, ctx)
         if not loops:
@@ -100,6 +105,25 @@ def _copying_warps(gpu: GpuMachine) -> tuple[int, tuple[int, ...]]:
     launched = partition // (groups + 1) // 8 * 8
     rest = launched * (groups + 1) - COPY_REGISTERS
     return WARP_GROUP, (min(rest // groups // 8 * 8, 240), COPY_REGISTERS)
+
+
+def _registers_of_two(gpu: GpuMachine) -> int:
+    """The registers of a thread if two programs, each with one additional warp, are resident."""
+    warps = -(-2 * (gpu.warps + 1) // WARP_GROUP)  # on a partition
+    return gpu.registers // WARP_GROUP // (warps * gpu.lanes) // 8 * 8
+
+
+def _results(loops: Sequence[CopiedLoop], gpu: GpuMachine) -> int:
+    """The registers of a thread that results of products occupy, in the loop with the most."""
+    return max(
+        sum(
+            prod(shape_of(op.result.type)) * dtype_of(op.result.type).nbytes_in_memory
+            for op in loop.loop.body
+            if isinstance(op, Wgmma)
+        )
+        // (REGISTER_BYTES * gpu.threads)
+        for loop in loops
+    )
 
 
 class Place(NamedTuple):
@@ -370,7 +394,8 @@ class _Computer:
             empty = code.plus(place.slot, self.rewrite.empty(ring, number))
             code.add(WaitBarrier(self.barriers, full, place.turn))
             code.before = last.next  # adjacent: passes move both together
-            code.add(Arrive(self.barriers, empty, None, self.rewrite.warps))
+            loads = any(isinstance(r, Fetch) for r in needed)
+            code.add(Arrive(self.barriers, empty, None, self.rewrite.warps, loads))
         for copied, buffer in zip(loop.copies, ring.buffers, strict=True):
             share = copied.share
             code.before = share

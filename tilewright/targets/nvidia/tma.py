@@ -118,9 +118,16 @@ def emit_expect_bytes(kernel: Kernel, op: ExpectBytes) -> None:
 
 @emits(Arrive, target="cuda")
 def emit_arrive(kernel: Kernel, op: Arrive) -> None:
-    """One lane of each warp arrives; the reads of the other lanes are complete as well, since the
-    instruction that completed them was executed by the whole warp."""
+    """One lane of each warp arrives. The reads of the other lanes are complete as well, since they
+    were completed by a wait for products, or needed to start one, which the whole warp executed.
+
+    Tensor copies overwrite what was loaded by another proxy, so that loads are ordered before them
+    by a fence only (PTX ISA, "Async proxy"): without it, on an H200, a copy that followed loads of
+    16 fragments by the thread did overwrite some of them.
+    """
     b = kernel.b
+    if op.loads:
+        kernel.hw.publish(b)
     place = _place(kernel, op.barriers, kernel.scalar(op.index))
     runs = b.icmp("eq", kernel.lane, 0)
     if op.condition is not None:

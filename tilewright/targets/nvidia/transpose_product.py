@@ -1,0 +1,75 @@
+"""Computes a product as the transpose of the product of its transposed operands."""
+
+from __future__ import annotations
+
+from itertools import compress
+
+from tilewright.ir.core import Value
+from tilewright.ops.control import For
+from tilewright.ops.dot import Dot
+from tilewright.ops.shape import Permute
+from tilewright.rewrites.control import remove_args, set_yields, spread, take_region
+from tilewright.targets.nvidia.rewrite_products import before, replace
+
+SWAPPED = (1, 0)
+
+
+def transpose_product(op: Dot) -> Dot:
+    """Replace acc + lhs @ rhs by the transpose of acc.T + rhs.T @ lhs.T; returns the latter.
+
+    A loop that carries only the sum of such products carries it transposed. All this moves no data:
+    permuted tiles have permuted layouts.
+    """
+    left, right = (_transposed(op, value) for value in (op.rhs, op.lhs))
+    acc = before(op, Permute(op.acc, SWAPPED))
+    made = before(op, Dot(left, right, acc.results[0], op.precision, op.max_imprecise))
+    back = before(op, Permute(made.result, SWAPPED))
+    replace(op, back.results[0])
+    _carry_transposed(acc, back)
+    return made
+
+
+def _transposed(op: Dot, value: Value) -> Value:
+    if isinstance(value.op, Permute) and value.op.order == SWAPPED:
+        return value.op.src
+    return before(op, Permute(value, SWAPPED)).results[0]
+
+
+def _carry_transposed(acc: Permute, back: Permute) -> None:
+    """Make a loop that carries `back` to `acc`, and uses neither otherwise, carry the value between
+    them, and transpose it before and after the loop."""
+    loop = _loop_that_carries(back.result, acc)
+    if loop is None:
+        return
+    body, position = loop.body, acc.src.index - 1
+    keep = [i != position for i in range(len(loop.inits))]
+    acc.result.replace_with(body.add_arg(acc.result.type))
+    acc.erase()
+    set_yields(body, [*compress(body.terminator.operands, keep), back.src])
+    back.erase()
+    body = take_region(loop, 0)
+    remove_args(body, [True, *keep, True])
+    init = before(loop, Permute(loop.inits[position], SWAPPED))
+    inits = [*compress(loop.inits, keep), init.result]
+    new = before(
+        loop,
+        For(
+            loop.start, loop.stop, loop.step, inits, loop.num_stages, loop.unroll, loop.hints, body
+        ),
+    )
+    after = before(loop, Permute(new.results[-1], SWAPPED))
+    results = spread(new.results, keep, [after.result] * len(keep))
+    for old, value in zip(loop.results, results, strict=True):
+        old.replace_with(value)
+    loop.erase()
+
+
+def _loop_that_carries(value: Value, user: Permute) -> For | None:
+    """The loop that uses a value only to carry it to the next iteration, to this user alone."""
+    arg, body = user.src, user.parent
+    loop = body.parent if body is not None else None
+    if body is None or not isinstance(loop, For) or arg.owner is not body:
+        return None
+    end = body.terminator
+    alone = list(arg.users.items()) == [(user, 1)] and list(value.users.items()) == [(end, 1)]
+    return loop if alone and end.operands[arg.index - 1] is value else None
