@@ -154,7 +154,7 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
     lhs, row_bits = op.lhs, ()
     if _must_turn(lhs, 1, infos):
         # Each thread loads its elements from the buffer, in which they lie as in memory.
-        lhs = before(op, Fetch(_shared(op, lhs, 1, infos, as_in_memory=True))).results[0]
+        lhs = before(op, Fetch(_shared(op, lhs, 1, infos, as_in_memory=True), own=False)).result
         row_bits = TURNED_ROWS[ir.dtype_of(lhs.type).nbytes_in_memory]
     elif _comes_from_memory(lhs):
         lhs = _shared(op, lhs, 1, infos)
@@ -231,7 +231,7 @@ def _staged(op: Dot, value: Value, k_axis: int, infos: AxisMap) -> Value:
     can be coalesced and pipelined."""
     if not _comes_from_memory(value):
         return value
-    return before(op, Fetch(_shared(op, value, k_axis, infos))).results[0]
+    return before(op, Fetch(_shared(op, value, k_axis, infos), own=False)).result
 
 
 def _fastest_axis(value: Value, infos: AxisMap) -> int:
