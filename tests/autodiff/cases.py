@@ -120,6 +120,13 @@ def _with_maximum(name: str, rng: np.random.Generator) -> Case:
         case "log of a sum":
             args = {"x_ptr": x, "y_ptr": np.zeros(3), "n": 13, "stride": 13}
             return kernels.LOG_SUM_EXP, 3, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 4}
+        case "variable lengths" | "causal variable lengths":
+            starts = np.array([0, 13, 13, 22, 30], np.int32)
+            args = {k: rng.standard_normal((30, 8)) for k in ("q_ptr", "k_ptr", "v_ptr")}
+            args |= {"starts_ptr": starts, "o_ptr": np.zeros((30, 8))}
+            constexprs = {"M": 8, "N": 4, "D": 8, "CAUSAL": int("causal" in name)}
+            wrt = ("q_ptr", "k_ptr", "v_ptr")
+            return kernels.VARIABLE_LENGTHS, (2, 4), args, wrt, ("o_ptr",), constexprs
         case _:
             heads = 8 if name == "grouped heads" else 2
             args = {k: rng.standard_normal((heads, 22, 8)) for k in ("q_ptr", "k_ptr", "v_ptr")}
@@ -145,6 +152,7 @@ NAMES = (
     "looped layer norm", "online softmax", "log of a sum", "full attention", "causal attention",
     "windowed attention", "cumsum", "persistent product", "persistent product with gelu",
     "grouped queries", "grouped heads", "attention in a branch", "gated scan", "product of a row",
+    "variable lengths", "causal variable lengths",
     "product", "product with gelu", "grouped product", "grouped product with gelu",
 )  # fmt: skip
 SHARED = {
@@ -161,6 +169,8 @@ SHARED = {
     "grouped queries": {"k_ptr", "v_ptr"},
     "grouped heads": {"k_ptr", "v_ptr"},
     "attention in a branch": {"k_ptr", "v_ptr"},
+    "variable lengths": {"k_ptr", "v_ptr"},
+    "causal variable lengths": {"k_ptr", "v_ptr"},
     "persistent product": {"a_ptr", "b_ptr"},
     "persistent product with gelu": {"a_ptr", "b_ptr"},
     "causal attention": {"k_ptr", "v_ptr"},

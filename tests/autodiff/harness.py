@@ -122,6 +122,8 @@ def directions(rng: np.random.Generator, args: Arrays, names: Sequence[str]) -> 
 
 
 def launch_points(module: Module, grid: Any, args: Mapping[str, Any]) -> Points:
+    """The programs of a launch. The elements of arrays of integers are known if the kernel does not
+    store them."""
     fn = module.entry
     x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
     scalars = {
@@ -129,7 +131,13 @@ def launch_points(module: Module, grid: Any, args: Mapping[str, Any]) -> Points:
         for arg, name in zip(fn.args, fn.arg_names, strict=True)
         if isinstance(args[name], int)
     }
-    return Points(scalars, (x, y, z))
+    arrays = arrays_of(fn)
+    tables = {
+        arg: args[array.name].ravel()
+        for arg, array in arrays.items()
+        if array.name.startswith("starts") and not array.writes
+    }
+    return Points(scalars, (x, y, z), tables)
 
 
 def launch_verdicts(
@@ -255,6 +263,7 @@ def regrid_vjp(
         "box": {str(i): n for i, n in enumerate(coordinates.extents)},
         "grid": {str(i): n for i, n in enumerate(points.grid)},
         "first": {",".join(s.loads): s.first for s in schedules},
+        "places": {",".join(s.loads): s.places for s in schedules},
     }  # fmt: skip
     if cut is not None:
         first = reverse_mode(module, (), tuple(cotangents), cut=cut, sources=tuple(found))

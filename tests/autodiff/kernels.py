@@ -332,3 +332,26 @@ GROUPED_HEADS = FULL_ATTENTION.replace(
 ATTENTION_IN_A_BRANCH = GROUPED_QUERIES.replace(
     "    rows = first", "    if first >= n:\n        return\n    rows = first"
 )
+# Sequences of several lengths, one behind the other.
+VARIABLE_LENGTHS = (
+    _ATTENTION
+    + """
+def kernel(q_ptr, k_ptr, v_ptr, starts_ptr, o_ptr, M: tl.constexpr, N: tl.constexpr,
+           D: tl.constexpr, CAUSAL: tl.constexpr):
+    begin = tl.load(starts_ptr + tl.program_id(1))
+    n = tl.load(starts_ptr + tl.program_id(1) + 1) - begin
+    first = tl.program_id(0) * M
+    if first >= n:
+        return
+    rows = first + tl.arange(0, M)
+    base = begin * D
+    place = base + rows[:, None] * D + tl.arange(0, D)[None, :]
+    q = tl.load(q_ptr + place, mask=rows[:, None] < n, other=0.0)
+    m = tl.full([M], -float("inf"), tl.float64)
+    total = tl.zeros([M], tl.float64)
+    acc = tl.zeros([M, D], tl.float64)
+    stop = min(first + M, n) if CAUSAL else n
+    m, total, acc = attend(q, k_ptr, v_ptr, base, rows, n, m, total, acc, 0, stop, N, D, CAUSAL)
+    tl.store(o_ptr + place, acc / total[:, None], mask=rows[:, None] < n)
+"""
+)

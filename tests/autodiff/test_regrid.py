@@ -19,7 +19,8 @@ from tilewright.ops.memory import Load, Store
 PRODUCTS = ("product", "product with gelu", "grouped product", "grouped product with gelu")
 PERSISTENT = ("persistent product", "persistent product with gelu")
 GROUPED = ("grouped queries", "grouped heads", "attention in a branch")
-ATTENTION = ("full attention", "causal attention", "windowed attention", *GROUPED)
+VARIABLE = ("variable lengths", "causal variable lengths")
+ATTENTION = ("full attention", "causal attention", "windowed attention", *GROUPED, *VARIABLE)
 SHARED = {
     **dict.fromkeys(PRODUCTS, ("a_ptr", "b_ptr")),
     **dict.fromkeys(PERSISTENT, ("a_ptr", "b_ptr")),
@@ -60,6 +61,7 @@ KERNELS = {
         name: [(2, 1, 5, 3), (4, 1, 6, 2)]
         for name in ("full attention", "windowed attention", *GROUPED)
     },
+    **{name: [(2, 1, 6, 3), (4, 1, 9, 2)] for name in VARIABLE},  # also begins, ends, positions
     "causal attention": [(4, 2, 7, 6), (4, 1, 8, 2), (4, 1, 8, 2)],
 }
 

@@ -5,7 +5,7 @@
 
 A *point* is a program, or one iteration of loops in it. A scalar that is computed from program ids,
 scalar arguments and loop counters is evaluated for all points at once by the `evaluate` of its ops:
-exactly what the kernel computes. A scalar that depends on memory is not known.
+exactly what the kernel computes. A scalar that is loaded is known if the array's elements are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import numpy as np
 from tilewright.analysis.polynomial import Iteration, Polynomial
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import Tile, numpy_of
+from tilewright.ops.arith import Hint
 from tilewright.ops.control import For, If, NumPrograms, ProgramId
+from tilewright.ops.memory import AddPtr, Load
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Grid = tuple[int, int, int]
@@ -37,14 +39,18 @@ class Points:
     Args:
         scalars: the integer arguments of the kernel.
         grid: the launch's extents.
+        tables: the elements of arrays of integers that the kernel does not store.
 
     Attributes:
         count: the number of points.
         program: the number of each point's program.
     """
 
-    def __init__(self, scalars: Mapping[Value, int], grid: Grid) -> None:
+    def __init__(
+        self, scalars: Mapping[Value, int], grid: Grid, tables: Mapping[Value, Array] | None = None
+    ) -> None:
         self._scalars = scalars
+        self._tables = tables or {}
         self.grid = grid
         self.count = grid[0] * grid[1] * grid[2]
         self._require_few()
@@ -100,7 +106,7 @@ class Points:
     def taken(self, index: Array) -> Points:
         """Some of the points."""
         made = object.__new__(Points)
-        made._scalars, made.grid = self._scalars, self.grid
+        made._scalars, made._tables, made.grid = self._scalars, self._tables, self.grid
         made.count = len(index)
         made._require_few()
         made.program = self.program[index]
@@ -154,6 +160,8 @@ class Points:
                 return self._program[axis].astype(dtype)
             case NumPrograms(axis):
                 return np.full(self.count, self.grid[axis], dtype)
+            case Load():
+                return self._loaded(owner).astype(dtype)
             case _:
                 if not owner.elementwise:
                     raise UnknownNumber(f"it depends on {owner.name}")
@@ -161,6 +169,33 @@ class Points:
                 with np.errstate(all="ignore"):
                     result = np.asarray(owner.evaluate(*operands))
                 return np.broadcast_to(result, (self.count,))
+
+    def _loaded(self, op: Load) -> Array:
+        index, pointer = np.zeros(self.count, np.int64), op.ptr
+        while True:
+            match pointer.op:
+                case AddPtr(ptr, offset):
+                    index = index + self.value(offset).astype(np.int64)
+                    pointer = ptr
+                case Hint(src):
+                    pointer = src
+                case _:
+                    break
+        table = self._tables.get(pointer)
+        if table is None or op.volatile:
+            raise UnknownNumber("it is loaded from an array that is not in tables")
+        is_read = np.ones(self.count, bool)
+        if op.mask is not None:
+            is_read = self.value(op.mask).astype(bool)
+        if np.any(is_read & ((index < 0) | (index >= len(table)))):
+            raise UnknownNumber("it is loaded from outside of its array")
+        found = np.zeros(self.count, table.dtype)
+        found[is_read] = table[index[is_read]]
+        if op.other is not None:
+            found[~is_read] = self.value(op.other)[~is_read]
+        elif not np.all(is_read):
+            raise UnknownNumber("it is loaded under a mask")
+        return found
 
     def _argument(self, value: Value, region: Region) -> Array:
         loop = region.parent

@@ -30,6 +30,7 @@ from tilewright.analysis.blocks import BlockFinder
 from tilewright.autodiff.arrays import Array
 from tilewright.autodiff.coordinates import Coordinates, coordinates_of, linear
 from tilewright.autodiff.distinct import Verdict, distinct_after_projection
+from tilewright.autodiff.points import Array as Numbers
 from tilewright.autodiff.points import Points, UnknownNumber
 from tilewright.ir.core import Function, Region, Value
 from tilewright.ir.types import is_float
@@ -48,6 +49,8 @@ class Regrid:
         kept: the coordinates that are axes of the new grid, too; the others become a loop.
         first, step, trips: the numbers of the iterations.
         uniform: whether each program has all of them.
+        places: the positions, among kept coordinates and iterations, of the programs of the new
+            grid; None for all positions.
         loads: by array, the load whose gradient is added up.
         verdicts: by array, that of the new grid's stores.
     """
@@ -59,6 +62,7 @@ class Regrid:
     step: int
     trips: int
     uniform: bool
+    places: Numbers | None
     loads: dict[str, Load]
     verdicts: dict[str, Verdict]
 
@@ -82,6 +86,8 @@ class Regrid:
     @property
     def programs(self) -> int:
         """How many there are in the new grid."""
+        if self.places is not None:
+            return len(self.places)
         return self.trips * prod(self.coordinates.extents[i] for i in self.kept)
 
 
@@ -194,14 +200,21 @@ def _of_load(
     numbers = [every_number[i] for i in kept]
     extents = [coordinates.extents[i] for i in kept]
     place = linear([*numbers, turn], [*extents, trips])
-    _, chosen, inverse = np.unique(place, return_index=True, return_inverse=True)
-    if not _fills_grid(len(chosen), trips * prod(extents)):
+    places, chosen, inverse = np.unique(place, return_index=True, return_inverse=True)
+    if trips * prod(extents) > MAX_PLACES:
         return None
     verdict = distinct_after_projection(op, here, chosen, inverse, finder)
     if not verdict.distinct:
         return None
     uniform = _have_all_iterations(here, coordinates.points, trips)
-    return Regrid(loop, coordinates, kept, first, step, trips, uniform, {name: op}, {name: verdict})
+    return Regrid(
+        loop, coordinates, kept, first, step, trips, uniform,
+        None if _fills_grid(len(places), trips * prod(extents)) else places.astype(np.int32),
+        {name: op}, {name: verdict},
+    )  # fmt: skip
+
+
+MAX_PLACES = 1 << 31
 
 
 def _is_known(surely: bool) -> bool:
@@ -211,7 +224,7 @@ def _is_known(surely: bool) -> bool:
 
 
 def _fills_grid(places: int, programs: int) -> bool:
-    """Whether each program of the new grid is an iteration of some program of the kernel."""
+    """Whether each position in the new grid is an iteration of some program of the kernel."""
     return places == programs
 
 

@@ -15,10 +15,10 @@ from tilewright.autodiff.regrid import Regrid, increment_of, varying_in
 from tilewright.autodiff.reverse import ReverseWalk
 from tilewright.base.diagnostics import CompilationError
 from tilewright.ir.core import Function, Module, Region, Value
-from tilewright.ir.types import I1, I32, DType, element_of
+from tilewright.ir.types import I1, I32, DType, Pointer, element_of
 from tilewright.ops.arith import Add, And, Cast, IntDiv, Mul, Rem, Sub
 from tilewright.ops.control import For, If, ProgramId, Return, Yield
-from tilewright.ops.memory import Load, pointee_of
+from tilewright.ops.memory import AddPtr, Load, pointee_of
 
 
 class Regridded(NamedTuple):
@@ -51,9 +51,10 @@ def regridded_kernels(
     """The kernels of those schedules that need no other iteration, and no loop in each iteration.
 
     The arguments of each are those of `reverse_mode`, then ("box", i), the extents of coordinates,
-    ("grid", axis), those of the kernel's grid, ("first", arrays), that of the iterations, and, of a
-    cut, ("saved", name). Its grid has one axis. Gradients of arrays in several schedules are added
-    to what is in memory.
+    ("grid", axis), those of the kernel's grid, ("first", arrays), that of the iterations,
+    ("places", arrays), the positions of its programs unless it has all, and, of a cut,
+    ("saved", name). Its grid has one axis. Gradients of arrays in several schedules are added to
+    what is in memory.
 
     Args:
         module: the kernel; it is not changed.
@@ -115,7 +116,11 @@ class _RegriddedWalk(ReverseWalk):
             self.buffers = CutBuffers(cut, self.emit, self.replay, self.new_arg)
             self.box = self.buffers.extents
         self.replay.extents = {i: self.new_arg("grid", str(i), I32) for i in range(3)}
-        self.first = self.new_arg("first", ",".join(regrid.loads), regrid.loop.start.type)
+        names = ",".join(regrid.loads)
+        self.first = self.new_arg("first", names, regrid.loop.start.type)
+        self.places = (
+            self.new_arg("places", names, Pointer(I32)) if regrid.places is not None else None
+        )
         self.replay.has_programs = False
         single = [axis for axis in range(3) if regrid.coordinates.points.grid[axis] == 1]
         self.replay.programs = dict.fromkeys(single, self.emit.integer(0, I32))
@@ -124,11 +129,11 @@ class _RegriddedWalk(ReverseWalk):
 
     def run(self) -> Derived:
         """Emit the whole function."""
-        loop, value = self.regrid.loop, self.builder.value
+        loop = self.regrid.loop
         with ExitStack() as scopes:
             scope = scopes.enter_context(self.replay.scope(self.fn.body, self.made.body))
             scope.values.update(zip(self.fn.args, self.made.body.args, strict=False))
-            position = self._bind(value(ProgramId(0)), self.regrid.kept)
+            position = self._bind(self._position(), self.regrid.kept)
             for region in self.regrid.nest:
                 scopes.enter_context(self.replay.scope(region, self.made.body))
             counter = self._counter(position)
@@ -143,6 +148,13 @@ class _RegriddedWalk(ReverseWalk):
             Module([self.made]), tuple(self.roles), tuple(self.loads),
             tuple(self.buffers.saved) if self.buffers is not None else (),
         )  # fmt: skip
+
+    def _position(self) -> Value:
+        """The position of a program among kept coordinates and iterations."""
+        program = self.builder.value(ProgramId(0))
+        if self.places is None:
+            return program
+        return self.emit.load(self.builder.value(AddPtr(self.places, program)), None)
 
     def _bind(self, position: Value, chosen: Sequence[int]) -> Value:
         """Bind coordinates, given a position in their box; returns the rest of the position."""

@@ -214,10 +214,10 @@ def _laid_out(
 ) -> GradientKernel:
     """Say where the arguments of a derived kernel are in the custom call."""
     (step,) = plan.steps
-    if step.tapes:
+    if step.tapes or plan.places:
         raise NotImplementedError(
-            f"the gradient of {site.inner.__name__} records what a loop carries, and JAX has no "
-            "memory for it: define the derivative with jax.custom_vjp"
+            f"the gradient of {site.inner.__name__} records what a loop carries, or has a table of "
+            "its tiles, and JAX has no memory for it: define the derivative with jax.custom_vjp"
         )
     buffers = Buffers(plan, into)
     results = tuple(

@@ -50,6 +50,7 @@ def autograd_function(
     name: str | None = None,
     deterministic: bool = False,
     tape_bytes: int = MOST_TAPE_BYTES,
+    tables: Sequence[str] = (),
 ) -> AutogradFunction:
     """A kernel as a function of torch tensors with a gradient, derived from the kernel.
 
@@ -64,14 +65,16 @@ def autograd_function(
         name: of the operator, such as "my_library::gelu"; by default from the kernel's name.
         deterministic: raise an error where gradients would be added atomically, in any order.
         tape_bytes: the most memory that a launch takes to record what loops carry.
+        tables: arrays of integers that each launch of the gradient reads; see `grad`.
 
     Raises:
         ValueError: the kernel has no such parameter, or an operator of this name exists.
         TypeError: `kernel` is not a kernel.
     """
     gradient = Gradient(
-        kernel, outputs=tuple(outputs), deterministic=deterministic, tape_bytes=tape_bytes
-    )
+        kernel, outputs=tuple(outputs),
+        deterministic=deterministic, tape_bytes=tape_bytes, tables=tables,
+    )  # fmt: skip
     return AutogradFunction(gradient, grid, outputs, name)
 
 

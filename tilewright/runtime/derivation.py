@@ -97,6 +97,11 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
         proofs.covered(first), tuple(a.name for a in proofs.arrays if a.writes),
         bool(key.aliases), _text(proofs, steps), numbers,
         first.saved if first is not None else (),
+        {
+            ("places", ",".join(schedule.loads)): schedule.places
+            for schedule in others.schedules
+            if schedule.places is not None
+        },
     )  # fmt: skip
 
 
@@ -251,7 +256,7 @@ class _Proofs:
     ) -> Coarsening | None:  # fmt: skip
         fn, request = module.entry, self.request
         try:
-            points = self.points = Points(scalars, launch.grid)
+            points = self.points = Points(scalars, launch.grid, self._tables(launch))
         except UnknownNumber as error:
             for array in self.arrays:
                 unknown = Verdict(False, False, str(error), next(iter(array.loads), None))
@@ -274,6 +279,11 @@ class _Proofs:
         )  # fmt: skip
         shared = [a for a in shared if a.name not in self.others.arrays]
         return coarsening(fn, shared, points, finder, small)
+
+    def _tables(self, launch: Launch) -> dict[Value, Any]:
+        """The elements of the tables that the kernel does not store."""
+        known = dict(zip(self.request.tables, launch.tables, strict=True))
+        return {a.arg: known[a.name] for a in self.arrays if a.name in known and not a.writes}
 
     @property
     def left_out(self) -> list[Load]:
@@ -393,7 +403,8 @@ def _declare_facts(module: Module, arguments: Sequence[Any], key: Key, first: in
     fn = module.entry
     for i, argument in enumerate(arguments):
         facts = fn.arg_attrs[i]
-        is_own = argument[0] in ("partial", "saved", "tape")  # a buffer that nothing else refers to
+        # A buffer that nothing else refers to.
+        is_own = argument[0] in ("partial", "places", "saved", "tape")
         if is_own or argument[0] in range(first, len(key.specs)):
             if is_own or not key.aliases:
                 facts["alias"] = len(key.specs) + i

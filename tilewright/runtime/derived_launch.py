@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from tilewright.base import knobs
 from tilewright.runtime.grid import Grid
 from tilewright.runtime.launch import start_with_hooks
@@ -17,6 +19,7 @@ from tilewright.runtime.partial_sums import (
     Partials,
     add_up,
     floats_like,
+    integers_like,
     partial_sums,
     workers_of,
 )
@@ -67,6 +70,7 @@ class Request(NamedTuple):
         accumulate: whether gradients are added to what is in memory.
         deterministic: whether atomic additions are an error.
         tape_bytes: the largest size of what loops record.
+        tables: arrays of integers whose elements are known to the derivation.
     """
 
     mode: str
@@ -78,6 +82,7 @@ class Request(NamedTuple):
     accumulate: bool
     deterministic: bool
     tape_bytes: int
+    tables: tuple[str, ...]
 
 
 class How(NamedTuple):
@@ -103,6 +108,7 @@ class Launch(NamedTuple):
         args, kwargs: those of the kernel.
         values, slots, key, options: what the binder returned for these and the further arrays.
         grid: the launch's extents.
+        tables: the elements of the tables, see `Request`, in this order.
     """
 
     args: tuple[Any, ...]
@@ -112,6 +118,7 @@ class Launch(NamedTuple):
     key: tuple[Any, ...]
     options: dict[str, Any]
     grid: Grid
+    tables: tuple[Any, ...]
 
 
 class Step(NamedTuple):
@@ -149,6 +156,7 @@ class Plan(NamedTuple):
         text: what was decided and why, for `explain`.
         numbers: arguments that are numbers, of kernels on grids of their own and of tapes.
         saved: the buffers that the first kernel writes for these.
+        places: the positions of the programs of some of these, see `autodiff/regrid.py`.
     """
 
     grid: Grid
@@ -161,6 +169,7 @@ class Plan(NamedTuple):
     text: str
     numbers: Mapping[Made, int]
     saved: tuple[Saved, ...]
+    places: Mapping[Made, Any]
 
 
 class Checked(NamedTuple):
@@ -200,6 +209,8 @@ class Buffers:
             count = saved.lanes * prod(n for (kind, _), n in plan.numbers.items() if kind == "box")
             is_wide = saved.element.primitive_bitwidth == 64
             self.made["saved", saved.name] = floats_like(like, count, is_wide)
+        for name, numbers in plan.places.items():
+            self.made[name] = integers_like(next(iter(of_wrt.values())), numbers)
         for step in plan.steps:
             for tape in step.tapes:
                 size = prod(self.grid_of(step)) * tape.bytes
@@ -308,3 +319,16 @@ def size_of(array: Any) -> Any:
         return array.numel()
     except AttributeError:
         return getattr(array, "size", None)
+
+
+def elements_of_table(name: str, array: Any) -> np.ndarray[Any, Any]:
+    """A copy on the host of the elements of a table.
+
+    Raises:
+        TypeError: it is not a contiguous array of integers.
+    """
+    on_host: Any = array.detach().cpu() if hasattr(array, "detach") else array
+    found = np.asarray(on_host)
+    if found.dtype.kind not in "iu" or not found.flags.c_contiguous:
+        raise TypeError(f"tables has {name!r}, which is not a contiguous array of integers")
+    return found.ravel().copy()

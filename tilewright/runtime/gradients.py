@@ -32,6 +32,7 @@ from tilewright.runtime.derived_launch import (
     Path,
     Plan,
     Request,
+    elements_of_table,
     not_written,
     require_same_layout,
     start_plan,
@@ -59,6 +60,7 @@ class _Derivative:
         wrt: the inputs that may be differentiated; by default all.
         outputs: the results; by default those for which a derivative is given at the launch.
         aux: arrays that the kernel stores, and whose derivatives are not needed.
+        tables: arrays of integers that each launch reads on the host; see `grad`.
     """
 
     mode = ""
@@ -73,6 +75,7 @@ class _Derivative:
         *,
         deterministic: bool = False,
         tape_bytes: int = MOST_TAPE_BYTES,
+        tables: Sequence[str] = (),
     ) -> None:
         if not isinstance(kernel, JITFunction):
             raise TypeError(
@@ -85,6 +88,7 @@ class _Derivative:
         self.aux = tuple(aux)
         self.deterministic = deterministic
         self.tape_bytes = tape_bytes
+        self.tables = tuple(tables)
         self._binders: dict[tuple[tuple[str, ...], tuple[str, ...]], Binder] = {}
         self._plans: dict[Any, Plan] = {}
         self._integers: dict[Any, tuple[Path, ...]] = {}  # by key: where integers are
@@ -92,7 +96,7 @@ class _Derivative:
         self._hot: dict[Any, Hot | None] = {}
         self._launchers: HotLaunches | None = None
         self._lock = Lock()
-        for name in (*(self.wrt or ()), *(self.outputs or ()), *self.aux):
+        for name in (*(self.wrt or ()), *(self.outputs or ()), *self.aux, *self.tables):
             self._require_parameter(name)
 
     def _require_parameter(self, name: str) -> None:
@@ -137,7 +141,7 @@ class _Derivative:
         if 0 in launch.grid:
             return
         start_plan(plan, launch, of_wrt, how.accumulate)
-        if type(grid) is tuple:
+        if type(grid) is tuple and not self.tables:
             if known is None:
                 known = self._shapes[shape] = hot_launch.CallShape(args, kwargs)
             known.predict(args, kwargs, grid, self._hot_plan(found, of_wrt, of_outputs, how))
@@ -187,13 +191,18 @@ class _Derivative:
         values, slots, key, options = binder(*args, **kwargs, **more)
         if callable(grid):
             grid = grid(dict(zip(self.kernel.arg_names, values, strict=False)))
-        launch = Launch(args, kwargs, values, slots, key, options, extents_of(grid))
+        tables = tuple(
+            elements_of_table(name, values[self.kernel.arg_names.index(name)])
+            for name in self.tables
+        )
+        launch = Launch(args, kwargs, values, slots, key, options, extents_of(grid), tables)
         integers = self._integers.get(key)
         if integers is None:
             integers = self._integers[key] = derivation.integer_paths(self.kernel, launch)
         variant = (
             key, wrt, outputs, launch.grid, how, knobs.runtime.debug,
             tuple([at_path(slots, path) for path in integers]),
+            tuple([(table.dtype.str, table.tobytes()) for table in tables]),
             tuple(sorted(map(repr, options.items()))) if options else (),
         )  # fmt: skip
         self.kernel.check_globals()
@@ -201,7 +210,7 @@ class _Derivative:
         if plan is None:
             request = Request(
                 self.mode, self.kernel, wrt, outputs, self.aux, how.in_place, how.accumulate,
-                self.deterministic, self.tape_bytes,
+                self.deterministic, self.tape_bytes, self.tables,
             )  # fmt: skip
             with self._lock:
                 plan = self._plans.get(variant)
@@ -323,6 +332,7 @@ def grad(
     *,
     deterministic: bool = False,
     tape_bytes: int = MOST_TAPE_BYTES,
+    tables: Sequence[str] = (),
 ) -> Gradient:
     """The gradient kernel of a kernel, derived from it.
 
@@ -340,12 +350,18 @@ def grad(
         aux: arrays that the kernel stores and whose gradients count as zero.
         deterministic: raise an error where gradients would be added atomically, in any order.
         tape_bytes: the most memory that a launch takes to record what loops carry.
+        tables: arrays of integers from which the kernel computes addresses and the bounds of loops,
+            such as where sequences of several lengths begin. Each launch reads them on the host,
+            which waits for their device, and has the gradient that is proven for their elements.
 
     Raises:
         TypeError: `kernel` is not a kernel.
         ValueError: it has no such parameter.
     """
-    return Gradient(kernel, wrt, outputs, aux, deterministic=deterministic, tape_bytes=tape_bytes)
+    return Gradient(
+        kernel, wrt, outputs, aux,
+        deterministic=deterministic, tape_bytes=tape_bytes, tables=tables,
+    )  # fmt: skip
 
 
 def vjp(
@@ -356,9 +372,13 @@ def vjp(
     *,
     deterministic: bool = False,
     tape_bytes: int = MOST_TAPE_BYTES,
+    tables: Sequence[str] = (),
 ) -> Gradient:
     """`grad` under the name of its result: a vector-Jacobian product."""
-    return Gradient(kernel, wrt, outputs, aux, deterministic=deterministic, tape_bytes=tape_bytes)
+    return Gradient(
+        kernel, wrt, outputs, aux,
+        deterministic=deterministic, tape_bytes=tape_bytes, tables=tables,
+    )  # fmt: skip
 
 
 def jvp(

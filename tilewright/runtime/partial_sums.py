@@ -77,6 +77,13 @@ def floats_like(array: Any, count: int, is_wide: bool) -> Any:
     return (empty.double() if is_wide else empty.float()).new_empty((count,))
 
 
+def integers_like(array: Any, numbers: Any) -> Any:
+    """An array of NumPy of int32 where an array is."""
+    if isinstance(array, np.ndarray):
+        return numbers
+    return array.new_empty(0).int().new_tensor(numbers.tolist())
+
+
 @jit
 def add_rows(
     rows_ptr: Any, sum_ptr: Any, rows: Any, span: Any,
