@@ -96,6 +96,10 @@ def an_index_that_wraps_around() -> None:
     agree(program("p * n * n + i"), number=65536)
 
 
+def a_multiple_of_a_remainder_that_wraps_around() -> None:
+    agree(program("(p * 8 + i) % 64 * n * n"), number=65536)
+
+
 def an_index_modulo_a_number() -> None:
     agree(program("p * 8 + (p * 8 + i) % 16 - p * 8"))
 
@@ -437,6 +441,10 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "lanes with the stride 0": (distinct, "_add_axis", add_axis, lanes_that_meet),
     "narrow integers do not wrap": (
         distinct, "_require_no_wrapping", nothing, an_index_that_wraps_around,
+    ),
+    "multiples of remainders do not wrap": (
+        distinct, "_range_of_remainder", lambda piece, points: (0, 0),
+        a_multiple_of_a_remainder_that_wraps_around,
     ),
     "no index is a remainder": (
         distinct, "_require_not_replaced", nothing, an_index_modulo_a_number,

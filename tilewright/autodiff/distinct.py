@@ -30,6 +30,7 @@ from math import gcd
 
 import numpy as np
 
+from tilewright.analysis.affine_form import Affine, Piece
 from tilewright.analysis.blocks import Access as BlockAccess
 from tilewright.analysis.blocks import Block, BlockFinder, Refusal
 from tilewright.analysis.overlap import Overlap, overlap
@@ -254,16 +255,33 @@ def _require_no_wrapping(block: Block, points: Points, finder: BlockFinder) -> N
     """Raise unless narrow integers are what their sums and products give: the description of the
     block takes them to be."""
     for value in (*block.assumed, *block.read_signed):
-        form = finder.forms.of(value)
-        if form.pieces:
-            raise _NotProven("an index may wrap around")
-        low = high = points.polynomial(form.start)
-        for stride, length in zip(form.strides, shape_of(value.type), strict=True):
-            reach = points.polynomial(stride * (length - 1))
-            low, high = low + np.minimum(reach, 0), high + np.maximum(reach, 0)
+        low, high = _range(finder.forms.of(value), shape_of(value.type), points)
         least, most = _signed_range(value) if value in block.read_signed else type_range(value)
         if points.count and (int(low.min()) < least or int(high.max()) > most):
             raise _NotProven("an index wraps around: it does not fit into its type")
+
+
+def _range(form: Affine, shape: tuple[int, ...], points: Points) -> tuple[Array, Array]:
+    """The least and the largest element of a tile at each point."""
+    low = high = points.polynomial(form.start)
+    for stride, length in zip(form.strides, shape, strict=True):
+        reach = points.polynomial(stride * (length - 1))
+        low, high = low + np.minimum(reach, 0), high + np.maximum(reach, 0)
+    for coefficient, piece in form.pieces:
+        factor = points.polynomial(coefficient)
+        ends = [factor * end for end in _range_of_remainder(piece, points)]
+        low, high = low + np.minimum(*ends), high + np.maximum(*ends)
+    return low, high
+
+
+def _range_of_remainder(piece: Piece, points: Points) -> tuple[Array, Array]:
+    if not piece.is_remainder or piece.index is None or piece.divisor is None:
+        raise _NotProven("an index may wrap around")
+    low, high = _range(piece.index, shape_of(piece.value.type), points)
+    divisor = points.polynomial(piece.divisor)
+    if np.any(low < 0) or np.any(divisor < 1):
+        raise _NotProven("an index may wrap around")
+    return np.where(high < divisor, low, 0), np.minimum(high, divisor - 1)
 
 
 def _signed_range(value: Value) -> tuple[int, int]:

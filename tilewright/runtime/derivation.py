@@ -27,10 +27,11 @@ from tilewright.compiler.build import context_for
 from tilewright.compiler.driver import compile_source
 from tilewright.compiler.pipeline import STEPS
 from tilewright.compiler.source import ArgPath, IRSource, runtime_arguments
-from tilewright.ir.core import Function, Module, Value
+from tilewright.ir.core import Function, Module, Op, Value
 from tilewright.ir.passes import run
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import DType, is_int, scalar_type, shape_of
+from tilewright.ops.control import If
 from tilewright.ops.memory import Load
 from tilewright.runtime.derived_launch import (
     Launch,
@@ -306,7 +307,7 @@ class _Proofs:
 
     def _are_shared(self, loads: Sequence[Load]) -> bool:
         """Whether loads are more than one element for each program."""
-        return any(shape_of(op.result.type) or op.parent_op() is not None for op in loads)
+        return any(shape_of(op.result.type) or _is_in_loop(op) for op in loads)
 
     def _is_shared(self, array: Array, launch: Launch) -> bool:
         verdict = self.loads.get(array.name)
@@ -385,6 +386,13 @@ class _Proofs:
         if self.loads[name].private:
             return "added up in memory by the only program that loads an element"
         return f"added atomically: {self.loads[name].reason}"
+
+
+def _is_in_loop(op: Op) -> bool:
+    around = op.parent_op()
+    while isinstance(around, If):
+        around = around.parent_op()
+    return around is not None
 
 
 def _is_parallel(schedule: Regrid, points: Points, small: Sequence[str]) -> bool:
