@@ -316,7 +316,11 @@ def interpret(
 
 
 def evaluate_function(
-    fn: Function, args: Sequence[Any], *, module: Module | None = None
+    fn: Function,
+    args: Sequence[Any],
+    *,
+    module: Module | None = None,
+    reachable: Sequence[Any] = (),
 ) -> list[Array]:
     """Call a function in a grid of one program and return its results.
 
@@ -324,6 +328,7 @@ def evaluate_function(
         fn: the function; it may read and write memory.
         args: as for `interpret`.
         module: the module of the functions that it calls; by default a module of `fn` alone.
+        reachable: arrays or buffers that it may access besides those of the arguments.
 
     >>> from tilewright.ir.parser import parse_module
     >>> from tilewright.ops import arith
@@ -335,7 +340,7 @@ def evaluate_function(
     [array(42, dtype=int32)]
     """
     with np.errstate(all="ignore"):
-        values, buffers = _bind(fn, args, ())
+        values, buffers = _bind(fn, args, reachable)
         state = State(module or Module([fn]), Memory(buffers))
         return state.call(fn.name, values)
 

@@ -1,0 +1,249 @@
+"""The reference NPU: conformance, the order of its pipes, cycles, and errors."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tilewright_npu.device import MEMORY, DeviceFault
+from tilewright_npu.instructions import Image
+from tilewright_npu.simulator import Simulator, SimulatorError, Unordered
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.compiler.driver import compile_source
+from tilewright.conformance.case import Case, Program, is_array
+from tilewright.conformance.execution import ABSENT, PASSED, machine_of, run_case
+from tilewright.conformance.suite import Selection
+from tilewright.runtime.device_array import DeviceArray
+from tilewright.targets.protocol import GPUTarget
+from tilewright.targets.registry import target
+
+PACKAGE = Path(__file__).parents[1] / "tilewright_npu"
+ROOT = Path(__file__).parents[3]
+NPU = GPUTarget("npu")
+
+# -- the suite ------------------------------------------------------------------------------------
+
+
+def failures(cases: list[Case]) -> dict[str, str]:
+    machine = machine_of("npu")
+    found = {case.name: run_case(case, machine) for case in cases}
+    good = (PASSED, ABSENT)
+    return {n: f"{o.status}: {o.detail}" for n, o in found.items() if o.status not in good}
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_npu_passes_a_sample_of_all_levels(part: int) -> None:
+    assert not failures(Selection(levels="12345F", part=part, parts=40).cases())
+
+
+def test_npu_keeps_to_the_protocol_and_the_runtime_works() -> None:
+    assert not failures(Selection(levels="0R").cases())
+
+
+def test_command_finds_the_plug_in(installed: Path) -> None:
+    path = os.pathsep.join(map(str, (installed, PACKAGE.parent, ROOT)))
+    found = subprocess.run(
+        [sys.executable, "-m", "tilewright", "conformance", "--target", "npu", "--level", "1",
+         "--only", "1/grid", "-j1"],
+        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert "# Conformance of `npu`, on npu:0" in found.stdout
+
+
+def test_entry_points_name_objects(installed: Path) -> None:
+    text = next(installed.glob("*/entry_points.txt")).read_text()
+    values = [line.partition(" = ")[2] for line in text.splitlines() if " = " in line]
+    assert len(values) == 3
+    for value in values:
+        module, _, name = value.partition(":")
+        assert isinstance(getattr(importlib.import_module(module), name), type)
+
+
+def test_plug_in_is_small_and_imports_public_names_only() -> None:
+    lines = 0
+    for path in PACKAGE.glob("*.py"):
+        text = path.read_text("utf-8")
+        lines += len(text.splitlines())
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and node.module != "__future__":
+                names = [*(node.module or "").split("."), *(a.name for a in node.names)]
+                assert not [n for n in names if n.startswith("_")], f"{path.name}:{node.lineno}"
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+                assert isinstance(node.value, ast.Name), f"{path.name}:{node.lineno}"
+                assert node.value.id == "self", f"{path.name}:{node.lineno}"
+    assert lines < 1500
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+class Compiled:
+    """A program of the suite, compiled, with the outcome of its launch."""
+
+    def __init__(self, program: Program) -> None:
+        options = target(NPU).parse_options({})
+        self.kernel = compile_source(program.source(), NPU, options)
+        self.program = program
+
+    def image(self) -> Image:
+        return Image.decode(self.kernel.kernel)
+
+    def launch(self, image: Image) -> int:
+        """Launch an image on new arrays; returns the cycles."""
+        arrays = [
+            DeviceArray("npu:0", getattr(a, "array", a)) if is_array(a) else a
+            for a in self.program.args
+        ]
+        registers = [
+            np.uint64(a.data_ptr()) if isinstance(a, DeviceArray) else np.int32(a) for a in arrays
+        ]
+        x, y, z = (*self.program.grid, 1, 1)[:3]
+        return Simulator(image, MEMORY).launch((x, y, z), registers)
+
+
+def without(image: Image, event: int) -> Image:
+    """The image without an event."""
+    for instruction in image.walk():
+        instruction.sets = [e for e in instruction.sets if e != event]
+        instruction.waits = [e for e in instruction.waits if e != event]
+    return image
+
+
+NAMES = (
+    "1/x + y/fp32", "1/tl.fma/fp32", "1/tl.where/i64", "1/copy, with a tail/fp16",
+    "1/copy, any mask/i8", "1/gather/i32", "1/copy, stride 3/fp32", "1/scalar argument/i32",
+    "1/conversion/fp32 to i8", "2/outer product/fp32", "2/tl.sum/fp32, axis 1",
+    "2/tl.argmax/i32, axis 0", "2/loop, carried tile/i32, 7 rows",
+    "2/loop, carried pointers/fp32, 7 rows", "2/break and continue/i32",
+    "2/softmax/fp32, 33 columns", "2/matrix by columns/fp32, 37x70", "2/tl.trans/i16",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_removed_event_is_found(name: str) -> None:
+    """A removed event leaves two pipes unordered, whatever the timing."""
+    case = next(case for case in Selection(levels="12").cases() if case.name == name)
+    body: Any = case.body
+    compiled = Compiled(body())
+    compiled.launch(compiled.image())
+    events = [e for instruction in compiled.image().walk() for e in instruction.sets]
+    assert events
+    for event in events:
+        with pytest.raises(Unordered, match="is not ordered after"):
+            compiled.launch(without(compiled.image(), event))
+
+
+def test_event_that_is_never_set_is_found() -> None:
+    case = next(case for case in Selection(levels="1").cases() if case.name == NAMES[0])
+    body: Any = case.body
+    compiled = Compiled(body())
+    image = compiled.image()
+    next(i for i in image.walk() if i.sets).sets.clear()
+    with pytest.raises(SimulatorError, match=r"waits for event e\d+, which is never set"):
+        compiled.launch(image)
+
+
+# -- cycles ---------------------------------------------------------------------------------------
+
+
+@tw.jit
+def copy(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, tl.load(x_ptr + i) * 2)
+
+
+@tw.jit
+def gather(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, tl.load(x_ptr + (i ^ 5)) * 2)
+
+
+def cycles_of(kernel: Any, programs: int) -> int:
+    count = 1024 * programs
+    x = DeviceArray("npu:0", np.arange(count, dtype=np.float32))
+    out = DeviceArray("npu:0", np.zeros(count, np.float32))
+    kernel[(programs,)](x, out, BLOCK=1024)
+    order = np.arange(count) ^ (5 if kernel is gather else 0)
+    np.testing.assert_array_equal(out.numpy(), order * np.float32(2))
+    return MEMORY.cycles
+
+
+def test_cycles_of_a_copy_are_those_of_its_parts() -> None:
+    # A load and a store of 64 rows of 64 bytes, each with its latency, and a product between them.
+    low = 2 * (64 + 8 + 400) + 1024 * 4 // 256
+    assert low <= cycles_of(copy, 1) <= low + 40
+
+
+def test_programs_run_on_all_cores() -> None:
+    assert cycles_of(copy, 8) == cycles_of(copy, 1)
+    assert cycles_of(copy, 9) == pytest.approx(2 * cycles_of(copy, 1), rel=0.1)
+
+
+def test_slow_path_runs_any_access_and_costs_more() -> None:
+    assert cycles_of(gather, 1) > 5 * cycles_of(copy, 1)
+
+
+def test_listing_has_pipes_and_events() -> None:
+    x, out = (DeviceArray("npu:0", np.zeros(1024, np.float32)) for _ in range(2))
+    listing = copy[(1,)](x, out, BLOCK=1024).asm["listing"]
+    for text in ("in     load [", "vector run [", "out    store [", "set e0", "wait e0"):
+        assert text in listing
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+@tw.jit
+def large(x_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, tl.load(x_ptr + i) + 1)
+
+
+def test_tiles_that_do_not_fit_are_an_error_of_the_kernel() -> None:
+    x = DeviceArray("npu:0", np.zeros(1 << 16, np.float32))
+    with pytest.raises(
+        tw.CompilationError, match="bytes of scratch memory here; a core has 196608"
+    ):
+        large[(1,)](x, BLOCK=1 << 16)
+
+
+def test_access_outside_of_memory_names_the_line() -> None:
+    x = DeviceArray("npu:0", np.zeros(1 << 10, np.float32))
+    with pytest.raises(
+        SimulatorError, match=r"`load` of the pipe in \(.*test_npu\.py:\d+.*\): no al"
+    ):
+        large[(1,)](x, BLOCK=1 << 11)
+
+
+def test_host_cannot_access_the_memory() -> None:
+    with pytest.raises(DeviceFault, match="no allocation holds the addresses from 0x1000"):
+        MEMORY.find(0x1000, 0x1008)
+
+
+def test_arrays_of_the_host_are_rejected() -> None:
+    x = DeviceArray("npu:0", np.zeros(1024, np.float32))
+    with pytest.raises(ValueError, match=r"cannot be accessed from npu:0 \(cpu tensor\?\)"):
+        copy[(1,)](x, np.zeros(1024, np.float32), BLOCK=1024)
+
+
+def test_unknown_architecture_and_device() -> None:
+    with pytest.raises(RuntimeError, match="there is one architecture of the NPU, v1, not 'v2'"):
+        target("npu:v2")
+    with pytest.raises(ValueError, match="there is one NPU, npu:0, not npu:1"):
+        DeviceArray("npu:1", np.zeros(4, np.float32))
+
+
+def test_image_survives_encoding() -> None:
+    x, out = (DeviceArray("npu:0", np.zeros(64, np.float32)) for _ in range(2))
+    kernel = copy[(1,)](x, out, BLOCK=64)
+    assert Image.decode(kernel.kernel).encode() == kernel.kernel

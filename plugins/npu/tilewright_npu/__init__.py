@@ -1,0 +1,1 @@
+"""A reference NPU: the target, the launcher and the driver of a device that is simulated."""

@@ -1,0 +1,20 @@
+"""The machine: its sizes, latencies and rates."""
+
+from __future__ import annotations
+
+CORES = 8
+SCRATCH_BYTES = 192 << 10  # of a core
+ALIGNMENT = 64  # of tiles in scratch memory, and of allocations
+
+SCALAR, IN, VECTOR, OUT = PIPES = ("scalar", "in", "vector", "out")
+"""The pipes of a core. Each executes its instructions in order; the scalar pipe issues those of the
+others. Between pipes there is no order but that of issue and of events."""
+
+DMA_AXES = 5
+DMA_LATENCY = 400  # cycles until a copy arrives
+DMA_OVERHEAD = 8  # cycles of a copy, in addition to those of its rows
+DMA_BYTES = 64  # of a row per cycle
+VECTOR_BYTES = 256  # of a repeat, which takes a cycle
+VECTOR_OVERHEAD = 4
+SLOW_CYCLES = 8  # of the scalar pipe for each element
+POISON = 0xCD  # the contents of scratch memory before it is written
