@@ -20,6 +20,10 @@ torch.testing.assert_close(
 )
 torch.testing.assert_close(dw, (args[0] * dy).sum(0), rtol=1e-4, atol=1e-4)
 torch.testing.assert_close(ty, args[1].expand(300, 60))
+leaf = x.clone().requires_grad_()
+(once,) = torch.autograd.grad(torch.nn.functional.silu(leaf).sum(), leaf, create_graph=True)
+torch.testing.assert_close(gdy, once.detach())
+torch.testing.assert_close(gx, torch.autograd.grad(once.sum(), leaf)[0])
 """
 
 

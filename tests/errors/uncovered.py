@@ -78,6 +78,7 @@ UNCOVERED = (
     Uncovered("runtime/tensors.py", "has no memory", "tests/interop/test_torch_operators.py"),
     Uncovered("jax.py", "", "needs JAX to be absent: tests/interop/test_jax_errors.py"),
     Uncovered("runtime/derivation.py", "", "tests/runtime/test_gradients.py"),
+    Uncovered("runtime/second_derivation.py", "", "tests/runtime/test_second_gradients.py"),
     Uncovered("runtime/derived_launch.py", "", "tests/runtime/test_gradients.py"),
     Uncovered("runtime/gradients.py", "", "tests/runtime/test_gradients.py"),
     Uncovered("runtime/hot_launch.py", "Mispredicted", "caught: tests/runtime/test_hot_launch.py"),

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.autodiff.activity import active_values
 from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require_elements
 from tilewright.autodiff.derived import Derived, Role, Roles
 from tilewright.autodiff.emitter import Emitter, derivative_type
+from tilewright.autodiff.gauges import find_gauges
+from tilewright.autodiff.loops import activity
 from tilewright.autodiff.refusals import no_gradient, result_of_atomic, unnamed_output
 from tilewright.autodiff.registry import (
     Elementwise,
@@ -36,8 +37,9 @@ from tilewright.ops.memory import Load, Store, pointee_of
 
 
 def forward_mode(
-    module: Module, wrt: Sequence[str], outputs: Sequence[str], aux: Sequence[str] = ()
-) -> Derived:
+    module: Module, wrt: Sequence[str], outputs: Sequence[str], aux: Sequence[str] = (), *,
+    results: bool = True,
+) -> Derived:  # fmt: skip
     """The kernel of a module with tangents.
 
     Its arguments are those of the kernel, then a pointer to the tangents of each array in `wrt` or
@@ -48,6 +50,7 @@ def forward_mode(
         wrt: the arrays whose tangents are given.
         outputs: the arrays whose tangents are computed. One that is loaded, too, must be in `wrt`.
         aux: arrays that are stored, and whose tangents are not needed.
+        results: whether the kernel's own results are stored, too.
 
     Raises:
         CompilationError: an op between inputs and outputs has no derivative.
@@ -58,6 +61,8 @@ def forward_mode(
     roles = Roles(fn, wrt, outputs, aux)
     walk = _Forward(fn, roles)
     walk.region(fn.body)
+    if not results:
+        walk.drop_results()
     fn.name = f"{fn.name}_jvp"
     return Derived(Module([fn]), tuple(walk.roles))
 
@@ -74,12 +79,21 @@ class _Forward:
         self.roles = [Role("argument", name) for name in roles.names]
         self._tangents: dict[Value, Value] = {}
         self._copies: dict[Value, Value] = {}  # of values in a region that is emitted again
-        self._active = active_values(self._sources())
+        outputs = [array.arg for array in self.arrays.values() if array.name in roles.outputs]
+        gauges, self._active = activity(find_gauges(fn, outputs), self._sources())
+        self._constants = gauges.constants
         self._bases = {
             array.arg: self._new_base(fn, array)
             for array in self.arrays.values()
             if array.name in (*roles.wrt, *roles.outputs)
         }
+
+    def drop_results(self) -> None:
+        """Erase what only stores the kernel's own results."""
+        for array in self.arrays.values():
+            for op in array.writes if not array.loads else ():
+                if not any(result.users for result in op.results):
+                    op.erase()
 
     def _sources(self) -> list[Value]:
         loads: list[Value] = []
@@ -138,7 +152,7 @@ class _Forward:
         return found
 
     def _set(self, value: Value, tangent: Value | None) -> None:
-        if tangent is not None:
+        if tangent is not None and value not in self._constants:
             self._tangents[value] = tangent
 
     def _tangent_or_zero(self, value: Value) -> Value:

@@ -28,7 +28,7 @@ from itertools import count
 from typing import Any
 
 from tilewright.runtime.derived_launch import MOST_TAPE_BYTES, NarrowSumError
-from tilewright.runtime.gradients import Gradient
+from tilewright.runtime.gradients import Gradient, grad
 from tilewright.runtime.jit import JITFunction
 
 Named = dict[str, Any]
@@ -82,8 +82,8 @@ class AutogradFunction:
     """See `autograd_function`.
 
     Attributes:
-        operator, backward_operator: the operators of torch.
-        gradient: the derived kernel, for `gradient.explain()`.
+        operator, backward_operator, second_operator: the operators of torch.
+        gradient, second: the derived kernels, for `gradient.explain()`.
     """
 
     def __init__(
@@ -95,6 +95,7 @@ class AutogradFunction:
     ) -> None:
         kernel = gradient.kernel
         self.gradient = gradient
+        self.second = grad(gradient)
         self.kernel = kernel
         self._grid = grid
         self._outputs = dict(outputs)
@@ -105,6 +106,7 @@ class AutogradFunction:
         full = name or f"{NAMESPACE}::{kernel.__name__}_{next(_numbers)}"
         self.operator: Any = None
         self.backward_operator: Any = None
+        self.second_operator: Any = None
         self._register(full)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -162,6 +164,12 @@ class AutogradFunction:
             f"{name}_backward", self._backward, mutates_args=(), schema=f"{backward} -> Tensor[]"
         )
         self.backward_operator.register_fake(_fake_gradients)
+        second = f"{backward[:-1]}, Tensor[] directions) -> Tensor[]"
+        self.second_operator = library.custom_op(
+            f"{name}_double_backward", self._double_backward, mutates_args=(), schema=second
+        )
+        self.second_operator.register_fake(_fake_second_gradients)
+        self.backward_operator.register_autograd(self._second_gradients, setup_context=_save_second)
         self.operator.register_autograd(self._gradients, setup_context=_save)
 
     def _forward(
@@ -210,11 +218,14 @@ class AutogradFunction:
         try:
             launch(**named, **results, grads=grads, into=into)
         except NarrowSumError as error:
-            # Added up by several programs: in fp32, and rounded at the end.
-            wide = _torch().float32
-            for name in error.names:
-                into[name] = _torch().empty_like(into[name], dtype=wide, memory_format=_KEEP())
+            self._widen(into, error)
             launch(**named, **results, grads=grads, into=into)
+
+    def _widen(self, into: Named, error: NarrowSumError) -> None:
+        """Gradients that several programs add up are added in fp32, and rounded at the end."""
+        for name in error.names:
+            kind = _torch().float32
+            into[name] = _torch().empty_like(into[name], dtype=kind, memory_format=_KEEP())
 
     def _gradients(self, ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
         saved = list(ctx.saved_tensors)
@@ -230,6 +241,67 @@ class AutogradFunction:
         each = [next(found) if i in ctx.needed else None for i in range(ctx.count)]
         # torch takes an empty list of numbers for a list of tensors, and expects a list back.
         return each, *([] if rest == [] else None for rest in ctx.rest)
+
+    def _double_backward(
+        self,
+        grads: list[Any],
+        tensors: list[Any],
+        results: list[Any],
+        integers: list[int],
+        floats: list[float],
+        layout: str,
+        needed: list[int],
+        directions: list[Any],
+    ) -> list[Any]:
+        named, names = _by_name(tensors, integers, floats, layout), _tensor_names(layout)
+        all_results = dict(zip(self._outputs, results, strict=True))
+        given = {
+            name: laid_out(grad, result)
+            for (name, result), grad in zip(all_results.items(), grads, strict=True)
+            if result.is_floating_point()
+        }
+        along = {
+            names[i]: laid_out(direction, tensors[i])
+            for i, direction in zip(needed, directions, strict=True)
+        }
+        into = {names[i]: _torch().empty_like(tensors[i], memory_format=_KEEP()) for i in needed}
+        into_grads = {name: _torch().empty_like(grad) for name, grad in given.items()}
+        launch = self.second[self._grid_of(named)]
+
+        def run() -> None:
+            launch(
+                **named, **all_results, grads=given, directions=along, into=into,
+                into_grads=into_grads,
+            )  # fmt: skip
+
+        try:
+            run()
+        except NarrowSumError as error:
+            self._widen(into, error)
+            run()
+        return [
+            *(
+                into_grads[n] if n in into_grads else _torch().zeros_like(g)
+                for n, g in zip(self._outputs, grads, strict=True)
+            ),
+            *(into[names[i]].to(tensors[i].dtype) for i in needed),
+        ]
+
+    def _second_gradients(self, ctx: Any, directions: Sequence[Any]) -> tuple[Any, ...]:
+        (grads_count, count), rest, needed = ctx.counts, ctx.rest, ctx.needed
+        saved = list(ctx.saved_tensors)
+        grads, tensors = saved[:grads_count], saved[grads_count : grads_count + count]
+        results = saved[grads_count + count :]
+        filled = [
+            _torch().zeros_like(tensors[i]) if d is None else d
+            for i, d in zip(needed, directions, strict=True)
+        ]
+        found = self.second_operator(grads, tensors, results, *rest, needed, filled)
+        of_tensors: list[Any] = [None] * count
+        for i, gradient in zip(needed, found[grads_count:], strict=True):
+            of_tensors[i] = gradient
+        none = [[] if r == [] else None for r in (*rest, needed)]
+        return found[:grads_count], of_tensors, [None] * len(results), *none
 
 
 _REST = "SymInt[] integers, float[] floats, str layout"
@@ -284,3 +356,26 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Any]) -> None:
     ctx.count = len(tensors)
     ctx.rest = rest
     ctx.needed = [i for i, t in enumerate(tensors) if t.requires_grad and t.is_floating_point()]
+
+
+def _fake_second_gradients(
+    grads: list[Any],
+    tensors: list[Any],
+    results: list[Any],
+    integers: list[int],
+    floats: list[float],
+    layout: str,
+    needed: list[int],
+    directions: list[Any],
+) -> list[Any]:
+    return [
+        *(_torch().empty_like(g) for g in grads),
+        *(_torch().empty_like(tensors[i], memory_format=_KEEP()) for i in needed),
+    ]
+
+
+def _save_second(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Any]) -> None:
+    grads, tensors, results, *rest, needed = inputs
+    ctx.save_for_backward(*grads, *tensors, *results)
+    ctx.counts = len(grads), len(tensors)
+    ctx.rest, ctx.needed = rest, needed

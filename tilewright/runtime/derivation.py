@@ -44,6 +44,7 @@ from tilewright.runtime.derived_launch import (
 )
 from tilewright.runtime.jit import JITFunction, is_tensor_type
 from tilewright.runtime.partial_sums import MOST_ELEMENTS, MOST_WORKERS, can_hold, elements_of
+from tilewright.runtime.second_derivation import require_own_types, with_tangents
 from tilewright.runtime.slots import at_path
 from tilewright.runtime.specialize import Key
 from tilewright.runtime.tensors import read
@@ -71,6 +72,10 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
     module = source.module(cache.backend.frontend_options(options))
     run(module, STEPS, context_for(cache.backend, options))
     paths = [path for path, _ in runtime_arguments(list(source.signature.values()))]
+    if request.mode == "second":
+        types = _element_types(request, launch)
+        module, request = with_tangents(module, request, types, paths)
+        run(module, STEPS, context_for(cache.backend, options))
     types = _element_types(request, launch)
     proofs = _Proofs(module, request, launch, paths, types)
     first = _derived(module, request, types, proofs)
@@ -147,17 +152,16 @@ def integer_paths(kernel: JITFunction, launch: Launch) -> tuple[ArgPath, ...]:
 
 def _positions(request: Request) -> dict[Role, int]:
     """Where the further arrays are among the arguments."""
-    kinds = ("tangent", "tangent") if request.mode == "forward" else ("gradient", "cotangent")
-    roles = [Role(kinds[0], name) for name in request.wrt]
-    roles += [Role(kinds[1], name) for name in request.outputs]
     first = len(request.kernel.params)
-    return {role: first + i for i, role in enumerate(roles)}
+    return {Role(*role): first + i for i, role in enumerate(request.further)}
 
 
 def _element_types(request: Request, launch: Launch) -> dict[str, DType]:
     """The element types of the further arrays, by the array that each belongs to."""
     found: dict[str, DType] = {}
-    for (_, name), position in _positions(request).items():
+    for (kind, name), position in _positions(request).items():
+        if kind == "tangent" and request.mode == "reverse":
+            continue
         type = Key(*launch.key).specs[position][0]
         if not is_tensor_type(type):
             raise TypeError(
@@ -175,13 +179,14 @@ def _derived(
 ) -> Derived | None:
     """The kernel on the forward grid; None if there is nothing for it to do."""
     if request.mode == "forward":
-        for name, element in types.items():
-            own = next(a for a in proofs.arrays if a.name == name).element
-            if element != own:
-                raise TypeError(
-                    f"the tangents of {name} have elements of {element}; they must be {own}"
-                )
-        return forward_mode(module, request.wrt, (*request.outputs, *request.in_place), request.aux)
+        require_own_types(proofs.arrays, types)
+        return forward_mode(
+            module,
+            request.wrt,
+            (*request.outputs, *request.in_place),
+            request.aux,
+            results=request.results,
+        )
     others = proofs.others
     wrt = tuple(name for name in request.wrt if name not in others.arrays)
     if not wrt and others.schedules and others.cut is None:
@@ -429,12 +434,13 @@ def require_apart(
     """Raise ValueError if an array that the kernel or its derivative writes shares bytes with
     another one."""
     own = {name: value for name, value in named.items() if hasattr(value, "shape")}
-    further = {f"the derivative of {n}": a for n, a in (*of_wrt.items(), *of_outputs.items())}
-    written = [f"the derivative of {n}" for n in (of_wrt if mode == "reverse" else of_outputs)]
-    everything = {**own, **further}
-    for name in written:
-        for other, value in everything.items():
-            if other != name and _share(everything[name], value):
+    of_wrt = {f"the derivative of {n}": a for n, a in of_wrt.items()}
+    of_outputs = {f"the derivative of {n}": a for n, a in of_outputs.items()}
+    given, found = (of_wrt, of_outputs) if mode == "forward" else (of_outputs, of_wrt)
+    for name, array in found.items():
+        rest = [(other, value) for other, value in found.items() if other != name]
+        for other, value in (*own.items(), *given.items(), *rest):
+            if _share(array, value):
                 raise ValueError(f"{name} shares memory with {other}")
     for name in plan.stored:
         for other, value in own.items():

@@ -62,7 +62,7 @@ class Request(NamedTuple):
     """The requested derivative.
 
     Attributes:
-        mode: "reverse" or "forward".
+        mode: "reverse", "forward" or "second", the gradient of a gradient.
         kernel: the kernel.
         wrt, outputs: the arrays whose derivatives are given or computed.
         aux: arrays that are stored, and count as constants.
@@ -71,6 +71,8 @@ class Request(NamedTuple):
         deterministic: whether atomic additions are an error.
         tape_bytes: the largest size of what loops record.
         tables: arrays of integers whose elements are known to the derivation.
+        results: of forward mode, whether the kernel's own results are stored, too.
+        further: what the arguments after the kernel's own are.
     """
 
     mode: str
@@ -83,6 +85,8 @@ class Request(NamedTuple):
     deterministic: bool
     tape_bytes: int
     tables: tuple[str, ...]
+    results: bool
+    further: tuple[tuple[str, str], ...]
 
 
 class How(NamedTuple):
@@ -91,10 +95,12 @@ class How(NamedTuple):
     Attributes:
         accumulate: whether gradients are added to what is in memory.
         in_place: those that are results, too.
+        results: of forward mode, whether the kernel's own results are stored, too.
     """
 
     accumulate: bool = False
     in_place: tuple[str, ...] = ()
+    results: bool = True
 
 
 NEW = How()

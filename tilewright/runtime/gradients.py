@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tilewright.base import knobs
 from tilewright.base.lazy_import import lazy_import
@@ -210,7 +210,8 @@ class _Derivative:
         if plan is None:
             request = Request(
                 self.mode, self.kernel, wrt, outputs, self.aux, how.in_place, how.accumulate,
-                self.deterministic, self.tape_bytes, self.tables,
+                self.deterministic, self.tape_bytes, self.tables, how.results,
+                (*((self.further[0], n) for n in wrt), *((self.further[1], n) for n in outputs)),
             )  # fmt: skip
             with self._lock:
                 plan = self._plans.get(variant)
@@ -323,7 +324,90 @@ class Tangents(_Derivative):
         how = How(in_place=in_place) if in_place else NEW
         self._launch(args, kwargs, grid, tangents, results, how)
 
+    def push(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, tangents: Arrays,
+        into: Arrays,
+    ) -> None:  # fmt: skip
+        """Launch the derivative alone: the kernel's own results are not stored."""
+        self._launch(args, kwargs, grid, tangents, into, How(results=False))
 
+
+class _OfTangents(Gradient):
+    """The gradient of the kernel with tangents. Among `grads` are the directions, by input."""
+
+    mode = "second"
+
+
+class SecondGradient:
+    """The gradient of a gradient, `grad(grad(kernel))`.
+
+        dx = J(x)ᵀ dy,  and a loss with ∂loss/∂dx = v
+
+        ∂loss/∂dy = J(x) v                      forward mode, in the direction v
+        ∂loss/∂x  = ∂/∂x ⟨dy, J(x) v⟩           reverse mode of the kernel that computes J(x) v
+
+    The kernel of forward mode accesses tangents where the kernel accesses its arrays. So its
+    gradient is derived as that of any kernel, with the same schedules, and no derived kernel is
+    differentiated that adds atomically or records a loop.
+    """
+
+    def __init__(self, gradient: Gradient) -> None:
+        kernel, wrt, outputs, aux = gradient.kernel, gradient.wrt, gradient.outputs, gradient.aux
+        self.kernel = kernel
+        self.outputs = outputs
+        self._reverse = _OfTangents(
+            kernel, wrt, None, aux,
+            deterministic=gradient.deterministic, tape_bytes=gradient.tape_bytes,
+            tables=gradient.tables,
+        )  # fmt: skip
+        self._forward = Tangents(kernel, wrt, outputs, aux)
+
+    def __getitem__(self, grid: Any) -> Any:
+        return partial(self.run, grid=grid)
+
+    def run(
+        self,
+        *args: Any,
+        grid: Any,
+        grads: Arrays,
+        directions: Arrays,
+        into: Arrays,
+        into_grads: Arrays | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Launch.
+
+        Args:
+            args, kwargs: the arguments of the kernel's own launch, as that left them.
+            grid: the grid of the kernel's own launch.
+            grads: what the gradient was launched with: by result, the gradient of a loss.
+            directions: by input, the gradient of another loss with respect to what the gradient
+                wrote to `into`.
+            into: by input, the array for the gradient of this other loss.
+            into_grads: by result, the array for its gradient with respect to `grads`.
+
+        Raises:
+            the errors of `Gradient.run`.
+        """
+        for name in grads:
+            if self.outputs is not None and name not in self.outputs:
+                raise ValueError(f"grads has {name!r}, which is not one of {list(self.outputs)}")
+        if into:
+            both = {**grads, **directions}
+            self._reverse.run(*args, grid=grid, grads=both, into=into, **kwargs)
+        if into_grads:
+            for name, array in into_grads.items():
+                zero(name, array)
+            self._forward.push(args, kwargs, grid, directions, into_grads)
+
+    def explain(self) -> str:
+        """For each variant that was launched: what is done with each array, and why."""
+        return self._reverse.explain()
+
+
+@overload
+def grad(kernel: Gradient) -> SecondGradient: ...
+@overload
 def grad(
     kernel: JITFunction,
     wrt: Sequence[str] | None = None,
@@ -333,7 +417,17 @@ def grad(
     deterministic: bool = False,
     tape_bytes: int = MOST_TAPE_BYTES,
     tables: Sequence[str] = (),
-) -> Gradient:
+) -> Gradient: ...
+def grad(
+    kernel: JITFunction | Gradient,
+    wrt: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    aux: Sequence[str] = (),
+    *,
+    deterministic: bool = False,
+    tape_bytes: int = MOST_TAPE_BYTES,
+    tables: Sequence[str] = (),
+) -> Gradient | SecondGradient:
     """The gradient kernel of a kernel, derived from it.
 
         bwd = tilewright.grad(gelu)
@@ -343,8 +437,16 @@ def grad(
     computes dx = Jᵀ dy, with J the Jacobian of what the launch stored in y with respect to x. All
     arrays have the layout of those that they belong to; a gradient may have another float type.
 
+    The gradient of a gradient, `second = grad(bwd)`, is launched with the arguments of `bwd`, and
+
+        second[grid](x, y, n, BLOCK=128, grads={"y": dy}, directions={"x": ddx}, into={"x": gx},
+                     into_grads={"y": gdy})
+
+    computes gx and gdy, the gradients of ⟨ddx, dx⟩ with respect to x and dy.
+
     Args:
-        kernel: the kernel; its results must not overlap its inputs.
+        kernel: the kernel; its results must not overlap its inputs. Or a gradient, which brings the
+            other arguments with it.
         wrt: the inputs that may be named in `into`; by default all arrays of floats.
         outputs: the results that may be named in `grads`.
         aux: arrays that the kernel stores and whose gradients count as zero.
@@ -358,6 +460,10 @@ def grad(
         TypeError: `kernel` is not a kernel.
         ValueError: it has no such parameter.
     """
+    if isinstance(kernel, Gradient):
+        if wrt is not None or outputs is not None or aux:
+            raise ValueError("the gradient of a gradient takes wrt, outputs and aux from that")
+        return SecondGradient(kernel)
     return Gradient(
         kernel, wrt, outputs, aux,
         deterministic=deterministic, tape_bytes=tape_bytes, tables=tables,
