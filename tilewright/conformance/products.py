@@ -14,7 +14,7 @@ from tilewright.conformance.inputs import FP8, integral, zeros
 from tilewright.runtime.jit import cdiv, jit
 
 OPERANDS = ("i8", *FP8, "fp16", "bf16", "fp32", "fp64")
-BLOCKS = ((16, 16, 16), (32, 16, 64), (64, 64, 32), (16, 128, 32))
+BLOCKS = ((16, 16, 32), (32, 16, 64), (64, 64, 32), (16, 128, 32))
 
 
 @jit
@@ -92,15 +92,16 @@ def _chained(type: str) -> Program:
 
 
 def _batched(type: str) -> Program:
-    args = [integral(type, (3, 16, 16), seed, 1) for seed in "ab"]
-    return Program(batched, [*args, zeros(_result(type), 3, 16, 16)], {"B": 3, "S": 16})
+    args = [integral(type, (3, 32, 32), seed, 1) for seed in "ab"]
+    return Program(batched, [*args, zeros(_result(type), 3, 32, 32)], {"B": 3, "S": 32})
 
 
 def cases() -> Iterator[Case]:
     """The cases of level 3. Operands are small whole numbers, so that results are exact."""
     for type in OPERANDS:
         case = partial(Case, "3", products=(type,))
-        for block in BLOCKS:
+        wide = type not in ("i8", *FP8)  # matrix units take 32 elements of 8 bits along K
+        for block in (*BLOCKS, (16, 16, 16)) if wide else BLOCKS:
             size = "x".join(map(str, block))
             yield case("tl.dot", f"{type}, {size}", partial(_product, type, block, block, "NN"))
         for order in ("NN", "NT", "TN", "TT"):

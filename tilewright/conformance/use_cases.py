@@ -25,8 +25,8 @@ CLOSE_ULP = 16.0
 """Of uses that combine several functions that are not rounded correctly."""
 
 SECOND = {
-    "reduce", "sum", "max", "min", "argmax", "argmin", "xor_sum", "reduce_or", "softmax", "range",
-    "static_range", "condition", "make_block_ptr", "advance", "x.T", "x[:, None]", "x[3]",
+    "cat", "reduce", "sum", "max", "min", "argmax", "argmin", "xor_sum", "reduce_or", "softmax",
+    "range", "static_range", "condition", "make_block_ptr", "advance", "x.T", "x[:, None]", "x[3]",
     "x[0:8]", "x.item()", "not x",
 }  # fmt: skip
 FOURTH = {
