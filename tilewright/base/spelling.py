@@ -13,11 +13,10 @@ else:
     difflib = lazy_import("difflib")
 
 
-def similar(name: str, known: Iterable[str], most: int = 1, at_least: float = 0.6) -> list[str]:
+def similar(name: str, known: Iterable[str], most: int = 1) -> list[str]:
     """The known names that are spelt most like a name, the most similar first.
 
     Args:
         most: how many to return at most.
-        at_least: the least similarity, between 0 and 1 (equal).
     """
-    return difflib.get_close_matches(name, sorted(set(known)), most, at_least)
+    return difflib.get_close_matches(name, sorted(set(known)), most)

@@ -419,10 +419,10 @@ def parse_module(text: str, file: str = "<ir>") -> Module:
     return _Parser(text, file).module()
 
 
-def parse_example(text: str, file: str = "<example>") -> Function:
+def parse_example(text: str) -> Function:
     """Parse a list of ops into a function whose arguments are the undefined operands."""
     fn = Function("example", [])
-    parser = _Parser(text, file, open_names=fn)
+    parser = _Parser(text, "<example>", open_names=fn)
     while parser.tokens.kind != "end":
         if parser.tokens.accept("layout"):
             parser.layout()

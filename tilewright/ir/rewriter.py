@@ -102,12 +102,14 @@ class Rewriter:
             self.anchor = saved
 
 
+LIMIT_PER_OP = 64
+"""Visits of an op, on average, from which rules are assumed to undo each other."""
+
+
 def apply_greedily(
     fn: Function,
     rules: dict[type[Op], list[Rule]],
     count: Callable[[str], None],
-    *,
-    limit_per_op: int = 64,
 ) -> bool:
     """Apply rules until a fixed point; returns whether any applied. Calls `count` with the name of
     each rule applied.
@@ -129,7 +131,7 @@ def apply_greedily(
 
     rewriter = Rewriter(push)
     changed = False
-    budget = limit_per_op * (len(queue) + 16)
+    budget = LIMIT_PER_OP * (len(queue) + 16)
     while queue:
         op = queue.popleft()
         queued.discard(op)

@@ -90,9 +90,6 @@ def wavefronts(
     shared: LinearLayout,
     element_bits: int,
     vector: int,
-    *,
-    banks: int = 32,
-    bank_bytes: int = 4,
 ) -> int:
     """The number of wavefronts in which a warp loads or stores `vector` consecutive elements per
     lane.
@@ -103,5 +100,4 @@ def wavefronts(
         element_bits: the element size.
         vector: elements per lane, a power of two.
     """
-    memory = Memory(element_bits, banks, bank_bytes)
-    return lane_wavefronts(registers.invert_and_compose(shared), vector, memory)
+    return lane_wavefronts(registers.invert_and_compose(shared), vector, Memory(element_bits))

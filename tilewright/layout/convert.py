@@ -111,10 +111,6 @@ def plan(
     src: LinearLayout,
     dst: LinearLayout,
     element_bits: int,
-    *,
-    banks: int = 32,
-    bank_bytes: int = 4,
-    max_vector_bytes: int = 16,
 ) -> Plan:
     """The cheapest conversion from `src` to `dst`, two layouts of the same tile on the same
     threads.
@@ -122,7 +118,7 @@ def plan(
     Raises:
         ValueError: the tiles or threads differ, or an element would have to move between blocks.
     """
-    memory = Memory(element_bits, banks, bank_bytes, max_vector_bytes)
+    memory = Memory(element_bits)
     src, dst = src.select_ins(*HARDWARE), dst.select_ins(*HARDWARE)
     _check(src, dst)
     sources = register_sources(src, dst)

@@ -88,7 +88,7 @@ class Builder(ValueBuilder):
 
     # Memory -----------------------------------------------------------------------------------
 
-    def gep(self, element_type: LType, ptr: V, index: V | int, flags: str = "") -> V:
+    def gep(self, element_type: LType, ptr: V, index: V | int) -> V:
         """Address of element `index`; a vector of pointers if the pointer or index is one."""
         if isinstance(index, int):
             index = const(I64, index)
@@ -97,8 +97,7 @@ class Builder(ValueBuilder):
             type = vector(type, index.type.lanes)
         if index.number == 0 and type is ptr.type:
             return ptr
-        flags = f"{flags} " if flags else ""
-        return self._value(f"getelementptr {flags}{element_type.text}, {ptr!r}, {index!r}", type)
+        return self._value(f"getelementptr {element_type.text}, {ptr!r}, {index!r}", type)
 
     @staticmethod
     def _tail(align: int | None, type: LType, metadata: str) -> str:
@@ -158,8 +157,6 @@ class Builder(ValueBuilder):
         ptr: V,
         mask: V,
         passthru: V | None = None,
-        align: int | None = None,
-        metadata: str = "",
     ) -> V:
         """Load the lanes whose mask is set; the others are `passthru` (default zero).
 
@@ -167,25 +164,23 @@ class Builder(ValueBuilder):
         """
         self._check_mask(mask, type)
         other = passthru or zero(type)
-        pointer_text = f"{ptr.type.text} align {align or type.bits // 8} {ptr.text}"
+        pointer_text = f"{ptr.type.text} align {type.bits // 8} {ptr.text}"
         name = f"llvm.masked.load.{type.mangled}.{ptr.type.mangled}"
         call = self._masked(
             name, type, [pointer_text, repr(mask), repr(other)], [ptr.type, mask.type, type]
         )
-        return self._value(f"{call}, {metadata}" if metadata else call, type)
+        return self._value(call, type)
 
-    def masked_store(
-        self, value: V, ptr: V, mask: V, align: int | None = None, metadata: str = ""
-    ) -> None:
+    def masked_store(self, value: V, ptr: V, mask: V) -> None:
         """Store the lanes whose mask is set."""
         type = value.type
         self._check_mask(mask, type)
-        pointer_text = f"{ptr.type.text} align {align or type.bits // 8} {ptr.text}"
+        pointer_text = f"{ptr.type.text} align {type.bits // 8} {ptr.text}"
         name = f"llvm.masked.store.{type.mangled}.{ptr.type.mangled}"
         call = self._masked(
             name, VOID, [repr(value), pointer_text, repr(mask)], [type, ptr.type, mask.type]
         )
-        self._effect(f"{call}, {metadata}" if metadata else call)
+        self._effect(call)
 
     def gather(
         self,
@@ -193,31 +188,27 @@ class Builder(ValueBuilder):
         pointers: V,
         mask: V,
         passthru: V | None = None,
-        align: int | None = None,
-        metadata: str = "",
     ) -> V:
         """Load each lane from its own pointer where the mask is set, else `passthru` (zero)."""
         self._check_mask(mask, type)
         other = passthru or zero(type)
-        pointer_text = f"{pointers.type.text} align {align or type.bits // 8} {pointers.text}"
+        pointer_text = f"{pointers.type.text} align {type.bits // 8} {pointers.text}"
         name = f"llvm.masked.gather.{type.mangled}.{pointers.type.mangled}"
         call = self._masked(
             name, type, [pointer_text, repr(mask), repr(other)], [pointers.type, mask.type, type]
         )
-        return self._value(f"{call}, {metadata}" if metadata else call, type)
+        return self._value(call, type)
 
-    def scatter(
-        self, value: V, pointers: V, mask: V, align: int | None = None, metadata: str = ""
-    ) -> None:
+    def scatter(self, value: V, pointers: V, mask: V) -> None:
         """Store each lane to its own pointer where the mask is set, lowest lane first."""
         type = value.type
         self._check_mask(mask, type)
-        pointer_text = f"{pointers.type.text} align {align or type.bits // 8} {pointers.text}"
+        pointer_text = f"{pointers.type.text} align {type.bits // 8} {pointers.text}"
         name = f"llvm.masked.scatter.{type.mangled}.{pointers.type.mangled}"
         call = self._masked(
             name, VOID, [repr(value), pointer_text, repr(mask)], [type, pointers.type, mask.type]
         )
-        self._effect(f"{call}, {metadata}" if metadata else call)
+        self._effect(call)
 
     def load_atomic(self, type: LType, ptr: V, ordering: str, scope: str = "") -> V:
         """An aligned atomic load of an integer; `scope` is a sync scope name, "" is system."""

@@ -221,7 +221,7 @@ class ValueBuilder:
             return const(a.type, a.number * b.number)
         return self._int("mul", a, b, flags)
 
-    def _divide(self, name: str, a: Operand, b: Operand, flags: str = "") -> V:
+    def _divide(self, name: str, a: Operand, b: Operand) -> V:
         """Folds unless the instruction is undefined: division by zero, INT_MIN / -1."""
         a, b = self._pair(name, a, b)
         signed, remainder = name[0] == "s", name.endswith("rem")
@@ -234,15 +234,15 @@ class ValueBuilder:
                 x, y = x & ones, y & ones
             quotient = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
             return const(a.type, x - quotient * y if remainder else quotient)
-        return self._int(name, a, b, flags)
+        return self._int(name, a, b)
 
-    def sdiv(self, a: Operand, b: Operand, flags: str = "") -> V:
+    def sdiv(self, a: Operand, b: Operand) -> V:
         """Signed quotient, truncated; undefined for b = 0 and for the overflow MIN / -1."""
-        return self._divide("sdiv", a, b, flags)
+        return self._divide("sdiv", a, b)
 
-    def udiv(self, a: Operand, b: Operand, flags: str = "") -> V:
+    def udiv(self, a: Operand, b: Operand) -> V:
         """Unsigned quotient; undefined for b = 0."""
-        return self._divide("udiv", a, b, flags)
+        return self._divide("udiv", a, b)
 
     def srem(self, a: Operand, b: Operand) -> V:
         """Signed remainder, with the sign of a."""
@@ -265,7 +265,7 @@ class ValueBuilder:
             return a
         return self._int("and", a, b)
 
-    def or_(self, a: Operand, b: Operand, flags: str = "") -> V:
+    def or_(self, a: Operand, b: Operand) -> V:
         """Bitwise or. ``x | 0`` is x, ``x | ~0`` is ~0."""
         a, b = self._pair("or", a, b)
         if a.number is not None:
@@ -276,7 +276,7 @@ class ValueBuilder:
             return a
         if b.number is not None and b.number == wrap(b.type.bits, -1):
             return b
-        return self._int("or", a, b, flags)
+        return self._int("or", a, b)
 
     def xor(self, a: Operand, b: Operand) -> V:
         """Bitwise exclusive or. ``x ^ 0`` is x."""
@@ -315,13 +315,13 @@ class ValueBuilder:
         """Shift left; poison when b >= bits."""
         return self._shift("shl", a, b, flags)
 
-    def lshr(self, a: Operand, b: Operand, flags: str = "") -> V:
+    def lshr(self, a: Operand, b: Operand) -> V:
         """Shift right, filling with zeros; poison when b >= bits."""
-        return self._shift("lshr", a, b, flags)
+        return self._shift("lshr", a, b)
 
-    def ashr(self, a: Operand, b: Operand, flags: str = "") -> V:
+    def ashr(self, a: Operand, b: Operand) -> V:
         """Shift right, filling with the sign; poison when b >= bits."""
-        return self._shift("ashr", a, b, flags)
+        return self._shift("ashr", a, b)
 
     # Arithmetic on floats ---------------------------------------------------------------------
 

@@ -18,13 +18,9 @@ class Module:
         "_metadata_ids", "_named", "_rows", "name",
     )  # fmt: skip
 
-    def __init__(self, name: str, triple: str = "", data_layout: str = "") -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self._header = [f"; ModuleID = '{name}'"]
-        if data_layout:
-            self._header.append(f'target datalayout = "{data_layout}"')
-        if triple:
-            self._header.append(f'target triple = "{triple}"')
         self._attributes: dict[str, str] = {}
         self._declarations: dict[str, str] = {}
         self._functions: dict[str, Function] = {}

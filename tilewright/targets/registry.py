@@ -93,7 +93,12 @@ def factory_of(name: str) -> Factory:
         return BUILT_IN[name]()
     if name in plug_ins(TARGETS):
         return load_plug_in(TARGETS, name)
-    raise ValueError(f"there is no target {name!r}; there are {', '.join(names())}")
+    raise ValueError(
+        f"there is no target {name!r}; there are {', '.join(names())}\n"
+        f"A target of another package is an entry point of the group {TARGETS}: install the "
+        f"package that provides {name!r} (pip install, of a source tree too). "
+        f"`python -m tilewright doctor` lists the plug-ins that are installed."
+    )
 
 
 def described(text: str) -> GPUTarget:

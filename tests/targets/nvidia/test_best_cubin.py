@@ -90,7 +90,7 @@ def test_selected_cubin(
     def resources(cubin: bytes, name: str) -> Resources:
         assert name == "kernel"
         registers, spilled = made[int(cubin)]
-        return Resources(registers, spilled * 4, shared_bytes=0, constant_bytes=0)
+        return Resources(registers, spilled * 4, shared_bytes=0)
 
     monkeypatch.setattr(searched, "resources", resources)
     ptx = ".reqntid 256\n{\n" + "\n" * lines
@@ -116,7 +116,7 @@ def test_number_of_assembler_runs(
 ) -> None:
     def resources(cubin: bytes, name: str) -> Resources:
         registers, spilled = made[int(cubin)]
-        return Resources(registers, spilled * 4, shared_bytes=0, constant_bytes=0)
+        return Resources(registers, spilled * 4, shared_bytes=0)
 
     monkeypatch.setattr(searched, "resources", resources)
     assembler = FixedReports(made)
@@ -141,7 +141,7 @@ def test_a_loop_that_carries_all_registers_is_not_assembled_for_several_ctas(
 ) -> None:
     def resources(cubin: bytes, name: str) -> Resources:
         registers, spilled = made[int(cubin)]
-        return Resources(registers, spilled * 4, shared_bytes=0, constant_bytes=0)
+        return Resources(registers, spilled * 4, shared_bytes=0)
 
     monkeypatch.setattr(searched, "resources", resources)
     assembler = FixedReports(made)
@@ -158,7 +158,7 @@ def test_one_more_cta_does_not_justify_serialised_products(
     slow: tuple[int, ...], taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def resources(cubin: bytes, name: str) -> Resources:
-        return Resources(64 if int(cubin) else 74, 0, shared_bytes=0, constant_bytes=0)
+        return Resources(64 if int(cubin) else 74, 0, shared_bytes=0)
 
     monkeypatch.setattr(searched, "resources", resources)
     reported = FixedReports({PLAIN: (74, 0), 4: (64, 0)}, slow)

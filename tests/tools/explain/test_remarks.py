@@ -173,7 +173,7 @@ def test_messages_of_the_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
         def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
             return Cubin(b"", "ptxas info    : (C7510) Products are serialized")
 
-    used = Resources(32, 0, shared_bytes=0, constant_bytes=0)
+    used = Resources(32, 0, shared_bytes=0)
     monkeypatch.setattr(best_cubin, "resources", lambda cubin, name: used)
     monkeypatch.setattr(compilation, "find_assembler", Advising)
     monkeypatch.setattr(disassemble, "find_disassembler", lambda: None)

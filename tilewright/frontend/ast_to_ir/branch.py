@@ -93,7 +93,7 @@ def branch(frame: Frame, node: ast.If, condition: tensor, todo: Pending, live: b
             needed = live or bool(todo) or label is not None
             stays.run(frame, node, between, needed)
             break
-    return join(frame, node, condition, sides, needed, label)
+    return join(frame, condition, sides, needed, label)
 
 
 def settle(
@@ -123,7 +123,7 @@ def settle(
         rest.run(frame, node, between, needed)
         if label is not None:
             frame.names = {n: v for n, v in frame.names.items() if n in visible}
-        exit = join(frame, node, left, (gone, rest), needed, label)
+        exit = join(frame, left, (gone, rest), needed, label)
     return exit
 
 
@@ -163,7 +163,7 @@ def visit_ifexp(frame: Frame, node: ast.IfExp) -> Any:
     for side in sides:
         with frame.builder.at_end(side.region):
             side.names[_VALUE] = coerce(frame, side.names[_VALUE], a)
-    join(frame, node, test, sides, live=True)
+    join(frame, test, sides, live=True)
     value = frame.names.pop(_VALUE)
     return value if isinstance(value, base_value) else constexpr(value)
 

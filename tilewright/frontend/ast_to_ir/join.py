@@ -92,7 +92,6 @@ class Branch:
 
 def join(
     frame: Frame,
-    node: ast.AST,
     condition: tensor,
     sides: tuple[Branch, Branch],
     live: bool,
@@ -198,7 +197,7 @@ def _joined_names(
         values = [side.names.get(name, _ABSENT) for side in live_sides]
         needed = any(side.is_live(name) for side in sides) if open_count else True
         if needed if label is None else name in label.names:
-            type_ = _checked_type(frame, sides, name, values)
+            type_ = _checked_type(frame, name, values)
         else:
             type_ = _common_type(values)
         if type_ is not None:
@@ -231,9 +230,7 @@ def _common_type(values: Sequence[Any]) -> Any:
     return types[0] if all(t == types[0] for t in types) else None
 
 
-def _checked_type(
-    frame: Frame, sides: tuple[Branch, Branch], name: str, values: Sequence[Any]
-) -> Any:
+def _checked_type(frame: Frame, name: str, values: Sequence[Any]) -> Any:
     """The type of a name after the ``if``; None if it is not visible there."""
     if len(values) == 1:
         return None if values[0] is _ABSENT else type_of(values[0])

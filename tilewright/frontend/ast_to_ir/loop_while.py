@@ -99,7 +99,7 @@ def _guarded_test(frame: Frame, node: ast.While, go: tensor) -> tensor:
         return go if goes_on else convert.constant(frame.semantic, False, I1)
     with frame.builder.at_end(sides[1].region):
         sides[1].names[_TEST] = convert.constant(frame.semantic, False, I1)
-    join(frame, node, go, sides, True)
+    join(frame, go, sides, True)
     return frame.names.pop(_TEST)
 
 

@@ -8,7 +8,7 @@ before any buffer is overwritten.
 from __future__ import annotations
 
 from tilewright.ir import types as ir
-from tilewright.ir.core import Region, Value
+from tilewright.ir.core import Value
 from tilewright.lowering.counted_loop import at_least_one
 from tilewright.lowering.emit import I64, Block, V, const
 from tilewright.ops import control
@@ -46,7 +46,7 @@ def emit_for(kernel: Kernel, level: Level, op: control.For) -> None:
     emit_region(kernel, op.body, inner)
     yielded = op.body.terminator.operands
     following = _yield_scalars(inner, yielded)
-    _yield_tiles(kernel, inner, op.body, args, yielded, buffers)
+    _yield_tiles(kernel, inner, args, yielded, buffers)
     following_k = b.add(k.value, const(I64, 1))
     following_i = b.add(i.value, step)
     latch = b.current
@@ -97,7 +97,6 @@ def _yield_scalars(level: Level, yielded: list[Value]) -> list[V]:
 def _yield_tiles(
     kernel: Kernel,
     level: Level,
-    body: Region,
     args: list[Value],
     yielded: list[Value],
     buffers: list[Buffer | None],

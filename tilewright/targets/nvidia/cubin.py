@@ -31,13 +31,11 @@ class Resources:
         local_bytes: local memory of a thread. Kernels have no local variables, so all of it is
             spilled registers, rounded up to 8 bytes.
         shared_bytes: static shared memory of a CTA, without the dynamic part of a launch.
-        constant_bytes: size of the constant bank with the kernel's parameters.
     """
 
     registers: int
     local_bytes: int
     shared_bytes: int
-    constant_bytes: int
 
     @property
     def spilled_registers(self) -> int:
@@ -118,7 +116,6 @@ def resources(cubin: bytes, kernel: str) -> Resources:
         registers=found[_REGISTER_COUNT],
         local_bytes=found[_FRAME_SIZE],
         shared_bytes=elf.size(f".nv.shared.{kernel}"),
-        constant_bytes=elf.size(f".nv.constant0.{kernel}"),
     )
 
 

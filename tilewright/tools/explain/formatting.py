@@ -54,7 +54,10 @@ def plural(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def short(value: Any, limit: int = 60) -> str:
-    """The text of a value, truncated to `limit` characters."""
+MOST_CHARACTERS = 60
+
+
+def short(value: Any) -> str:
+    """The text of a value, truncated to `MOST_CHARACTERS`."""
     text = str(value)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
