@@ -143,3 +143,48 @@ def test_torch_has_looked_for_triton_before() -> None:
     late = "import torch._inductor.runtime.triton_compat\ntilewright.torch.enable()"
     text = _error(START + "sys.modules['triton'] = None\n" + late)
     assert text.startswith("RuntimeError: torch.compile has already been used")
+
+
+THREADS = (
+    START
+    + """
+import torch.nn.functional as F
+tilewright.torch.enable(cpu=False)
+from torch._inductor import config
+config.force_disable_caches = True
+config.compile_threads = {workers}
+from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+create = CachingAutotuner._make_launchers
+found = set()
+def make(self):
+    result = create(self)
+    for made in self.compile_results:
+        found.add((bool(self.inductor_meta.get("atomic_add_found")),
+                   made.kernel.metadata.single_threaded))
+    return result
+CachingAutotuner._make_launchers = make
+
+def f(x):
+    return F.max_pool2d(x, 2) * 2
+
+x = torch.randn(2, 3, 8, 8, requires_grad=True)
+want, = torch.autograd.grad(f(x).sum(), x)
+for threads in (1, 2):
+    torch.set_num_threads(threads)
+    torch.compiler.reset()
+    found.clear()
+    y = torch.compile(f, options={{"cpu_backend": "triton"}})(x)
+    got, = torch.autograd.grad(y.sum(), x)
+    print(torch.allclose(got, want), sorted(found))
+"""
+)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_kernels_for_one_thread_add_without_atomics(workers: int) -> None:
+    """Also if they are compiled in other processes."""
+    pytest.importorskip("torch", minversion="2.13")
+    assert _output(THREADS.format(workers=workers)).splitlines() == [
+        "True [(False, False), (True, True)]",
+        "True [(False, False)]",  # Inductor leaves the gradient to torch
+    ]

@@ -15,6 +15,7 @@ from typing import Any
 
 from tilewright.compat import install_as_triton
 from tilewright.interop.torch_corrections import correct_inductor
+from tilewright.interop.torch_kernels import describe_kernels
 from tilewright.runtime.devices.cpu import Team, use_team
 
 OLDEST = (2, 9)
@@ -63,6 +64,7 @@ def enable(*, cpu: bool = True) -> None:
     install_as_triton()
     config = _settings()
     correct_inductor()
+    describe_kernels()
     use_team(_openmp())
     if cpu and not _previous:
         _previous.append(config.cpu_backend)

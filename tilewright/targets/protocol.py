@@ -216,7 +216,8 @@ OPTIONS_OF_OTHER_TARGETS = frozenset({
     "enable_fast_math", "enable_reflect_ftz", "extern_libs", "instrumentation_mode", "ir_override",
     "kpack", "launch_pdl", "matrix_instr_nonkdim", "max_num_imprecise_acc_default",
     "min_shared_mem", "num_cpu_threads", "ptx_options", "ptx_version", "sched4reg",
-    "schedule_hint", "supported_fp8_dtypes", "ukernels", "vec_lib", "warp_size", "waves_per_eu",
+    "schedule_hint", "single_threaded", "supported_fp8_dtypes", "ukernels", "vec_lib", "warp_size",
+    "waves_per_eu",
 })  # fmt: skip
 """Options of Triton's back ends. A target without one of them ignores it, so that a list of
 configurations for several devices works on each."""

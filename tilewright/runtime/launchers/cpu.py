@@ -49,8 +49,8 @@ class CpuLaunch:
         device.name_function(self._function, kernel.name)
         self._scratch_bytes: int = metadata.get("scratch_bytes", 0)
         # A kernel that prints runs on one thread, so that its output is in program order.
-        prints = PRINT in called
-        self._threads: int = 1 if prints else metadata.get("num_cpu_threads", 0)
+        alone = PRINT in called or metadata.get("single_threaded", False)
+        self._threads: int = 1 if alone else metadata.get("num_cpu_threads", 0)
         # Cached: the system call costs as much as a launch, and affinity rarely changes.
         self._cores: int = device.core_count()
 

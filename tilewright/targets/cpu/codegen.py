@@ -28,17 +28,24 @@ REGISTERED = (
 
 
 def generate(
-    module: Module, machine: Machine, *, fp_fusion: bool = True, ctx: PassContext | None = None
+    module: Module,
+    machine: Machine,
+    *,
+    fp_fusion: bool = True,
+    single_threaded: bool = False,
+    ctx: PassContext | None = None,
 ) -> tuple[str, int]:
     """Generate LLVM IR for the module's kernel. Returns its text, and its workspace in bytes.
 
     Args:
         fp_fusion: whether a product and a sum may be contracted.
+        single_threaded: whether no other thread accesses the memory of a launch.
         ctx: receives remarks; with `explain`, the code has line information.
     """
     ctx = ctx or PassContext()
     flags = "contract" if fp_fusion else ""
     kernel = Kernel(module.entry, plan_function(module.entry), machine, flags, lines=ctx.explain)
+    kernel.single_threaded = single_threaded
     text = emit_kernel(kernel)
     if ctx.explain:
         kernel.accesses.report(module.entry, kernel.facts, ctx)

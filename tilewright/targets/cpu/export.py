@@ -19,6 +19,7 @@ from tilewright.base.amx import REQUEST
 from tilewright.ir.types import FP32, scalar_type
 from tilewright.lowering.convert import cast, cast_fp16
 from tilewright.lowering.emit import (
+    I1,
     I8,
     I32,
     I64,
@@ -199,7 +200,8 @@ def _launch_function(
         b.store(b.trunc(extent, I32), b.gep(I8, job, _GRID + 4 * i))
     b.store(const(I32, OK), b.gep(I8, job, _STATUS))
     alone, shared, done = b.block("alone"), b.block("shared"), b.block("done")
-    b.cond_br(b.icmp("eq", b.ptrtoint(workers), 0), alone, shared)
+    one_thread = b.icmp("eq", b.ptrtoint(workers), 0)
+    b.cond_br(const(I1, 1) if metadata.get("single_threaded") else one_thread, alone, shared)
     b.at(alone)
     b.call(run_range, VOID, [job, const(I64, 0), total])
     b.br(done)

@@ -43,6 +43,7 @@ class Kernel:
         is_large: i1, whether streamed stores are to be non-temporal.
         lanes: the number of lanes of loops: 32-bit elements of the widest vector.
         scratch_bytes: bytes of workspace that the caller must provide.
+        single_threaded: whether no other thread accesses the memory of a launch.
         lines: source lines of instructions; None without line information.
         accesses: collects the forms of loads and stores, for remarks.
 
@@ -60,6 +61,7 @@ class Kernel:
         self.lanes = machine.vector_bytes // 4
         self.module = Module(fn.name)
         self.fast_flags = fast_flags
+        self.single_threaded = False
         self.env: dict[Value, Binding] = {}
         self.scratch_bytes = 0
         self._stack_bytes = 0

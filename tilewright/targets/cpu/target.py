@@ -44,6 +44,8 @@ class CpuOptions:
     Attributes:
         enable_fp_fusion: whether a product and a sum may be contracted, with one rounding.
         num_cpu_threads: threads that execute the grid; 0 for one per core.
+        single_threaded: whether launches run on one thread, and no other thread accesses the
+            memory of their atomics meanwhile. Relaxed atomic additions are then ordinary ones.
         launch_cooperative_grid: whether all programs run at the same time, each on its own thread,
             so that they may wait for each other.
     """
@@ -56,6 +58,7 @@ class CpuOptions:
     sanitize_overflow: bool = False
     enable_fp_fusion: bool = True
     num_cpu_threads: int = 0
+    single_threaded: bool = False
     launch_cooperative_grid: bool = False
 
 
@@ -103,8 +106,13 @@ class CpuTarget(BaseBackend):
         return ()
 
     def compile(self, module: Module, ctx: PassContext, options: CpuOptions) -> Lowered:
-        fused = options.enable_fp_fusion
-        text, scratch = codegen.generate(module, self.machine, fp_fusion=fused, ctx=ctx)
+        text, scratch = codegen.generate(
+            module,
+            self.machine,
+            fp_fusion=options.enable_fp_fusion,
+            single_threaded=options.single_threaded,
+            ctx=ctx,
+        )
         optimised, code = emit.compile_text(ctx.replaced_text("llir") or text, self.machine)
         code = ctx.replacement("obj") or code
         metadata = {

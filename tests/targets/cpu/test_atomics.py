@@ -1,0 +1,93 @@
+"""Updates whose results are unused: their operands are computed in vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.frontend.kernels import kernel_from, launch
+from tests.ir_values import random_array
+from tests.language.test_atomic import SUPPORTED
+from tests.targets.cpu.harness import PLAIN_AVX2, PLAIN_SSE2, assert_same, host
+from tilewright.compiler.pipeline import STEPS
+from tilewright.ir.passes import PassContext, run
+from tilewright.ir.types import SCALARS, Tile
+
+TYPES = {t.short: t for t in SCALARS}
+CASES = [(kind, short) for kind, types in SUPPORTED.items() for short in types]
+SHAPES = ((64,), (3, 32), (4, 1), (24,), (5, 3), (2, 4, 16))
+
+TEXT = """
+def kernel(x, at, values, n):
+    i = tl.arange(0, {count}).reshape({shape})
+    tl.atomic_{kind}(x + tl.load(at + i), tl.load(values + i), mask={mask}, sem="relaxed")
+    x.atomic_{kind}(tl.load(values))
+"""
+
+
+@pytest.mark.parametrize("features", [None, PLAIN_AVX2, PLAIN_SSE2], ids=["host", "AVX2", "SSE2"])
+@pytest.mark.parametrize(("kind", "short"), CASES)
+def test_order_is_that_of_the_elements(kind: str, short: str, features: str | None) -> None:
+    """Several elements update one place: sums of numbers round differently in another order."""
+    rng = np.random.default_rng(3)
+    for shape in SHAPES:
+        count = int(np.prod(shape))
+        values = random_array(Tile((count,), TYPES[short]), rng)
+        at = rng.integers(0, 7, count).astype(np.int32)
+        for mask in ("None", "tl.load(values + i) != 0", "i < n"):
+            text = TEXT.format(count=count, shape=shape, kind=kind, mask=mask)
+            args = [random_array(Tile((7,), TYPES[short]), rng), at, values, count // 2]
+            before = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
+            with np.errstate(all="ignore"):
+                module = launch(kernel_from(text), *args)
+                run(module, STEPS, PassContext(), [])
+                assert_same(module, (1, 1, 1), before, machine=host(features))
+
+
+@tw.jit
+def scatter(x, at, values, n, SIZE: tl.constexpr, ROWS: tl.constexpr):
+    i = tl.program_id(0) * SIZE * ROWS + tl.arange(0, SIZE * ROWS).reshape(ROWS, SIZE)
+    place, v = tl.load(at + i, i < n), tl.load(values + i, i < n)
+    tl.atomic_add(x + place, v, i < n, sem="relaxed")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32, np.uint64])
+@pytest.mark.parametrize("size", [1, 8, 64])
+def test_single_threaded_launches_add_without_atomics(dtype: type, size: int) -> None:
+    rng = np.random.default_rng(1)
+    n = 5000
+    at, values = rng.integers(0, 300, n).astype(np.int32), rng.integers(0, 5, n).astype(dtype)
+    expected = np.zeros(300, dtype)
+    np.add.at(expected, at, values)
+    codes = []
+    for alone in (False, True):
+        x = np.zeros(300, dtype)
+        grid = (tw.cdiv(n, 4 * size),)
+        # The option limits the launch to one thread, whatever another option says.
+        compiled = scatter[grid](
+            x, at, values, n, size, 4, single_threaded=alone, num_cpu_threads=4
+        )
+        np.testing.assert_array_equal(x, expected)
+        codes.append(compiled.asm["llir"])
+    shared, alone = codes
+    assert "atomicrmw" in shared or "cmpxchg" in shared
+    assert "atomicrmw" not in alone
+    assert "cmpxchg" not in alone
+
+
+@tw.jit
+def update(x, n, LARGEST: tl.constexpr, SEM: tl.constexpr):
+    i = tl.arange(0, 32)
+    if LARGEST:
+        tl.atomic_max(x + i % 3, i + n, sem=SEM)
+    else:
+        tl.atomic_add(x + i % 3, i + n, sem=SEM)
+
+
+@pytest.mark.parametrize(("largest", "sem"), [(False, "acq_rel"), (True, "relaxed")])
+def test_only_relaxed_additions_are_ordinary(largest: bool, sem: str) -> None:
+    x = np.zeros(3, np.int32)
+    compiled = update[(1,)](x, 1, largest, sem, single_threaded=True)
+    assert "atomicrmw" in compiled.asm["llir"]
