@@ -8,6 +8,7 @@ order the pipes within straight-line code, and barriers do at the borders of loo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from tilewright.analysis.blocks import Block
@@ -18,13 +19,16 @@ from tilewright.ir.define import REGISTRY
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import Tile, Type, element_of, numpy_of, shape_of, text_of
 from tilewright.ops import arith, control, memory, reduce, shape
+from tilewright.ops.dot import Dot
 from tilewright_npu.blocks import atoms_of, dma_blocks, fill_of, scalars_of
 from tilewright_npu.instructions import Image, Instruction, Place
-from tilewright_npu.machine import IN, OUT, SCALAR, SCRATCH_BYTES, VECTOR
+from tilewright_npu.machine import CAPACITY, CUBE, IN, MOVE, OUT, SCALAR, SCRATCH_BYTES, VECTOR
+from tilewright_npu.matrix_unit import accumulating, fits, is_zero, packed_shapes
 from tilewright_npu.ordering import Access, Event, Order, needed
 from tilewright_npu.scratch import Allocator, LiveRanges
 
 ANYWHERE = 1 << 63
+ACCUMULATORS = CAPACITY["l0c"] // 2  # bytes of those that stay there in loops
 SHAPES = (
     shape.Arange, shape.Splat, shape.ExpandDims, shape.Broadcast, shape.Reshape, shape.Permute,
     reduce.Reduce, arith.Constant,
@@ -47,7 +51,8 @@ class _Generator:
         self.blocks = dma_blocks(fn)
         self.live = _live_ops(fn, self.blocks)
         self.ranges = LiveRanges(fn)
-        self.scratch = Allocator()
+        self.memories = {space: Allocator() for space in CAPACITY}
+        self.scratch = self.memories["scratch"]
         self.order = Order()
         self.code: list[Instruction] = []
         self.places: dict[Value, Place] = {}
@@ -97,7 +102,7 @@ class _Generator:
         """Free the tiles whose last use is not after a position."""
         for until, place in self.tiles:
             if until <= position:
-                self.scratch.free(place.at)
+                self.memories[place.space].free(place.at)
         self.tiles = [tile for tile in self.tiles if tile[0] > position]
 
     # -- instructions and their order -----------------------------------------------------------
@@ -175,6 +180,8 @@ class _Generator:
                 self._barrier()
             case memory.Load() | memory.Store() if op in self.blocks:
                 self._copy(op, self.blocks[op])
+            case Dot() if fits(op):
+                self._product(op)
             case _ if op.reads() or op.writes():
                 self._access(op)
             case _:
@@ -223,6 +230,41 @@ class _Generator:
             fn.name = f"m{len(self.programs)}"
             found = self.programs[text] = fn
         return found.name
+
+    # -- products -------------------------------------------------------------------------------
+
+    def _fractals(self, op: Dot, space: str, until: int) -> Place:
+        """A place in a memory of the matrix unit, until a position."""
+        type = {"l0a": op.lhs, "l0b": op.rhs, "l0c": op.acc}[space].type
+        size = numpy_of(type).itemsize
+        place = Place(0, packed_shapes(op)[space], text_of(element_of(type)), size, space)
+        place = place.moved(self.memories[space].allocate(place.nbytes))
+        self.tiles.append((until, place))
+        return place
+
+    def _accumulator(self, op: Dot, value: Value, until: int) -> Place:
+        """An accumulator that starts with a value, until a position."""
+        place = self._fractals(op, "l0c", until)
+        if is_zero(value):
+            self.emit(MOVE, "pack", [place], order="zero")
+        else:
+            self.emit(MOVE, "pack", [place], [self.places[value]], order="l0c")
+        return place
+
+    def _product(self, op: Dot) -> None:
+        end = self.ranges.end[op]
+        lhs, rhs = (self._fractals(op, space, end) for space in ("l0a", "l0b"))
+        self.emit(MOVE, "pack", [lhs], [self.places[op.lhs]], order="l0a")
+        self.emit(MOVE, "pack", [rhs], [self.places[op.rhs]], order="l0b")
+        acc = self.places.get(op.acc)
+        stays = acc is not None and acc.space == "l0c"  # in a loop, see `accumulating`
+        if acc is None or not stays:
+            acc = self._accumulator(op, op.acc, end)
+        self.emit(CUBE, "multiply", [acc], [lhs, rhs, acc])
+        if stays:
+            self.places[op.result] = acc
+        else:
+            self.emit(MOVE, "unpack", [self._define(op.result, op)], [acc])
 
     # -- copies ---------------------------------------------------------------------------------
 
@@ -307,8 +349,20 @@ class _Generator:
 
     def _for(self, op: control.For) -> None:
         index, *carried = op.body.args
-        places = self._carried(op, carried)
-        self._move([self.places[v] for v in op.inits], places)
+        products: list[Dot | None] = []
+        places: list[Place] = []
+        for number, (value, init) in enumerate(zip(carried, op.inits, strict=True)):
+            product = accumulating(op, number)
+            if product is None or self.memories["l0c"].in_use + _bytes(value) > ACCUMULATORS:
+                product = None
+                places += self._carried(op, [value])
+            else:
+                places.append(self._accumulator(product, init, self.ranges.end[op]))
+                self.places[value] = places[-1]
+            products.append(product)
+        inits = [self.places[v] if p is None else place
+                 for v, p, place in zip(op.inits, products, places, strict=True)]  # fmt: skip
+        self._move(inits, places)
         self._barrier()
         self.places[index] = self._register(index.type)
         self.counters[op] = self._register(index.type)
@@ -322,6 +376,11 @@ class _Generator:
             self._move(self._yielded(op.body), places)
 
         loop.bodies.append(self._nested(body))
+        for number, (result, product) in enumerate(zip(op.results, products, strict=True)):
+            if product is not None:
+                acc = places[number]
+                places[number] = self._define(result, op)
+                self.emit(MOVE, "unpack", [places[number]], [acc])
         self._results(op, places)
 
     def _while(self, op: control.While) -> None:
@@ -360,11 +419,16 @@ class _Generator:
         self._results(op, places)
 
 
+def _bytes(value: Value) -> int:
+    """The bytes of a tile."""
+    return prod(shape_of(value.type)) * numpy_of(value.type).itemsize
+
+
 def access_of(place: Place, writes: bool) -> Access:
     """The access of a register or a tile."""
     if place.shape is None:
         return Access("register", place.at, place.at + 1, writes)
-    return Access("scratch", place.at, place.at + place.nbytes, writes)
+    return Access(place.space, place.at, place.at + place.nbytes, writes)
 
 
 def _live_ops(fn: Function, blocks: dict[Op, Block]) -> set[Op]:

@@ -20,12 +20,14 @@ class Place(NamedTuple):
         shape: of a tile in scratch memory; None for a register.
         dtype: of an element, in short form.
         bytes: of an element.
+        space: the memory: ``scratch``, or one of the matrix unit's.
     """
 
     at: int
     shape: tuple[int, ...] | None
     dtype: str
     bytes: int
+    space: str = "scratch"
 
     @property
     def nbytes(self) -> int:
@@ -37,12 +39,13 @@ class Place(NamedTuple):
 
     def moved(self, at: int) -> Place:
         """A place for a value of the same type."""
-        return Place(at, self.shape, self.dtype, self.bytes)
+        return Place(at, self.shape, self.dtype, self.bytes, self.space)
 
     def __str__(self) -> str:
         if self.shape is None:
             return f"r{self.at}:{self.dtype}"
-        return f"[{self.at}]:{'x'.join(map(str, self.shape))}x{self.dtype}"
+        memory = "" if self.space == "scratch" else self.space
+        return f"{memory}[{self.at}]:{'x'.join(map(str, self.shape))}x{self.dtype}"
 
 
 @dataclass
@@ -51,7 +54,8 @@ class Instruction:
 
     Attributes:
         pipe: that executes it.
-        name: ``run`` (a microprogram), ``load`` and ``store`` (of a block, by DMA), ``access`` (of
+        name: ``run`` (a microprogram), ``pack``, ``multiply`` and ``unpack`` (see
+            ``matrix_unit.py``), ``load`` and ``store`` (of a block, by DMA), ``access`` (of
             any addresses, by the scalar pipe), ``move``, ``for``, ``while``, ``if``, ``argument``,
             ``program``, ``sync``, ``barrier``.
         results, operands: places.
@@ -129,8 +133,8 @@ def _instructions(plain: Sequence[dict[str, Any]]) -> list[Instruction]:
 
 
 def _place(given: Sequence[Any]) -> Place:
-    at, shape, dtype, size = given
-    return Place(at, None if shape is None else tuple(shape), dtype, size)
+    at, shape, dtype, size, space = given
+    return Place(at, None if shape is None else tuple(shape), dtype, size, space)
 
 
 def _lines(code: Sequence[Instruction], depth: int) -> Iterator[str]:

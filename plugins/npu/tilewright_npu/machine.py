@@ -6,7 +6,13 @@ CORES = 8
 SCRATCH_BYTES = 192 << 10  # of a core
 ALIGNMENT = 64  # of tiles in scratch memory, and of allocations
 
-SCALAR, IN, VECTOR, OUT = PIPES = ("scalar", "in", "vector", "out")
+FRACTAL = 16  # rows of a fractal, the unit of the matrix unit's memories
+FRACTAL_BYTES = 32  # of a row of a fractal
+CAPACITY = {"scratch": SCRATCH_BYTES, "l0a": 64 << 10, "l0b": 64 << 10, "l0c": 128 << 10}
+"""Bytes of the memories of a core. Half of a memory of the matrix unit holds one tile, so that the
+next one can be packed meanwhile."""
+
+SCALAR, IN, VECTOR, OUT, MOVE, CUBE = PIPES = ("scalar", "in", "vector", "out", "move", "cube")
 """The pipes of a core. Each executes its instructions in order; the scalar pipe issues those of the
 others. Between pipes there is no order but that of issue and of events."""
 

@@ -18,7 +18,7 @@ class Access(NamedTuple):
     """Bytes that an instruction reads or writes.
 
     Attributes:
-        space: ``scratch``, ``register``, or the device's ``memory``.
+        space: ``register``, a memory of the core, or the device's ``memory``.
         low, high: the range.
         writes: whether it writes them.
     """

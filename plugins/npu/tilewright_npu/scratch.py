@@ -46,6 +46,11 @@ class Allocator:
         self.size = 0
         self._used: list[tuple[int, int]] = []  # begin and end, in ascending order
 
+    @property
+    def in_use(self) -> int:
+        """The bytes that are in use now."""
+        return sum(end - begin for begin, end in self._used)
+
     def allocate(self, nbytes: int) -> int:
         """The offset of a free range."""
         nbytes = max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)

@@ -17,9 +17,11 @@ from tilewright.ir.interpret import evaluate_function
 from tilewright.ir.numbers import array_of
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import scalar_type
+from tilewright_npu import matrix_unit
 from tilewright_npu.device import Memory
 from tilewright_npu.instructions import Image, Instruction, Place
 from tilewright_npu.machine import (
+    CAPACITY,
     CORES,
     DMA_BYTES,
     DMA_LATENCY,
@@ -51,18 +53,23 @@ class Simulator:
     Args:
         image: the kernel.
         memory: of the device.
+
+    Attributes:
+        busy: the cycles that each pipe of all cores has worked in the last launch.
     """
 
     def __init__(self, image: Image, memory: Memory) -> None:
         self.image, self.memory = image, memory
         programs = parse_module(image.microprograms).functions if image.microprograms else {}
         self.programs = programs
+        self.busy: dict[str, int] = dict.fromkeys(PIPES, 0)
 
     def launch(self, grid: Grid, args: Sequence[Any]) -> int:
         """Run all programs, in contiguous runs on the cores; returns the cycles of the launch."""
         count = grid[0] * grid[1] * grid[2]
         share = -(-count // CORES)
         cycles = 0
+        self.busy = dict.fromkeys(PIPES, 0)
         with np.errstate(all="ignore"):
             for first in range(0, count, share or 1):
                 core = Core(self, grid)
@@ -77,7 +84,8 @@ class Core:
 
     def __init__(self, simulator: Simulator, grid: Grid) -> None:
         self.simulator, self.memory, self.grid = simulator, simulator.memory, grid
-        self.scratch = np.full(simulator.image.scratch + 64, POISON, np.uint8)
+        sizes = CAPACITY | {"scratch": simulator.image.scratch}
+        self.memories = {space: np.full(size, POISON, np.uint8) for space, size in sizes.items()}
         self.registers: list[Any] = [None] * simulator.image.registers
         self.time: dict[str, int] = dict.fromkeys(PIPES, 0)
         self.order = Order()
@@ -89,7 +97,8 @@ class Core:
         """Run a program to its end."""
         x, y, _ = self.grid
         self.index = number % x, number // x % y, number // (x * y)
-        self.scratch[:] = POISON
+        for memory in self.memories.values():
+            memory[:] = POISON
         self.registers[: len(args)] = args
         self.set.clear()
         self._code(self.simulator.image.code)
@@ -129,6 +138,7 @@ class Core:
         self._check(i, i.pipe, accesses)
         own = self.order.add(i.pipe, accesses, i)
         self.time[i.pipe] = start + cycles
+        self.simulator.busy[i.pipe] += cycles
         self.done[i.pipe] = max(self.done[i.pipe], start + cycles + latency)
         for event in i.sets:
             self.set[event] = own.clock, start + cycles + latency
@@ -153,7 +163,7 @@ class Core:
     def _read(self, place: Place) -> Any:
         if place.shape is None:
             return self.registers[place.at]
-        raw = self.scratch[place.at : place.at + place.nbytes]
+        raw = self.memories[place.space][place.at : place.at + place.nbytes]
         return raw.view(_dtype(place)).reshape(place.shape).copy()
 
     def _write(self, place: Place, value: Any) -> None:
@@ -162,7 +172,7 @@ class Core:
             self.registers[place.at] = array
             return
         raw = np.ascontiguousarray(np.broadcast_to(array, place.shape)).view(np.uint8)
-        self.scratch[place.at : place.at + place.nbytes] = raw.reshape(-1)
+        self.memories[place.space][place.at : place.at + place.nbytes] = raw.reshape(-1)
 
     def _number(self, polynomial: Sequence[Any]) -> int:
         total = 0
@@ -194,6 +204,24 @@ class Core:
         found = evaluate_function(self.simulator.programs[i.facts["program"]], values)
         for place, value in zip(i.results, found, strict=True):
             self._write(place, value)
+
+    def _pack(self, i: Instruction) -> None:
+        (place,) = i.results
+        self._execute(i, (), _vector_cycles(i))
+        shape = place.shape or ()
+        zero = i.facts["order"] == "zero"
+        tile = np.zeros(shape) if zero else self._read(i.operands[0])
+        self._write(place, tile if zero else matrix_unit.pack(tile, shape, i.facts["order"]))
+
+    def _multiply(self, i: Instruction) -> None:
+        lhs, rhs, acc = i.operands
+        self._execute(i, (), matrix_unit.cycles_of(lhs.shape or (), rhs.shape or ()))
+        values = [self._read(p) for p in (lhs, rhs, acc)]
+        self._write(i.results[0], matrix_unit.multiply(*values))
+
+    def _unpack(self, i: Instruction) -> None:
+        self._execute(i, (), _vector_cycles(i))
+        self._write(i.results[0], matrix_unit.unpack(self._read(i.operands[0])))
 
     def _access(self, i: Instruction) -> None:
         values = [_argument(self._read(p)) for p in i.operands]
@@ -311,7 +339,7 @@ class Core:
 def _access(place: Place, writes: bool) -> Access:
     if place.shape is None:
         return Access("register", place.at, place.at + 1, writes)
-    return Access("scratch", place.at, place.at + place.nbytes, writes)
+    return Access(place.space, place.at, place.at + place.nbytes, writes)
 
 
 def _dtype(place: Place) -> Any:
