@@ -159,8 +159,9 @@ class LoopRewrite:
             after.layout = before.layout
         return body, body.args[len(old.args) :]
 
-    def replace(self, extra: Sequence[Value], body: Region) -> None:
-        """Replace the old loop by one with additional loop-carried values and the new body."""
+    def replace(self, extra: Sequence[Value], body: Region) -> For:
+        """Replace the old loop by one with additional loop-carried values and the new body, which
+        is returned."""
         old = self.old
         self.anchor = old
         new = For(
@@ -178,3 +179,4 @@ class LoopRewrite:
             result.layout = arg.layout
         for before, after in zip(old.results, new.results, strict=False):
             before.replace_with(after)
+        return new

@@ -8,6 +8,7 @@ from tilewright.ir.passes import Step
 from tilewright.passes.assign_layouts import assign_layouts
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
+from tilewright.passes.defer_reductions import defer_reductions
 from tilewright.passes.licm import hoist_invariants
 from tilewright.passes.pad_tiles import pad_tiles
 from tilewright.passes.pipeline_loads import pipeline_loads
@@ -49,6 +50,7 @@ def steps(
         Step(assign_layouts),
         Step(remove_dead_code),
         Step(merge_equal_values),
+        Step(defer_reductions),
         Step(limit_stages, when="async_copy"),
         *pipeline,
         Step(pipeline_loads, when="async_copy"),

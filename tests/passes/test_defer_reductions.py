@@ -1,0 +1,159 @@
+"""Accumulated reductions are completed after the loop, with the same results."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.lowering.simt.harness import assert_same, laid_out
+from tests.targets.nvidia.lowered import ptx_of
+from tilewright.frontend.options import FrontendOptions
+from tilewright.ir.core import Module
+from tilewright.ops.control import For
+from tilewright.ops.reduce import Reduce
+from tilewright.passes import defer_reductions
+from tilewright.tools.signature import source_of
+
+
+@tw.jit
+def nan_maximum(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@tw.jit
+def floats_kernel(x, out, rows, n, R: tl.constexpr, BLOCK: tl.constexpr):
+    """Extrema of rows and of all; `out` holds the initial values."""
+    row, lanes = tl.arange(0, R), tl.arange(0, BLOCK)
+    most = tl.load(out + row)
+    least = tl.load(out + R)
+    marked = tl.load(out + R + 1)
+    for i in range(n):
+        v = tl.load(x + i * R * BLOCK + row[:, None] * BLOCK + lanes[None, :])
+        most = tl.maximum(tl.max(v, 1), most)
+        least = tl.minimum(least, tl.min(tl.min(v, 1), 0))
+        marked = nan_maximum(marked, tl.reduce(tl.reduce(v, 1, nan_maximum), 0, nan_maximum))
+    tl.store(out + row, most)
+    tl.store(out + R, least)
+    tl.store(out + R + 1, marked)
+
+
+@tw.jit
+def integers_kernel(x, out, rows, n, R: tl.constexpr, BLOCK: tl.constexpr):
+    row, lanes = tl.arange(0, R), tl.arange(0, BLOCK)
+    total = tl.load(out + row)
+    most = tl.load(out + R + row)
+    least = tl.load(out + 2 * R)
+    ends = tl.load(out + 2 * R + 1)
+    odd = tl.load(out + 2 * R + 2)
+    for i in range(n):
+        v = tl.load(x + i * R * BLOCK + row[:, None] * BLOCK + lanes[None, :])
+        total += tl.sum(v, 1, dtype=v.dtype)
+        most = tl.maximum(most, tl.max(v, 1))
+        column = tl.min(v, 0)
+        least = tl.minimum(tl.min(column, 0), least)
+        odd ^= tl.xor_sum(column, 0)
+        ends |= tl.reduce_or(column, 0)
+    tl.store(out + row, total)
+    tl.store(out + R + row, most)
+    tl.store(out + 2 * R, least)
+    tl.store(out + 2 * R + 1, ends)
+    tl.store(out + 2 * R + 2, odd)
+
+
+@tw.jit
+def sums_kernel(x, out, rows, n, R: tl.constexpr, BLOCK: tl.constexpr):
+    row, lanes = tl.arange(0, R), tl.arange(0, BLOCK)
+    total = tl.load(out + row)
+    whole = 0.0
+    for i in range(n):
+        v = tl.load(x + i * R * BLOCK + row[:, None] * BLOCK + lanes[None, :])
+        total += tl.sum(v * v, 1)
+        whole += tl.sum(v)
+    tl.store(out + row, total)
+    tl.store(out + R, whole)
+
+
+R, BLOCK = 4, 64
+
+
+def module_of(kernel: Any, type: str) -> Module:
+    signature = f"*{type}:16, *{type}:16, i32, i32"
+    return source_of(kernel, signature, {"R": R, "BLOCK": BLOCK}).module(FrontendOptions())
+
+
+def in_loops(module: Module) -> int:
+    """The number of reductions across threads in loops: those of an axis that threads share."""
+    loops = [op for op in module.entry.walk() if isinstance(op, For)]
+    reductions = [op for loop in loops for op in loop.body.walk() if isinstance(op, Reduce)]
+    return sum(
+        defer_reductions.is_across_threads(layout, op.axis)
+        for op in reductions
+        if (layout := op.srcs[0].layout) is not None
+    )
+
+
+MACHINES = [{"lanes": 8, "warps": 1}, {"lanes": 8, "warps": 4}, {"lanes": 32, "warps": 2}]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_extrema_of_floats_are_exact(machine: dict[str, Any], n: int) -> None:
+    rng = np.random.default_rng(n)
+    module = module_of(floats_kernel, "fp32")
+    # Of min(min(v, 1), 0), the inner one, unless the outer one is across threads, too.
+    assert in_loops(laid_out(module, **machine)) == (2 if machine["warps"] == 1 else 0)
+    for special in ([], [np.nan], [np.inf, -np.inf, 0.0, -0.0, np.nan], [-0.0, 0.0]):
+        x = rng.standard_normal(n * R * BLOCK).astype(np.float32)
+        if special:
+            x = np.where(rng.random(x.shape) < 0.5, x, rng.choice(special, x.shape))
+        for first in (-1.5, np.nan, -np.inf, -0.0):
+            out = np.full(R + 2, first, np.float32)
+            assert_same(module, (1, 1, 1), [x.astype(np.float32), out, R, n], **machine)
+        x[:] = np.nan if special else -0.0
+        out = np.full(R + 2, -0.0, np.float32)
+        assert_same(module, (1, 1, 1), [x.astype(np.float32), out, R, n], **machine)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("type", ["i32", "u32", "i64", "u64"])
+def test_integers_are_exact(machine: dict[str, Any], type: str) -> None:
+    dtype = np.dtype(type.replace("u", "uint") if type[0] == "u" else type.replace("i", "int"))
+    limits = np.iinfo(dtype)
+    rng, module = np.random.default_rng(1), module_of(integers_kernel, type)
+    assert in_loops(laid_out(module, **machine)) <= 1  # of `column`, which has three uses
+    for n in (0, 1, 3):
+        x = rng.integers(limits.min, limits.max, n * R * BLOCK, dtype, endpoint=True)
+        out = rng.integers(limits.min, limits.max, 2 * R + 3, dtype)
+        assert_same(module, (1, 1, 1), [x, out, R, n], **machine)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_sums_of_floats(machine: dict[str, Any]) -> None:
+    """Exact where all sums are; and -0.0 in total if all summands are."""
+    module = module_of(sums_kernel, "fp32")
+    assert in_loops(laid_out(module, **machine)) == 0
+    for n in (0, 1, 5):
+        x = np.random.default_rng(n).integers(-9, 9, n * R * BLOCK).astype(np.float32)
+        assert_same(module, (1, 1, 1), [x, np.ones(R + 1, np.float32), R, n], **machine)
+        x[:] = -0.0
+        assert_same(module, (1, 1, 1), [x, np.ones(R + 1, np.float32), R, n], **machine)
+
+
+def test_shuffles_are_behind_the_loop() -> None:
+    ptx = ptx_of(module_of(sums_kernel, "fp32"), num_warps=4)
+    branches = re.finditer(r"bra\s+(\$\w+);", ptx)
+    ends = [found.start() for found in branches if 0 < ptx.find(f"{found[1]}:") < found.start()]
+    assert ends
+    assert ptx.index("shfl") > max(ends)
+    assert ptx.index("bar.sync") > max(ends)
+
+
+def test_wrong_identity_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(defer_reductions, "_identity", lambda op: 0)
+    with pytest.raises(AssertionError, match="differs"):
+        test_integers_are_exact(MACHINES[0], "i32")

@@ -1,0 +1,311 @@
+"""Reductions that a loop accumulates are completed after the loop.
+
+    for …:                                      for …:
+        acc = acc + reduce(x, axis)       →         part = part + (x reduced within each thread)
+                                                acc = acc + reduce(part, axis)
+
+The shuffles and barriers of a reduction are then executed once, and not in each iteration.
+
+Input: laid-out IR. A loop-carried value qualifies if its only use combines it with a reduction of
+the loop, by the op of the reduction's combine region: a sum of integers, fp32 or fp64, a maximum, a
+minimum, or a bitwise op. Output: the loop carries one partial result per thread and row instead.
+All of these are exact but sums of floats, whose order changes, as that of reductions is
+unspecified. Linear in the number of ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from math import inf, nan, prod
+from typing import Any, NamedTuple
+
+from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.types import FP32, FP64, DType, element_of, shape_of
+from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout, log2
+from tilewright.ops.arith import Add, And, Constant, Max, Min, Or, Xor
+from tilewright.ops.control import For, Yield
+from tilewright.ops.gpu import ConvertLayout
+from tilewright.ops.reduce import Reduce, simple_combine
+from tilewright.ops.shape import Reshape
+from tilewright.passes.layout_rules import derived_demands, result_layout
+from tilewright.passes.software_pipelining import LoopRewrite, Slice
+
+NAME = "defer_reductions"
+MOST_REGISTERS = 16
+"""The most registers of partial results per thread, if the accumulator has fewer."""
+
+
+class Deferred(NamedTuple):
+    """A reduction that a loop accumulates.
+
+    Attributes:
+        position: of the accumulator among the loop-carried values.
+        accumulator: the operand of `combine` that depends on it.
+        combine: the op that combines the accumulator with the result of the reduction.
+        reduce: the reduction.
+        removed: these two ops, and the conversions of layouts around them.
+    """
+
+    position: int
+    accumulator: Value
+    combine: Op
+    reduce: Reduce
+    removed: list[Op]
+
+
+@compiler_pass(NAME)
+def defer_reductions(fn: Function, ctx: PassContext) -> bool:
+    """Complete reductions that a loop accumulates after the loop; see the module docstring.
+
+    Needs: laid-out IR.  Leaves: accumulators that the loop no longer changes, for dce.
+    """
+    loops = [op for op in fn.walk() if isinstance(op, For)]
+    changed = False
+    while loops:
+        loop = loops.pop()
+        found = [d for i in range(len(loop.inits)) if (d := _deferred(loop, i)) is not None]
+        if not found:
+            continue
+        for deferred in found:
+            ctx.did(NAME, "completed once, after the loop", deferred.reduce.loc)
+        # Its operand may be a reduction as well, as in sum(sum(x, 1), 0).
+        loops.append(_Defer(loop, found).rewrite())
+        ctx.count("deferred", len(found))
+        changed = True
+    return changed
+
+
+# -- analysis -------------------------------------------------------------------------------------
+
+
+def _deferred(loop: For, index: int) -> Deferred | None:
+    *converted, accumulator = _conversions(loop.body.args[index + 1])
+    combine = _only_user(accumulator)
+    if combine is None or combine.parent is not loop.body or type(combine) not in _IDENTITIES:
+        return None
+    *after, result = _conversions(combine.results[0])
+    end = loop.body.terminator
+    if _only_user(result) is not end or end.operands[index] is not result:
+        return None
+    others = [v for v in combine.operands if v is not accumulator]
+    source = others[0].op if len(others) == 1 else None
+    between: list[Op] = []
+    while isinstance(source, ConvertLayout) and _only_user(source.result) is not None:
+        between.append(source)
+        source = source.src.op
+    if not isinstance(source, Reduce) or not _matches(source, combine, loop):
+        return None
+    views = [user for value in (*converted, *after) if (user := _only_user(value)) is not None]
+    removed = [*views, *between, combine, source]
+    deferred = Deferred(index, accumulator, combine, source, removed)
+    return deferred if _pays(deferred) else None
+
+
+def _conversions(value: Value) -> list[Value]:
+    """The value, and what it is converted to by conversions of layouts that are its only uses."""
+    found = [value]
+    while isinstance(user := _only_user(found[-1]), ConvertLayout):
+        found.append(user.result)
+    return found
+
+
+def _only_user(value: Value) -> Op | None:
+    """The op with the only use of a value, if there is one."""
+    uses = list(value.users.items())
+    return uses[0][0] if len(uses) == 1 and uses[0][1] == 1 else None
+
+
+def _matches(reduce: Reduce, combine: Op, loop: For) -> bool:
+    """Whether the reduction is by the same op, which may be applied in any order."""
+    inner = simple_combine(reduce)
+    if reduce.parent is not loop.body or _only_user(reduce.results[0]) is None or inner is None:
+        return False
+    same = type(inner) is type(combine) and all(
+        getattr(inner, name) == getattr(combine, name) for name in inner.attr_names
+    )
+    return same and _is_associative(combine)
+
+
+def _is_associative(op: Op) -> bool:
+    """Whether the op is exact in any order, or a sum of floats of at least 32 bits."""
+    element = element_of(op.results[0].type)
+    if not isinstance(element, DType) or element.is_bool():
+        return False
+    if isinstance(op, Add) and element.is_floating():
+        return element in (FP32, FP64)
+    return not element.is_fp8()
+
+
+def _pays(deferred: Deferred) -> bool:
+    """Whether the reduction is across threads, and partial results take few registers."""
+    reduce = deferred.reduce
+    layout = reduce.srcs[0].layout
+    assert layout is not None
+    if not is_across_threads(layout, reduce.axis):
+        return False
+    carried = deferred.accumulator.layout
+    before = carried.in_size(REGISTER) if carried is not None else 1
+    along = len(_register_bits(layout, reduce.axis))
+    return layout.in_size(REGISTER) >> along <= max(MOST_REGISTERS, before)
+
+
+def is_across_threads(layout: LinearLayout, axis: int) -> bool:
+    """Whether lanes or warps share the elements along an axis."""
+    columns = (*layout.bases(LANE), *layout.bases(WARP))
+    return any(_on_axis(layout, axis, column) for column in columns)
+
+
+def _on_axis(layout: LinearLayout, axis: int, column: int) -> int:
+    """The part of a basis along an axis."""
+    return layout.coordinates(column)[axis]
+
+
+def _register_bits(layout: LinearLayout, axis: int) -> set[int]:
+    """The bits of the index along an axis that registers alone determine, one each."""
+    parts = [_on_axis(layout, axis, column) for column in layout.columns]
+    registers = parts[: len(layout.bases(REGISTER))]
+    single = {part.bit_length() - 1 for part in registers if part and part & (part - 1) == 0}
+    return {bit for bit in single if sum(part >> bit & 1 for part in parts) == 1}
+
+
+# -- transformation -------------------------------------------------------------------------------
+
+
+class _Defer(LoopRewrite):
+    """The rewrite of one loop, which carries partial results in addition."""
+
+    def __init__(self, loop: For, deferred: Sequence[Deferred]) -> None:
+        super().__init__(loop, Slice([], []))
+        self.deferred = deferred
+
+    def rewrite(self) -> For:
+        """Returns the new loop."""
+        within = [self._within_threads(d) for d in self.deferred]
+        self.anchor = self.old
+        starts = [
+            self.value(Constant(_identity(d.combine), value.type), value.layout)
+            for d, value in zip(self.deferred, within, strict=True)
+        ]
+        new = self.replace(starts, self._body(starts, within))
+        parts = new.results[len(self.old.inits) :]
+        for d, part in zip(self.deferred, parts, strict=True):
+            layout = d.combine.results[0].layout
+            init = self._converted(self.old.inits[d.position], layout)
+            total = self._converted(self._across_threads(d, part), layout)
+            mapping = {v: init if v is d.accumulator else total for v in d.combine.operands}
+            final = self.add(d.combine.clone(mapping)).results[0]
+            result = new.results[d.position]
+            result.replace_with(self._converted(final, result.layout))
+        self.old.erase()
+        return new
+
+    def _converted(self, value: Value, layout: LinearLayout | None) -> Value:
+        if value.layout == layout:
+            return value
+        return self.value(ConvertLayout(value), layout)
+
+    def _body(self, starts: Sequence[Value], within: Sequence[Value]) -> Region:
+        """The new body, in which the accumulators are unchanged."""
+        old = self.old.body
+        body, parts = self.body_with(starts)
+        mapping = dict(zip(old.args, body.args, strict=False))
+        end = Yield([])
+        body.append(end)
+        self.anchor = end
+        removed = {op for d in self.deferred for op in d.removed}
+        for op in old:
+            if not op.terminator and op not in removed:
+                self.add(op.clone(mapping))
+        yielded = [mapping.get(v, v) for v in old.terminator.operands]
+        for d in self.deferred:
+            yielded[d.position] = body.args[d.position + 1]
+        later = [
+            self._combined(d.combine, part, mapping.get(value, value))
+            for d, part, value in zip(self.deferred, parts, within, strict=True)
+        ]
+        end.add_operands([*yielded, *later])
+        end.spans = (len(end.operands),)
+        self.anchor = self.old
+        return body
+
+    def _combined(self, combine: Op, part: Value, value: Value) -> Value:
+        attributes = {name: getattr(combine, name) for name in combine.attr_names}
+        make: Any = type(combine)
+        op = make(part, value, **attributes)
+        op.loc = combine.loc
+        return self.value(op, part.layout)
+
+    def _within_threads(self, deferred: Deferred) -> Value:
+        """The operand of the reduction, reduced along the bits of the axis that registers
+        determine; the remaining bits are an axis for each run of them."""
+        reduce, self.anchor = deferred.reduce, deferred.reduce
+        (value,) = reduce.srcs
+        runs = _runs(reduce)
+        if len(runs) > 1:
+            value = self._reshaped(value, reduce.axis, 1, [run.extent for run in runs])
+        for i, run in reversed(list(enumerate(runs))):
+            if run.registers:
+                value = self._reduced(value, reduce.axis + i, reduce)
+        return value
+
+    def _across_threads(self, deferred: Deferred, part: Value) -> Value:
+        """The result of the reduction from the partial results."""
+        reduce = deferred.reduce
+        rest = [run.extent for run in _runs(reduce) if not run.registers]
+        if len(rest) > 1:
+            part = self._reshaped(part, reduce.axis, len(rest), [prod(rest)])
+        return self._reduced(part, reduce.axis, reduce)
+
+    def _reshaped(self, value: Value, axis: int, count: int, extents: Sequence[int]) -> Value:
+        """The value with `count` axes from `axis` on replaced by others."""
+        shape = shape_of(value.type)
+        op = Reshape(value, (*shape[:axis], *extents, *shape[axis + count :]))
+        assert value.layout is not None
+        return self.value(op, result_layout(op, value.layout))
+
+    def _reduced(self, value: Value, axis: int, like: Reduce) -> Value:
+        op = Reduce([value], axis=axis, combine=like.combine.clone({}))
+        op.loc = like.loc
+        assert value.layout is not None
+        return self.value(op, derived_demands(op, value.layout).results[0])
+
+
+class _Run(NamedTuple):
+    """Successive bits of the index along an axis, all or none of which registers determine."""
+
+    extent: int
+    registers: bool
+
+
+def _runs(reduce: Reduce) -> list[_Run]:
+    """The runs of the axis, from the most significant."""
+    (source,) = reduce.srcs
+    assert source.layout is not None
+    own = _register_bits(source.layout, reduce.axis)
+    bits = range(log2(shape_of(source.type)[reduce.axis]))
+    groups = groupby(reversed(bits), key=lambda bit: bit in own)
+    return [_Run(1 << len(list(group)), registers) for registers, group in groups]
+
+
+def _identity(op: Op) -> Any:
+    """The value e for which op(e, x) = x for all x, also for -0.0 and NaN."""
+    element = element_of(op.results[0].type)
+    assert isinstance(element, DType)
+    if element.is_floating():
+        if isinstance(op, Add):
+            return -0.0
+        extreme = inf if isinstance(op, Min) else -inf
+        return extreme if getattr(op, "propagate_nan", False) else nan
+    return _IDENTITIES[type(op)](element)
+
+
+_IDENTITIES: dict[type[Op], Callable[[DType], int]] = {
+    Add: lambda element: 0,
+    Or: lambda element: 0,
+    Xor: lambda element: 0,
+    And: lambda element: element.get_int_max_value() if element.is_int_unsigned() else -1,
+    Max: lambda element: element.get_int_min_value(),
+    Min: lambda element: element.get_int_max_value(),
+}
