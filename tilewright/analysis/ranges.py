@@ -121,6 +121,16 @@ def _constant(op: arith.Constant, depth: int) -> Range | None:
     return number, number
 
 
+@_rule(arith.Hint)
+def _hint(op: arith.Hint, depth: int) -> Range | None:
+    if not element_of(op.src.type).is_int():
+        return None
+    low, high = value_range(op.src, depth)
+    low = low if op.low is None else max(low, op.low)
+    high = high if op.high is None else min(high, op.high)
+    return (low, high) if low <= high else None
+
+
 @_rule(shape.Arange)
 def _arange(op: shape.Arange, depth: int) -> Range | None:
     start, end = op.start, op.end

@@ -20,7 +20,7 @@ from tilewright.ops import (
 declare(Structural("the derivative is in memory, too"), memory.Load, memory.Store)
 declare(Structural("its regions are differentiated"), control.For, control.While, control.If)
 declare(Structural("it ends a region"), control.Yield, control.Return, control.Condition)
-declare(Structural("it has no results"), control.Barrier, debug.Print, debug.Assert)
+declare(Structural("it has no results"), control.Barrier, debug.Print, debug.Assert, debug.Assume)
 declare(Structural("added up in memory"), atomic.AtomicRMW)
 declare(Zero("it does not depend on the inputs"), control.ProgramId)
 declare(Zero("it does not depend on the inputs"), control.NumPrograms)

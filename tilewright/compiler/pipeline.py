@@ -7,6 +7,7 @@ may append passes of its own (`Target.steps`).
 from __future__ import annotations
 
 from tilewright.ir.passes import Step, check_order
+from tilewright.passes.apply_assumptions import apply_assumptions
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.canonicalize_pointers import canonicalize_pointers
 from tilewright.passes.cse import merge_equal_values
@@ -17,6 +18,7 @@ from tilewright.targets.protocol import Target
 
 STEPS = (
     Step(inline_calls),
+    Step(apply_assumptions),
     Step(canonicalize),
     Step(canonicalize_pointers),
     Step(canonicalize),
@@ -26,6 +28,12 @@ STEPS = (
 )
 
 ORDER = (
+    (inline_calls, apply_assumptions, "an assumption may be about an argument of the caller"),
+    (
+        apply_assumptions,
+        canonicalize,
+        "comparisons are folded by what is assumed of their operands",
+    ),
     (inline_calls, canonicalize, "inlining exposes constants to folding"),
     (inline_calls, canonicalize_pointers, "a pointer's base may be an argument of the caller"),
     (canonicalize, canonicalize_pointers, "splats of offsets are separated in canonical form"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.base.codes import coded
 from tilewright.ir.types import is_float, shape_of
+from tilewright.language.semantic import debug as semantic
 from tilewright.language.values import builtin, constexpr, tensor, tuple, unwrap
 from tilewright.ops.arith import Hint, StopGradient
 from tilewright.ops.control import Barrier
@@ -69,7 +70,17 @@ max_constancy = _hint(
 
 @builtin
 def assume(cond: Any, *, _semantic: Any = None) -> None:
-    """Assume that a scalar condition holds, without checking it."""
+    """Assume that a scalar condition holds, which is checked only with the option `debug`.
+
+    Comparisons of an integer with a constant, such as ``n >= BLOCK`` and ``n % 16 == 0``, bound it
+    and its divisors, for all code that runs only if this statement does. If the condition does not
+    hold, the behaviour is undefined.
+
+    Args:
+        cond: a scalar, nonzero for true.
+    """
+    if isinstance(cond, tensor):
+        semantic.assume(_semantic, cond)
 
 
 @builtin

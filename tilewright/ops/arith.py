@@ -26,6 +26,7 @@ from tilewright.ir.types import (
     dtype_of,
     element_of,
     is_float,
+    is_int,
     numpy_of,
     shape_of,
     text_of,
@@ -589,14 +590,18 @@ class Hint(View, name="arith.hint", traits=ELEMENTWISE):
     axis (0: none).
 
     `contiguity`: the length of runs of consecutive integers. `constancy`: the length of runs of
-    equal values. `divisibility`: a divisor of the first element of each run.
+    equal values. `divisibility`: a divisor of the first element of each run. `low` and `high`: the
+    bounds of an integer, both inclusive (None: those of its type).
 
-        %1 = arith.hint %0, divisibility=(16,), contiguity=(0,), constancy=(0,) : 64xi32 -> 64xi32
+        %1 = arith.hint %0, divisibility=(16,), contiguity=(0,), constancy=(0,), low=0, high=None
+          : 64xi32 -> 64xi32
     """
 
     divisibility: tuple[int, ...] = attr()
     contiguity: tuple[int, ...] = attr()
     constancy: tuple[int, ...] = attr()
+    low: int | None = attr(None)
+    high: int | None = attr(None)
 
     def result_type(self) -> Type:
         return self.src.type
@@ -612,6 +617,13 @@ class Hint(View, name="arith.hint", traits=ELEMENTWISE):
                 n=len(facts),
                 rank=rank,
             )
+        require(
+            is_int(self.src.type) or (self.low is None and self.high is None),
+            self,
+            "element-type",
+            "bounds an integer, not {t}",
+            t=text_of(self.src.type),
+        )
 
     def evaluate(self, src: Array) -> Array:
         return src

@@ -13,7 +13,7 @@ from tilewright.base.diagnostics import DeviceAssertionError, Loc
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, require, variadic
 from tilewright.ir.numbers import decode
-from tilewright.ir.traits import WRITES
+from tilewright.ir.traits import LOCAL, WRITES
 from tilewright.ir.types import E4B15, I1, Pointer, Scalar, Type, element_of, shape_of, text_of
 from tilewright.ops.numeric import Array
 
@@ -107,6 +107,25 @@ class Assert(Op, name="debug.assert", traits=WRITES):
         if not np.all(args[0]):
             raise DeviceAssertionError(failure_text(*source_position(self.loc), self.message,
                                                     state.program_id))  # fmt: skip
+        return ()
+
+
+class Assume(Op, name="debug.assume", traits=WRITES | LOCAL):
+    """States that a scalar condition holds wherever the op is executed; it is not checked.
+
+    debug.assume %0 : i1 -> ()
+    """
+
+    condition: Value = operand()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def verify(self) -> None:
+        found = self.condition.type
+        require(found == I1, self, "condition", "the condition is {c}, not i1", c=text_of(found))
+
+    def evaluate(self, condition: Array) -> tuple[()]:
         return ()
 
 

@@ -236,16 +236,19 @@ def _joined(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 def hint_of_hint(op: Hint, rw: Rewriter) -> Value | None:
     """hint(hint(x, f), g) = hint(x, f and g); removes trivial hints"""
     facts = (op.divisibility, op.contiguity, op.constancy)
-    if not any(fact > 1 for per_axis in facts for fact in per_axis):
+    bounded = op.low is not None or op.high is not None
+    if not bounded and not any(fact > 1 for per_axis in facts for fact in per_axis):
         return op.src
     match op.src.op:
-        case Hint(x, divisibility, contiguity, constancy):
+        case Hint(x, divisibility, contiguity, constancy, low, high):
             return rw.insert(
                 Hint(
                     x,
                     _joined(divisibility, op.divisibility),
                     _joined(contiguity, op.contiguity),
                     _joined(constancy, op.constancy),
+                    low=max((n for n in (low, op.low) if n is not None), default=None),
+                    high=min((n for n in (high, op.high) if n is not None), default=None),
                 )
             )
         case _:

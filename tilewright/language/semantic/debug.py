@@ -11,7 +11,7 @@ from tilewright.language.semantic import convert
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.values import constexpr, tensor
 from tilewright.ops import arith as ops
-from tilewright.ops.debug import Assert, Print
+from tilewright.ops.debug import Assert, Assume, Print
 
 PRINTABLE = frozenset(map(chr, [*range(9, 14), *range(32, 127)]))  # those of ASCII
 
@@ -66,6 +66,15 @@ def device_assert(s: Semantic, condition: Any, message: Any, mask: Any) -> None:
         ignored = s.emit(ops.Xor(checked.handle, ones.handle))
         holds = s.emit(ops.Or(holds.handle, ignored.handle))
     s.builder.insert(Assert(holds.handle, str(_plain(message))))
+
+
+def assume(s: Semantic, condition: tensor) -> None:
+    """Emit an assumption, or an assertion if the option `debug` is set: it must not be folded by
+    what it asserts. None is emitted in a function that is passed to an op for its elements."""
+    if s.options.debug:
+        device_assert(s, condition, "the assumption does not hold", None)
+    elif not s.builder.pure and not shape_of(condition.type):
+        s.builder.insert(Assume(convert.as_condition(s, condition).handle))
 
 
 def checks_overflow(s: Semantic, element: Any) -> bool:

@@ -16,7 +16,7 @@ from tilewright.layout.linear import REGISTER, dim_name
 from tilewright.lowering.convert import cast
 from tilewright.lowering.emit import I32, I64, V, int_type
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
-from tilewright.ops.debug import Assert, Print, label, source_position
+from tilewright.ops.debug import Assert, Assume, Print, label, source_position
 
 
 @emits(Print)
@@ -94,6 +94,11 @@ def _shown(kernel: Kernel, value: Value, held: V, hex: bool) -> tuple[str, V]:
     if element.is_int_signed():
         return "%d", held if bits == 32 else b.sext(held, I32)
     return "%u", held if bits == 32 else b.zext(held, I32)
+
+
+@emits(Assume)
+def emit_assume(kernel: Kernel, op: Assume) -> None:
+    """Passes have made use of it."""
 
 
 @emits(Assert)

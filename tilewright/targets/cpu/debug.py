@@ -14,7 +14,7 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Module, Value
 from tilewright.lowering.emit import I1, I8, I64, VOID, V, const
 from tilewright.lowering.types import memory_type
-from tilewright.ops.debug import Assert, Print, label, source_position
+from tilewright.ops.debug import Assert, Assume, Print, label, source_position
 from tilewright.targets.cpu.buffer import Buffer
 from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.kernel import Kernel
@@ -64,6 +64,11 @@ def _in_memory(kernel: Kernel, level: Level, value: Value) -> V:
     place = b.alloca(memory_type(value.type))
     b.store(b.zext(scalar, I8) if scalar.type is I1 else scalar, place)
     return place
+
+
+@emits(Assume)
+def _emit_assume(kernel: Kernel, level: Level, op: Assume) -> None:
+    """Passes have made use of it."""
 
 
 @emits(Assert)
