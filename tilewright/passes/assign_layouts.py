@@ -32,7 +32,7 @@ from tilewright.layout.linear import LinearLayout
 from tilewright.ops.arith import Cast
 from tilewright.ops.atomic import AnyAtomic, AtomicStore, Reading
 from tilewright.ops.control import For, If, While
-from tilewright.ops.gpu import ConvertLayout
+from tilewright.ops.gpu import ConvertLayout, Share
 from tilewright.ops.memory import Load, Store
 from tilewright.passes.layout_rules import (
     Demands,
@@ -75,6 +75,14 @@ def _size_behind(pointer: Value) -> int:
     element = element_of(pointer.type)
     assert isinstance(element, Pointer)
     return element.element_ty.nbytes_in_memory
+
+
+def _is_staged(op: Op) -> bool:
+    """Whether a load only moves a tile to shared memory, so that no other tile is combined with it
+    in its layout."""
+    if not isinstance(op, Load) or not op.result.users:
+        return False
+    return all(isinstance(user, Share) for user in op.result.users)
 
 
 def _widens(op: Op) -> bool:
@@ -134,12 +142,12 @@ class _Assignment:
         so that values of different element types need no conversion. A store is limited to one
         vector per thread, though: with two, each store instruction of a warp would write half of
         each sector, and memory would transfer each sector twice. (Of loads, the second one hits
-        the L1 cache.)
+        the L1 cache.) Loads to shared memory only have layouts of their own.
         """
         longest: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         whole: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         for op in self.fn.walk():
-            if isinstance(op, Load | Store | AnyAtomic) and is_tile(op.ptr):
+            if isinstance(op, Load | Store | AnyAtomic) and is_tile(op.ptr) and not _is_staged(op):
                 extents, order, vector = self._access(op.ptr)
                 key = extents, order
                 size = _size_behind(op.ptr)
@@ -148,6 +156,13 @@ class _Assignment:
                 vector = min(vector, per_thread(extents, self.lanes, self.warps))
                 longest[key] = max(longest.get(key, 1), vector)
         return {key: min(vector, whole.get(key, vector)) for key, vector in longest.items()}
+
+    def _load_layout(self, op: Load | Reading) -> LinearLayout:
+        if not _is_staged(op):
+            return self._memory_layout(op.ptr)
+        extents, order, vector = self._access(op.ptr)
+        vector = min(vector, per_thread(extents, self.lanes, self.warps))
+        return coalesced(extents, order, vector, self.lanes, self.warps)
 
     def _memory_layout(self, pointer: Value) -> LinearLayout:
         extents, order, _ = self._access(pointer)
@@ -223,7 +238,7 @@ class _Assignment:
             return
         match op:
             case _ if isinstance(op, Load | Reading) and is_tile(op.ptr):
-                self._assign(op.result, Assigned(ACCESS, self._memory_layout(op.ptr)))
+                self._assign(op.result, Assigned(ACCESS, self._load_layout(op)))
             case _ if derives_from_first_operand(op):
                 source = self._source(op)
                 demands = derived_demands(op, source.layout)
