@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.gpu_machine import gpu_machine
+from tests.targets.nvidia.lowered import ptx_of
 from tilewright.compiler.pipeline import STEPS
 from tilewright.compiler.source import ASTSource
 from tilewright.ir.core import Module, Op
@@ -120,13 +122,28 @@ def test_instruction_by_chip_and_precision(
     assert type(chosen(module, arch=arch)) is expected
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(1 << 30, "fp8e5"), (64, "fp8e5"), (32, "fp16")])
-def test_fp8_is_accumulated_in_the_requested_precision(limit: int, expected: str) -> None:
-    """Hopper's sums of fp8 have fewer bits: no more than `limit` steps of K may go into one."""
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(1 << 30, Wgmma), (64, Wgmma), (32, Wgmma), (31, Mma), (0, Mma)]
+)
+def test_fp8_is_accumulated_in_the_requested_precision(limit: int, expected: type[Op]) -> None:
+    """Hopper's wgmma sums products of fp8 with fewer bits: no fewer than 32 at a time."""
     module = module_of("fp8e5", (64, 64, 64))
     (dot,) = (op for op in module.walk() if isinstance(op, Dot))
     dot.max_imprecise = limit
-    assert str(dtype_of(chosen(module).rhs.type)) == expected
+    found = chosen(module)
+    assert type(found) is expected
+    assert str(dtype_of(found.rhs.type)) == "fp8e5"
+
+
+@pytest.mark.parametrize(("limit", "parts"), [(1 << 30, 0), (128, 0), (64, 2), (96, 2), (32, 4)])
+def test_products_of_fp8_are_added_in_parts(limit: int, parts: int) -> None:
+    module = module_of("fp8e5", (64, 64, 128))
+    (dot,) = (op for op in module.walk() if isinstance(op, Dot))
+    dot.max_imprecise = limit
+    ptx = ptx_of(module, num_warps=4)
+    assert ptx.count("wgmma.mma_async") == 4
+    assert len(re.findall(r"add(?:\.rn)?\.f32", ptx)) == parts * 32
+    assert ptx.count("wgmma.commit_group") == max(parts, 1)
 
 
 def test_mixed_fp8_is_multiplied_as_fp16() -> None:

@@ -124,6 +124,8 @@ def _fits_wgmma(op: Dot, ctx: PassContext) -> bool:
     if "wgmma" not in ctx.features or _warps(ctx) % GROUP_WARPS or not _fits_mma(op, ctx):
         return False
     element = ir.dtype_of(op.lhs.type)
+    if element.is_fp8() and op.max_imprecise < K_BYTES:
+        return False  # mma.sync adds more precisely
     return (element in _WGMMA_TYPES or _is_tf32(op)) and _tiles(op, ctx)
 
 

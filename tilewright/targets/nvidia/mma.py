@@ -8,7 +8,8 @@ operands of inline assembly, in place. The number of instructions is (M / 16) (N
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from copy import copy
 from typing import NamedTuple
 
 from tilewright.ir import types as ir
@@ -68,6 +69,24 @@ class _Accumulators:
             return self.registers
         pairs = [b.bitcast(word, vector(F16, 2)) for word in self.registers]
         return [b.extract(pair, i) for pair in pairs for i in range(2)]
+
+    def zeros(self, count: int) -> _Accumulators:
+        """As many accumulators of the same type, of zeros."""
+        assert self.element == ir.FP32
+        found = copy(self)
+        found.registers = [const(F32, 0.0)] * count
+        return found
+
+    def add(self, first: int, other: _Accumulators) -> None:
+        """Add others to the accumulators from `first` on."""
+        b = self.kernel.b
+        for i, value in enumerate(other.registers, first):
+            self.registers[i] = b.fadd(self.registers[i], value)
+
+    def wait(self) -> None:
+        """Wait for all products; the accumulators are operands, so that no use of them can move
+        before it."""
+        self.update(0, len(self.registers), "wgmma.wait_group.sync.aligned 0;", "", [])
 
     def update(self, first: int, count: int, code: str, letters: str, inputs: list[V]) -> None:
         """Emit code that reads and writes `count` accumulators from `first` on.
@@ -215,11 +234,44 @@ def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
         left: _Operand | Registers = _Operand(kernel, op.lhs, 1)
     else:
         left = words(kernel.b, kernel.env[op.lhs], op.lhs.type)
-    _side_effect(b, "wgmma.fence.sync.aligned;")
-    for block in _blocks(op, kernel.warps, width, count):
-        _emit_block(kernel, op, block, acc, left, right, group, count)
-    _side_effect(b, "wgmma.commit_group.sync.aligned;")
+    blocks = _blocks(op, kernel.warps, width, count)
+
+    def start(blocks: Iterable[_Block], into: _Accumulators, steps: range) -> None:
+        _side_effect(b, "wgmma.fence.sync.aligned;")
+        for block in blocks:
+            _emit_block(kernel, op, block, into, left, right, group, count, steps)
+        _side_effect(b, "wgmma.commit_group.sync.aligned;")
+
+    if not _sums_are_limited(op):
+        start(blocks, acc, range(0, ir.shape_of(op.rhs.type)[0], _k_step(op)))
+    else:
+        acc.wait()  # for the product that it may be the result of
+        for block in blocks:
+            for steps in _limited_steps(op):
+                part = acc.zeros(count)
+                start([block._replace(first=0)], part, steps)
+                part.wait()
+                acc.add(block.first, part)
     kernel.bind(op, acc.values())
+
+
+def _limited_steps(op: Wgmma) -> Iterator[range]:
+    """The starts of instructions along K, in groups of at most `max_imprecise` products."""
+    k, step = ir.shape_of(op.rhs.type)[0], _k_step(op)
+    length = op.max_imprecise // step * step
+    for start in range(0, k, length):
+        yield range(start, min(start + length, k), step)
+
+
+def _k_step(op: Wgmma) -> int:
+    """The elements along K of one instruction."""
+    return K_BYTES // ir.dtype_of(op.lhs.type).nbytes_in_memory
+
+
+def _sums_are_limited(op: Wgmma) -> bool:
+    """Whether the matrix unit may add fewer products than there are along K: it keeps about 14 bits
+    of sums of products of fp8."""
+    return ir.dtype_of(op.lhs.type).is_fp8() and op.max_imprecise < ir.shape_of(op.rhs.type)[0]
 
 
 def _warpgroup(kernel: Kernel) -> V:
@@ -255,6 +307,7 @@ def _emit_block(
     right: _Operand,
     group: V,
     count: int,
+    steps: range,
 ) -> None:
     b = kernel.b
     element = ir.dtype_of(op.lhs.type)
@@ -262,7 +315,7 @@ def _emit_block(
     k = ir.shape_of(op.rhs.type)[0]
     groups = groups_of((m, n), kernel.warps)
     width = count * 2 * acc.per_register
-    k_step = K_BYTES // element.nbytes_in_memory
+    k_step = _k_step(op)
     row_group = b.and_(group, groups.rows - 1)
     column_group = b.lshr(group, groups.rows.bit_length() - 1)
     right_start = _scaled(b, column_group, right.offset(0, width)) if groups.columns > 1 else 0
@@ -270,7 +323,7 @@ def _emit_block(
         f"wgmma.mma_async.sync.aligned.m64n{width}k{k_step}."
         f"{_RESULTS[acc.element]}.{_NAMES[element]}.{_NAMES[ir.dtype_of(op.rhs.type)]}"
     )
-    for step in range(0, k, k_step):
+    for step in steps:
         inputs: list[V]
         if isinstance(left, _Operand):
             start = _scaled(b, row_group, left.offset(0, GROUP_ROWS)) if groups.rows > 1 else 0

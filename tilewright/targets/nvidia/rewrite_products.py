@@ -60,17 +60,19 @@ def rewrite_product(op: Dot, features: frozenset[str]) -> None:
 def _needs_fp16(op: Dot, features: frozenset[str]) -> bool:
     """Whether a product of fp8 must be computed in fp16.
 
-    So it is if there is no instruction for this pair of types, or its accumulator has fewer bits
-    than is allowed, or an operand is a constant. The last is a workaround: for Hopper, ptxas (12.8
-    and 13.0) expands mma.sync of fp8 to two products of fp16, and where a constant operand shared a
-    register with a loop counter, the second read 84 instead of 0 (seen in SASS; at -O1 too).
+    So it is if there is no instruction for this pair of types, or its fp16 accumulator has fewer
+    bits than is allowed (for those of fp32, wgmma adds in parts, see `mma`), or an operand is a
+    constant. The last is a workaround: for Hopper, ptxas (12.8 and 13.0) expands mma.sync of fp8 to
+    two products of fp16, and where a constant operand shared a register with a loop counter, the
+    second read 84 instead of 0 (seen in SASS; at -O1 too).
     """
     left, right = ir.dtype_of(op.lhs.type), ir.dtype_of(op.rhs.type)
     if left != right or FP8_FEATURES.get(left) not in features:
         return True
     if any(isinstance(v.op, Constant) for v in (op.lhs, op.rhs)):
         return True
-    return "wgmma" in features and op.max_imprecise < ir.shape_of(op.lhs.type)[-1]
+    limited = op.max_imprecise < ir.shape_of(op.lhs.type)[-1]
+    return "wgmma" in features and limited and ir.dtype_of(op.acc.type) != ir.FP32
 
 
 def _split(op: Dot, split: _Split) -> None:
