@@ -190,6 +190,8 @@ def blocks_in_a_row(w: Writer) -> bool:
              f"{carry} += tl.sum({x}, 0).to({t})"],
             [f"{run} = tl.maximum({run}, {x})",
              f"{carry} = tl.maximum({carry}, tl.max({x}, 0).to({t}))"],
+            [f"{run} = ({run} * 3 - {x}).to({t})", f"{carry} += tl.sum({x}, 0).to({t})"],
+            [f"{run} = tl.minimum({run}, {x})", f"{carry} ^= tl.xor_sum({x}, 0).to({t})"],
             [f"{run} = ({x} - {run}).to({t})",
              f"{carry} = ({carry} * 2 + tl.xor_sum({x}, 0)).to({t})"],
         ]  # fmt: skip

@@ -390,12 +390,17 @@ def _product(shape: Shape) -> int:
 @statement(1)
 def hint(w: Writer) -> bool:
     """Promises that hold."""
-    match w.below(4):
+    match w.below(5):
         case 0:
             value = w.typed(I32, (), 1)
             w.emit(f"{w.define(Kind(I32))} = tl.multiple_of({value} * 16, 16)")
         case 1:
-            w.emit("tl.assume(n > 1)" if w.is_kernel else "pass")
+            held = ("n > 1", "40 >= n", "(n > 1) & (program >= 0)", "n.to(tl.int64) < 41")
+            w.emit(f"tl.assume({w.choose(held)})" if w.is_kernel else "pass")
+        case 4:
+            value, name = w.typed(I32, (), 1), w.define(Kind(I32))
+            w.emit(f"{name} = {value} * 16")
+            w.emit(f"tl.assume({name} % 16 == 0)")
         case 2 if w.is_kernel:
             w.emit("tl.debug_barrier()")
         case _:
