@@ -24,7 +24,12 @@ def _hint(kind: str, name: str, meaning: str) -> Any:
             return input
         facts = _hint_values(name, values, input)
         none = (0,) * len(facts)
-        by_kind = {"divisibility": none, "contiguity": none, "constancy": none, kind: facts}
+        by_kind: dict[str, Any] = {
+            "divisibility": none,
+            "contiguity": none,
+            "constancy": none,
+            kind: facts,
+        }
         return _semantic.emit(Hint(input.handle, **by_kind))
 
     function.__name__ = function.__qualname__ = name
