@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.ir_generator import GRID, Features, random_args, random_module
+from tests.fuzz.programs.aliased import check_aliased
 from tests.fuzz.programs.check import (
     Difference,
     check,
@@ -139,6 +140,7 @@ CHECKS: dict[str, Check] = {
     "programs": lambda seed: check(random_program(seed)),
     "programs-launched": lambda seed: check_launched(random_program(seed)),
     "programs-relaunched": lambda seed: check_relaunched(random_program(seed)),
+    "programs-aliased": check_aliased,
     "programs-laid-out": lambda seed: check_laid_out(random_program(seed)),
     "programs-cross": lambda seed: check_cross(random_program(seed)),
     "programs-emulated": lambda seed: check_emulated(random_program(seed)),
