@@ -392,7 +392,7 @@ def test_names_and_kernels_are_checked() -> None:
     with pytest.raises(ValueError, match="gelu has no parameter 'z'"):
         tw.grad(kernel, wrt=("z",))
     with pytest.raises(TypeError, match="is not a kernel"):
-        tw.grad(gelu)  # pyright: ignore[reportArgumentType]
+        tw.grad(gelu)
     with pytest.raises(ValueError, match="'y_ptr', which is not one of"):
         tw.grad(kernel, wrt=("x_ptr",))[(1,)](
             torch.ones(4), torch.ones(4), 4, BLOCK=4, grads={}, into={"y_ptr": torch.ones(4)}

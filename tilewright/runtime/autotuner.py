@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import AutotunerError, OutOfResources, PTXASError
@@ -139,6 +139,16 @@ class Autotuner(NativeInterface):
         self._tuning = Lock()
         _tuners.add(self)
 
+    def around(self, fn: Any) -> Autotuner:
+        """Another wrapper of the kernel, tuned over the same configurations."""
+        pruning: dict[str, Any] = {}
+        if self.early_config_prune is not None:
+            pruning["early_config_prune"] = self.early_config_prune
+        return Autotuner(
+            fn, self.arg_names, self.configs, self.keys, None, None,
+            prune_configs_by=pruning, do_bench=self._do_bench, cache_results=self.cache_results,
+        )  # fmt: skip
+
     def _arguments(self, what: str, names: Sequence[str] | None) -> list[str]:
         """The names that are arguments of the kernel; others, which Triton ignores, are reported
         by a warning."""
@@ -245,6 +255,7 @@ class Autotuner(NativeInterface):
     def _general_key(self, named: Mapping[str, Any]) -> tuple[tuple[Any, ...], Any]:
         """The tuning key without the device, and the device of the tensors."""
         key = [named[name] for name in self.keys if name in named]
+        key += _further_key(self.fn, named)
         device = None
         for name, value in named.items():
             dtype = getattr(value, "dtype", None)
@@ -529,6 +540,15 @@ def export_tuning(path: str | Path, kernels: Iterable[Autotuner] | None = None) 
     return len(entries)
 
 
+@runtime_checkable
+class HasTuningKey(Protocol):
+    """A wrapper of a kernel that launches other kernels instead, depending on the arguments."""
+
+    def tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What distinguishes these kernels, given the arguments by name."""
+        ...
+
+
 class _Device(NamedTuple):
     """The device of a call.
 
@@ -563,6 +583,16 @@ def _kernel_of(fn: Any) -> JITFunction | None:
     while fn is not None and not isinstance(fn, JITFunction):
         fn = getattr(fn, "fn", None)
     return fn
+
+
+def _further_key(fn: Any, named: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What the best configuration depends on besides the arguments that `key` names: of a
+    derivative, which one it is."""
+    while hasattr(fn, "fn"):
+        if isinstance(fn, HasTuningKey):
+            return fn.tuning_key(named)
+        fn = fn.fn
+    return ()
 
 
 def _python_function(fn: Any) -> Any:

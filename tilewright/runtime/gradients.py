@@ -12,7 +12,7 @@ native code (`runtime/hot_launch.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, overload
@@ -21,6 +21,7 @@ from tilewright.base import knobs
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
 from tilewright.frontend.source import KernelParam
+from tilewright.runtime.autotuner import Autotuner
 from tilewright.runtime.derived_launch import (
     MOST_TAPE_BYTES,
     NEW,
@@ -39,9 +40,11 @@ from tilewright.runtime.derived_launch import (
     zero,
 )
 from tilewright.runtime.grid import extents_of
+from tilewright.runtime.heuristics import Heuristics
 from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.slots import at_path
 from tilewright.runtime.specialize import Binder, make_binder
+from tilewright.runtime.tuning.call import Prepared
 
 if TYPE_CHECKING:
     from tilewright.compiler.artifact import CompiledKernel
@@ -78,11 +81,11 @@ class _Derivative:
         tables: Sequence[str] = (),
     ) -> None:
         if not isinstance(kernel, JITFunction):
-            raise TypeError(
-                f"{kernel!r} is not a kernel: pass a function decorated with @jit, without "
-                "autotuning or heuristics around it"
-            )
+            raise TypeError(f"{kernel!r} is not a kernel: pass a function decorated with @jit")
         self.kernel: JITFunction = kernel
+        self.fn = kernel
+        self.arg_names = kernel.arg_names
+        self.__name__ = kernel.__name__
         self.wrt = None if wrt is None else tuple(wrt)
         self.outputs = None if outputs is None else tuple(outputs)
         self.aux = tuple(aux)
@@ -96,6 +99,7 @@ class _Derivative:
         self._hot: dict[Any, Hot | None] = {}
         self._launchers: HotLaunches | None = None
         self._lock = Lock()
+        self._defaults = {p.name: p.default for p in kernel.params if p.has_default}
         for name in (*(self.wrt or ()), *(self.outputs or ()), *self.aux, *self.tables):
             self._require_parameter(name)
 
@@ -124,6 +128,8 @@ class _Derivative:
         of_outputs: Arrays,
         how: How = NEW,
     ) -> None:
+        if callable(grid):
+            grid = grid(self._named(args, kwargs))
         shape = len(args), *kwargs, None, *of_wrt, None, *of_outputs, how
         known = self._shapes.get(shape)
         if known is not None:
@@ -145,6 +151,10 @@ class _Derivative:
             if known is None:
                 known = self._shapes[shape] = hot_launch.CallShape(args, kwargs)
             known.predict(args, kwargs, grid, self._hot_plan(found, of_wrt, of_outputs, how))
+
+    def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by name, with defaults, for functions of them."""
+        return {**self._defaults, **dict(zip(self.arg_names, args, strict=False)), **kwargs}
 
     def _hot_plan(self, found: Checked, of_wrt: Arrays, of_outputs: Arrays, how: How) -> Hot | None:
         key = id(found.plan), found.zeroed, how
@@ -260,8 +270,9 @@ class Gradient(_Derivative):
         grads: Arrays,
         into: Arrays,
         accumulate: bool = False,
+        warmup: bool = False,
         **kwargs: Any,
-    ) -> None:
+    ) -> Prepared | None:
         """Launch.
 
         Args:
@@ -271,6 +282,7 @@ class Gradient(_Derivative):
                 shape and strides.
             into: for each input, the array that its gradient is written to, likewise.
             accumulate: add to what is in these arrays. By default they are overwritten.
+            warmup: only derive and compile.
 
         Raises:
             CompilationError: the kernel has no gradient, or none that is known to be right.
@@ -278,7 +290,18 @@ class Gradient(_Derivative):
                 memory, or a name is none of the kernel's.
             TypeError: an argument is missing, or has a type that it cannot have.
         """
-        self._launch(args, kwargs, grid, into, grads, How(True) if accumulate else NEW)
+        how = How(True) if accumulate else NEW
+        if warmup:
+            self._planned(args, kwargs, grid, into, grads, how)
+            return Prepared(tuple(into.values()))
+        self._launch(args, kwargs, grid, into, grads, how)
+        return None
+
+    def tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Which gradient is computed, for `autotune`."""
+        into, grads = named.get("into", ()), named.get("grads", ())
+        how = bool(named.get("accumulate")), self.deterministic
+        return "gradient", tuple(into), tuple(grads), self.aux, *how
 
     def planned(
         self, *args: Any, grid: Any, grads: Arrays, into: Arrays, **kwargs: Any
@@ -418,8 +441,9 @@ def grad(
     tape_bytes: int = MOST_TAPE_BYTES,
     tables: Sequence[str] = (),
 ) -> Gradient: ...
+@overload
 def grad(
-    kernel: JITFunction | Gradient,
+    kernel: Any,
     wrt: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     aux: Sequence[str] = (),
@@ -427,7 +451,17 @@ def grad(
     deterministic: bool = False,
     tape_bytes: int = MOST_TAPE_BYTES,
     tables: Sequence[str] = (),
-) -> Gradient | SecondGradient:
+) -> Any: ...
+def grad(
+    kernel: Any,
+    wrt: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    aux: Sequence[str] = (),
+    *,
+    deterministic: bool = False,
+    tape_bytes: int = MOST_TAPE_BYTES,
+    tables: Sequence[str] = (),
+) -> Any:
     """The gradient kernel of a kernel, derived from it.
 
         bwd = tilewright.grad(gelu)
@@ -443,6 +477,10 @@ def grad(
                      into_grads={"y": gdy})
 
     computes gx and gdy, the gradients of ⟨ddx, dx⟩ with respect to x and dy.
+
+    Compile-time values, such as tile sizes, need not be those of the kernel's launch. The gradient
+    of an autotuned kernel is autotuned over the same configurations; for others, autotune the
+    gradient: ``tilewright.autotune(configs, key)(tilewright.grad(kernel))``.
 
     Args:
         kernel: the kernel; its results must not overlap its inputs. Or a gradient, which brings the
@@ -460,31 +498,29 @@ def grad(
         TypeError: `kernel` is not a kernel.
         ValueError: it has no such parameter.
     """
+
     if isinstance(kernel, Gradient):
         if wrt is not None or outputs is not None or aux:
             raise ValueError("the gradient of a gradient takes wrt, outputs and aux from that")
         return SecondGradient(kernel)
-    return Gradient(
-        kernel, wrt, outputs, aux,
-        deterministic=deterministic, tape_bytes=tape_bytes, tables=tables,
-    )  # fmt: skip
+
+    def derived(inner: Any) -> Any:
+        match inner:
+            case Autotuner():
+                return inner.around(derived(inner.fn))
+            case Heuristics():
+                return Heuristics(derived(inner.fn), inner.arg_names, inner.values)
+            case _:
+                return Gradient(
+                    inner, wrt, outputs, aux,
+                    deterministic=deterministic, tape_bytes=tape_bytes, tables=tables,
+                )  # fmt: skip
+
+    return derived(kernel)
 
 
-def vjp(
-    kernel: JITFunction,
-    wrt: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
-    aux: Sequence[str] = (),
-    *,
-    deterministic: bool = False,
-    tape_bytes: int = MOST_TAPE_BYTES,
-    tables: Sequence[str] = (),
-) -> Gradient:
-    """`grad` under the name of its result: a vector-Jacobian product."""
-    return Gradient(
-        kernel, wrt, outputs, aux,
-        deterministic=deterministic, tape_bytes=tape_bytes, tables=tables,
-    )  # fmt: skip
+vjp = grad
+"""`grad` under the name of its result: a vector-Jacobian product."""
 
 
 def jvp(

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.runtime.config import Config
 from tilewright.runtime.descriptors import is_descriptor
 from tilewright.runtime.placement import leaves_of
 from tilewright.runtime.tensors import find_reader
 from tilewright.runtime.tuning.protect import written_tensors
+
+
+class Prepared(NamedTuple):
+    """What a wrapper returns that has compiled several kernels instead of one.
+
+    Attributes:
+        written: the tensors that they may write.
+    """
+
+    written: tuple[Any, ...]
 
 
 class Call:
@@ -69,6 +79,8 @@ class Call:
 
     def written(self, compiled: Any) -> list[Any]:
         """The tensors that the kernel may write; all of them if its metadata doesn't say."""
+        if isinstance(compiled, Prepared):
+            return list(compiled.written)
         given = [*self._nargs.values(), *self._kwargs.values()]
         metadata = getattr(compiled, "metadata", None)
         names = getattr(metadata, "signature", None)

@@ -103,6 +103,7 @@ def _three(times: Sequence[float] | float) -> Iterable[float]:
 def first_line(error: BaseException) -> str:
     """The message of an error in one line, with its type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(("help: ", "note: "))]
     # A compilation error begins with the kernel's source, and ends with the message.
     text = lines[-1] if lines and lines[0].startswith("at ") else (lines or [""])[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
