@@ -71,6 +71,7 @@ UNCOVERED = (
     Uncovered("language/values.py", "can't be a Python bool", "kernels have their own bool"),
     Uncovered("compiler/artifact.py", "_launcher", INTERNAL),
     Uncovered("compiler/artifact.py", "self._failure", "re-raises a compilation error"),
+    Uncovered("compiler/python_source.py", "", "tests/compiler/test_python_source.py"),
     Uncovered("compiler/source.py", "takes scalars and pointers", "unreachable from tile IR text"),
     # Derivatives.
     Uncovered("autodiff/*", "", "tests/autodiff: test_rejections, test_forward, test_mutations"),

@@ -158,22 +158,18 @@ class WhileSteps(Steps):
 
     def trips(self) -> Value:
         """Run the loop, and count."""
-        emit, op = self.walk.emit, self._loop
-        kinds = [v.type for v in self.inits]
-        passed = [r.type for r in op.results]
-        before, body = Region([*kinds, I32]), Region([*passed, *kinds, I32])
+        emit, op, one = self.walk.emit, self._loop, self.walk.emit.integer(1, I32)
+        kinds = [*[v.type for v in self.inits], I32]
+        before, body = Region(kinds), Region(kinds)
         with self.walk.replay.scope(op.before, before) as scope:
             scope.values.update(zip(op.before.args, before.args, strict=False))
-            condition, *values = self.walk.replay.all_plain(op.before.terminator.operands)
-            emit.builder.insert(Condition(condition, [*values, *before.args]))
-        with self.walk.replay.scope(op.body, body) as scope:
-            scope.values.update(zip(op.body.args, body.args, strict=False))
-            values = self.walk.replay.all_plain(op.body.terminator.operands)
-            count = emit.builder.value(Add(body.args[-1], emit.integer(1, I32)))
-            emit.builder.insert(Yield([*values, count]))
+            condition = self.walk.replay.plain(op.before.terminator.operands[0])
+            emit.builder.insert(Condition(condition, before.args))
+        with self.at(body, body.args[-1], body.args[:-1]):
+            count = emit.builder.value(Add(body.args[-1], one))
+            emit.builder.insert(Yield([*self.following(), count]))
         made = While([*self.inits, emit.integer(0, I32)], before=before, body=body)
-        *results, count = emit.builder.insert(made).results
-        self._final = results[len(passed) :]
+        *self._final, count = emit.builder.insert(made).results
         self.last = self._adjoints_of_last()
         return count
 

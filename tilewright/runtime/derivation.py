@@ -26,9 +26,11 @@ from tilewright.base.located import line_of
 from tilewright.compiler.build import context_for
 from tilewright.compiler.driver import compile_source
 from tilewright.compiler.pipeline import STEPS
+from tilewright.compiler.python_source import python_source
 from tilewright.compiler.source import ArgPath, IRSource, runtime_arguments
+from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Function, Module, Op, Value
-from tilewright.ir.passes import run
+from tilewright.ir.passes import PassContext, run
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import DType, is_int, scalar_type, shape_of
 from tilewright.ops.control import If
@@ -476,3 +478,16 @@ def explained(name: str, mode: str, plans: Sequence[Plan]) -> str:
     if mode == "forward":
         return f"{name}: the kernel with tangents, {len(plans)} variants"
     return "\n".join(f"{name}, variant {i}:\n{plan.text}" for i, plan in enumerate(plans))
+
+
+def source_of(plans: Sequence[Plan]) -> str:
+    """The text of `source`."""
+    parts: list[str] = []
+    for i, plan in enumerate(plans):
+        for k, step in enumerate(plan.steps):
+            assert isinstance(step.kernel.src, IRSource)
+            module = step.kernel.src.module(FrontendOptions())
+            run(module, STEPS, PassContext())
+            where = f"# variant {i}" + (f", kernel {k}" if len(plan.steps) > 1 else "")
+            parts.append(f"{where}\n{python_source(module)}")
+    return "\n\n".join(parts)

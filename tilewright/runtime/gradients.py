@@ -253,6 +253,15 @@ class _Derivative:
         """For each variant that was launched: what is done with each array, and why."""
         return derivation.explained(self.kernel.__name__, self.mode, list(self._plans.values()))
 
+    def source(self) -> str:
+        """The derived kernels of the variants that were launched, as Python that compiles to the
+        same tile IR: for each, the text of a module.
+
+        Raises:
+            NoSourceError: an op has no spelling in the language.
+        """
+        return derivation.source_of(list(self._plans.values()))
+
 
 class Gradient(_Derivative):
     """The gradients of a kernel's inputs; see `grad`."""
@@ -426,6 +435,10 @@ class SecondGradient:
     def explain(self) -> str:
         """For each variant that was launched: what is done with each array, and why."""
         return self._reverse.explain()
+
+    def source(self) -> str:
+        """The derived kernels; see `Gradient.source`."""
+        return "\n\n".join(filter(None, (self._reverse.source(), self._forward.source())))
 
 
 @overload
