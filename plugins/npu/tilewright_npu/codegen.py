@@ -24,7 +24,7 @@ from tilewright_npu.blocks import atoms_of, dma_blocks, fill_of, scalars_of
 from tilewright_npu.instructions import Image, Instruction, Place
 from tilewright_npu.machine import CAPACITY, CUBE, IN, MOVE, OUT, SCALAR, SCRATCH_BYTES, VECTOR
 from tilewright_npu.matrix_unit import accumulating, fits, is_zero, packed_shapes
-from tilewright_npu.ordering import Access, Event, Order, needed
+from tilewright_npu.ordering import Access, Event, Order, needed, repeat
 from tilewright_npu.scratch import Allocator, LiveRanges
 
 ANYWHERE = 1 << 63
@@ -131,10 +131,9 @@ class _Generator:
         """Append an instruction that waits for others."""
         for source in sources:
             producer = source.what
-            assert isinstance(producer, Instruction)
-            producer.sets.append(self.events)
-            instruction.waits.append(self.events)
-            self.events += 1
+            number = self._new_event()
+            producer.sets.append(number)
+            instruction.waits.append(number)
             self.order.wait(instruction.pipe, source.clock)
         self.order.add(instruction.pipe, accesses, instruction)
         self.code.append(instruction)
@@ -367,21 +366,50 @@ class _Generator:
         self.places[index] = self._register(index.type)
         self.counters[op] = self._register(index.type)
         bounds = [self.places[v] for v in (op.start, op.stop, op.step)]
-        loop = self.emit(
-            SCALAR, "for", [self.places[index], self.counters[op]], bounds, kind=text_of(index.type)
-        )
+        loop = self.emit(SCALAR, "for", [self.places[index], self.counters[op]], bounds, before=[])
 
         def body() -> None:
             self._region(op.body)
             self._move(self._yielded(op.body), places)
 
-        loop.bodies.append(self._nested(body))
+        if any(isinstance(inner, control.For | control.While | control.If) for inner in op.body):
+            loop.bodies.append(self._nested(body))
+        else:
+            self._stream(loop, body)
         for number, (result, product) in enumerate(zip(op.results, products, strict=True)):
             if product is not None:
                 acc = places[number]
                 places[number] = self._define(result, op)
                 self.emit(MOVE, "unpack", [places[number]], [acc])
         self._results(op, places)
+
+    def _stream(self, loop: Instruction, body: Callable[[], None]) -> None:
+        """The body of a loop whose iterations overlap: events order them, and odd ones have scratch
+        memory of their own, so that copies arrive while the iteration before is computed."""
+        start = len(self.order.events)
+        for used in self.memories.values():
+            used.forget()
+        outer, self.code = self.code, []
+        body()
+        loop.bodies.append(self.code)
+        fits = all(
+            used.in_use + used.recent_bytes() <= CAPACITY[space]
+            for space, used in self.memories.items()
+        )
+        if fits:
+            held = {space: used.hold() for space, used in self.memories.items()}
+            self.code = []
+            body()
+            loop.bodies.append(self.code)
+            for space, used in self.memories.items():
+                used.resume(held[space])
+        self.code = outer
+        loop.facts["before"] = repeat(self.order, self.order.events[start:], self._new_event)
+        self._barrier()
+
+    def _new_event(self) -> int:
+        self.events += 1
+        return self.events - 1
 
     def _while(self, op: control.While) -> None:
         before = self._carried(op, op.before.args)

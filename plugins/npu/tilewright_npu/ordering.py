@@ -6,9 +6,11 @@ complete before it starts. An instruction is ordered after another one if its cl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tilewright_npu.instructions import Instruction
 from tilewright_npu.machine import PIPES, SCALAR
 
 Clock = dict[str, int]
@@ -53,7 +55,7 @@ class Event:
     number: int
     clock: Clock
     accesses: list[Access]
-    what: object
+    what: Instruction
 
 
 class Order:
@@ -80,7 +82,7 @@ class Order:
             and any(a.conflicts(b) for a in accesses for b in event.accesses)
         ]
 
-    def add(self, pipe: str, accesses: list[Access], what: object) -> Event:
+    def add(self, pipe: str, accesses: list[Access], what: Instruction) -> Event:
         """Record an instruction."""
         self.counts[pipe] += 1
         self.known[pipe][pipe] = self.counts[pipe]
@@ -125,3 +127,36 @@ def needed(events: list[Event]) -> list[Event]:
             for other in last.values()
         )
     ]
+
+
+def repeat(order: Order, body: list[Event], new_event: Callable[[], int]) -> list[int]:
+    """Order the iterations of a loop among each other, by events instead of a barrier.
+
+    Args:
+        order: after the first run of the body.
+        body: its instructions, in the order of their issue.
+        new_event: returns the number of a new event.
+
+    Returns:
+        the events by which an iteration waits for an earlier one; they must be set before the loop.
+    """
+    before: list[int] = []
+    clocks = {e: event.clock for event in body for e in event.what.sets}
+    while True:
+        added = 0
+        for event in body:
+            instruction = event.what
+            order.issue(event.pipe)
+            for waited in instruction.waits:
+                order.wait(event.pipe, clocks[waited])
+            for source in needed(order.unordered(event.pipe, event.accesses)):
+                number = new_event()
+                source.what.sets.append(number)
+                instruction.waits.append(number)
+                order.wait(event.pipe, source.clock)
+                before.append(number)
+                added += 1
+            done = order.add(event.pipe, event.accesses, instruction)
+            clocks.update(dict.fromkeys(instruction.sets, done.clock))
+        if not added:
+            return before

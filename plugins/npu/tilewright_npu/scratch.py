@@ -45,6 +45,7 @@ class Allocator:
     def __init__(self) -> None:
         self.size = 0
         self._used: list[tuple[int, int]] = []  # begin and end, in ascending order
+        self._recent: list[tuple[int, int]] = []
 
     @property
     def in_use(self) -> int:
@@ -60,6 +61,7 @@ class Allocator:
                 break
             at = end
         self._used.append((at, at + nbytes))
+        self._recent.append((at, at + nbytes))
         self._used.sort()
         self.size = max(self.size, at + nbytes)
         return at
@@ -67,3 +69,32 @@ class Allocator:
     def free(self, at: int) -> None:
         """Release the range at an offset."""
         self._used = [used for used in self._used if used[0] != at]
+
+    def forget(self) -> None:
+        """Start a new list of recent ranges."""
+        self._recent = []
+
+    def recent_bytes(self) -> int:
+        """The bytes of the recent ranges, from the first to the last."""
+        return max((e for _, e in self._recent), default=0) - min(
+            (b for b, _ in self._recent), default=0
+        )
+
+    def hold(self) -> list[tuple[int, int]]:
+        """Take the recent ranges that have been released out of use, until `resume`."""
+        held: list[tuple[int, int]] = []
+        for begin, end in sorted(self._recent):
+            for used_begin, used_end in sorted([*self._used, *held]):
+                if used_begin <= begin < used_end:
+                    begin = used_end
+                if begin < used_begin < end:
+                    held.append((begin, used_begin))
+                    begin = used_end
+            if begin < end:
+                held.append((begin, end))
+        self._used = sorted([*self._used, *held])
+        return held
+
+    def resume(self, held: list[tuple[int, int]]) -> None:
+        """Put ranges back to use."""
+        self._used = [used for used in self._used if used not in held]

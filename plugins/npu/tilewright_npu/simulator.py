@@ -56,6 +56,7 @@ class Simulator:
 
     Attributes:
         busy: the cycles that each pipe of all cores has worked in the last launch.
+        awaited: the events that an instruction has set and another one has waited for.
     """
 
     def __init__(self, image: Image, memory: Memory) -> None:
@@ -63,6 +64,7 @@ class Simulator:
         programs = parse_module(image.microprograms).functions if image.microprograms else {}
         self.programs = programs
         self.busy: dict[str, int] = dict.fromkeys(PIPES, 0)
+        self.awaited: set[int] = set()
 
     def launch(self, grid: Grid, args: Sequence[Any]) -> int:
         """Run all programs, in contiguous runs on the cores; returns the cycles of the launch."""
@@ -90,6 +92,7 @@ class Core:
         self.time: dict[str, int] = dict.fromkeys(PIPES, 0)
         self.order = Order()
         self.set: dict[int, tuple[Clock, int]] = {}
+        self.fresh: set[int] = set()  # events set before a loop, not by an instruction
         self.done: dict[str, int] = dict.fromkeys(PIPES, 0)
         self.index = (0, 0, 0)
 
@@ -129,6 +132,8 @@ class Core:
             if event not in self.set:
                 raise SimulatorError(f"{_title(i)} waits for event e{event}, which is never set")
             clock, at = self.set.pop(event)
+            if event not in self.fresh:
+                self.simulator.awaited.add(event)
             self.order.wait(i.pipe, clock)
             start = max(start, at)
         accesses = [_access(p, False) for p in i.operands if p.shape is not None]
@@ -140,6 +145,7 @@ class Core:
         self.time[i.pipe] = start + cycles
         self.simulator.busy[i.pipe] += cycles
         self.done[i.pipe] = max(self.done[i.pipe], start + cycles + latency)
+        self.fresh.difference_update(i.sets)
         for event in i.sets:
             self.set[event] = own.clock, start + cycles + latency
 
@@ -147,7 +153,6 @@ class Core:
         wrong = self.order.unordered(pipe, accesses)
         if wrong:
             other = wrong[-1].what
-            assert isinstance(other, Instruction)
             raise Unordered(f"{_title(i)} is not ordered after {_title(other)}")
 
     def _barrier(self, i: Instruction | None = None) -> None:
@@ -315,11 +320,14 @@ class Core:
         start, stop, step = (int(self._read(p)) for p in i.operands)
         self._execute(i, (), 0)
         index, counter = i.results
+        self.fresh.update(i.facts["before"])
+        for event in i.facts["before"]:
+            self.set[event] = dict(self.order.known[SCALAR]), self.time[SCALAR]
         for iteration, value in enumerate(range(start, stop, max(step, 1))):
             self._write(index, value)
             self._write(counter, iteration)
             self.time[SCALAR] += 2
-            self._code(i.bodies[0])
+            self._code(i.bodies[iteration % len(i.bodies)])
 
     def _while(self, i: Instruction) -> None:
         self._execute(i, (), 0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.compiler.version import hash_of_tree
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step
@@ -39,7 +41,7 @@ class NpuTarget:
         self.arch = arch
 
     def key(self) -> str:
-        return f"npu v1 {VERSION}"
+        return f"npu v1 {VERSION} {hash_of_tree(os.path.dirname(__file__))}"
 
     def features(self) -> frozenset[str]:
         return frozenset()
