@@ -24,7 +24,14 @@ from tests.autodiff.harness import (
 )
 from tests.frontend.kernels import function_from, kernel_from
 
-GRID = (3, 2)
+PROGRAMS = {
+    "indices": ("p, q = tl.program_id(0), tl.program_id(1)", (3, 2)),
+    "digits": ("p, q = tl.program_id(0) // 2, tl.program_id(0) % 2", (6,)),
+    "columns first": ("p, q = tl.program_id(0) % 3, tl.program_id(0) // 3", (6,)),
+    "order": ("p, q = (tl.program_id(0) + 2) % 6 // 2, tl.program_id(0) % 2", (6,)),
+    "tiles": ("p, q = tile // 2, tile % 2", (4,)),
+}
+"""How a kernel computes its coordinates, and its grid. "tiles": in a loop over tiles."""
 LENGTH = 4096
 # None of them lets numbers grow, so that central differences are accurate.
 OPERATIONS = (
@@ -43,12 +50,14 @@ class Program:
 
     Attributes:
         used: which kinds of statement it has.
+        grid: of its launch.
     """
 
     rng: np.random.Generator
     lines: list[str] = field(default_factory=list[str])
     used: set[str] = field(default_factory=set[str])
     names: int = 0
+    grid: tuple[int, ...] = ()
 
     def chance(self, share: float) -> bool:
         return bool(self.rng.random() < share)
@@ -222,7 +231,10 @@ class Program:
             else:
                 known.append(getattr(self, kind)(known))
             known.append(self.compute("    ", known))
-        if self.chance(0.3):
+        kind = self.pick("indices", "indices", *PROGRAMS)
+        coordinates, self.grid = PROGRAMS[kind]
+        self.used.add(f"programs by {kind}")
+        if self.chance(0.3) and kind != "tiles":
             self.used.add("early return")
             self.lines += ["    if p * q == 2:", "        return"]
         result = " + ".join(known[1:])
@@ -237,13 +249,15 @@ class Program:
             "def complex(a, b, c, d):",
             "    return a * c - b * d, a * d + b * c",
             "def kernel(a_ptr, b_ptr, y_ptr, flag_ptr, n, m):",
-            "    p, q = tl.program_id(0), tl.program_id(1)",
             "    i, j = tl.arange(0, 4), tl.arange(0, 8)",
             "    at = i[:, None] * 8 + j[None, :]",
             "    zero, float_zero = tl.zeros([4, 8], tl.int32), tl.zeros([4, 8], tl.float64)",
-            "    flag = tl.load(flag_ptr + p)",
         ]
-        return "\n".join([*head, *self.lines])
+        body = [f"    {coordinates}", "    flag = tl.load(flag_ptr + p)", *self.lines]
+        if kind == "tiles":
+            head.append("    for tile in range(tl.program_id(0), 6, tl.num_programs(0)):")
+            body = [f"    {line}" for line in body]
+        return "\n".join([*head, *body])
 
     def mask_of_store(self) -> str:
         return self.pick("", ", mask=j[None, :] < m", ", mask=at < 30")
@@ -264,31 +278,33 @@ def test_gradients_of_random_kernels(fuzz_seed: int) -> None:
     """Reverse mode equals forward mode and central differences, and the chosen schedule the one
     that adds everything atomically. What is taken to be distinct is, by count."""
     rng = np.random.default_rng(fuzz_seed)
-    text = Program(rng).text()
+    program = Program(rng)
+    text = program.text()
     args = arguments(rng)
     module = forward_module(kernel_from(text), args, {})
-    loads, _ = launch_verdicts(module, GRID, args)
+    loads, _ = launch_verdicts(module, program.grid, args)
     for name in ("a_ptr", "b_ptr"):
-        often = counts(module, name, GRID, args)
+        often = counts(module, name, program.grid, args)
         verdict = loads[name]
         assert not verdict.distinct or often.max() <= 1, text
         assert verdict.elements is None or verdict.elements == often.sum(), text
     wrt = ("a_ptr", "b_ptr")
-    check_gradients(module, GRID, args, wrt, ("y_ptr",), seed=fuzz_seed)
+    check_gradients(module, program.grid, args, wrt, ("y_ptr",), seed=fuzz_seed)
 
 
 def test_gradients_of_random_kernels_on_the_cpu(fuzz_seed: int) -> None:
     """As compiled and launched by `tw.grad`, with the number of workers that it chooses."""
     rng = np.random.default_rng(fuzz_seed)
-    text = Program(rng).text()
+    program = Program(rng)
+    text = program.text()
     args = arguments(rng)
     module = forward_module(kernel_from(text), args, {})
-    run_forward(module, GRID, args)
+    run_forward(module, program.grid, args)
     cotangents = {"y_ptr": rng.standard_normal(args["y_ptr"].shape)}
     wrt = ("a_ptr", "b_ptr")
-    expected = vjp(module, GRID, copied(args), cotangents, wrt, atomic=wrt)
+    expected = vjp(module, program.grid, copied(args), cotangents, wrt, atomic=wrt)
     into = {name: np.full_like(args[name], np.nan) for name in wrt}
-    tw.grad(tw.jit(function_from(text)))[GRID](**copied(args), grads=cotangents, into=into)
+    tw.grad(tw.jit(function_from(text)))[program.grid](**copied(args), grads=cotangents, into=into)
     for name in wrt:
         np.testing.assert_allclose(into[name], expected[name], rtol=1e-9, atol=1e-11)
 
@@ -302,10 +318,11 @@ def test_random_kernels_reach_each_kind() -> None:
         program_text = program.text()
         module = forward_module(kernel_from(program_text), arguments(rng), {})
         used |= program.used
-        loads, _ = launch_verdicts(module, GRID, {**arguments(rng)})
+        loads, _ = launch_verdicts(module, program.grid, {**arguments(rng)})
         verdicts += [loads[name].distinct for name in ("a_ptr", "b_ptr")]
     assert {"random strides", "remainder", "sum in a loop", "if", "early return"} <= used
     assert {"replaced index", "running maximum"} <= used
+    assert {f"programs by {kind}" for kind in PROGRAMS} <= used
     assert {"scan", "a state, for", "a state, checkpoints", "a state, while"} <= used
     assert {f"mask of {k}" for k in ("rows", "columns", "both", "none", "other", "causal")} <= used
     assert sum(verdicts) >= 5
