@@ -140,6 +140,31 @@ for t in range(n):
     m = largest
 tl.store(y_ptr + i, m + tl.log(total))
 """,
+    "a matrix": """
+j = tl.arange(0, 4)
+s = tl.zeros([4, 4], tl.float64)
+for t in range(n):
+    k = tl.load(x_ptr + t * 8 + j)
+    v = tl.load(x_ptr + t * 8 + j + 3)
+    s = s * tl.sin(k)[:, None] + k[:, None] * v[None, :]
+    s = s - tl.dot(s, s) * 0.01
+    tl.store(y_ptr + t * 8 + i, tl.sum(s * w[:, None], 0))
+tl.store(y_ptr + n * 8 + i, tl.sum(s, 0))
+""",
+    "bounds that are loaded": """
+h = w * w
+for t in range((tl.load(w_ptr) * 0).to(tl.int32) + n):
+    h = tl.sin(h * w + tl.load(x_ptr + t * 8 + i))
+tl.store(y_ptr + i, h * h)
+""",
+    "with a break": """
+h = w * w
+for t in range(7):
+    h = tl.sin(h * w + tl.load(x_ptr + t * 8 + i))
+    if t == n:
+        break
+tl.store(y_ptr + i, h * h)
+""",
     "while": """
 h = w * w
 t = 0
