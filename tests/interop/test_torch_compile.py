@@ -188,3 +188,42 @@ def test_kernels_for_one_thread_add_without_atomics(workers: int) -> None:
         "True [(False, False), (True, True)]",
         "True [(False, False)]",  # Inductor leaves the gradient to torch
     ]
+
+
+LAUNCHES = (
+    START
+    + """
+tilewright.torch.enable(cpu=False)
+from torch._inductor import config
+config.compile_threads = 1
+from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+from torch.profiler import profile
+kernels, slow = set(), []
+original = CachingAutotuner.run
+def run(self, *args, **named):
+    kernels.add(self)
+    slow.append(self)
+    return original(self, *args, **named)
+CachingAutotuner.run = run
+f = torch.compile(lambda x, y: torch.relu(x + y), options={"cpu_backend": "triton"})
+x, y = torch.randn(2, 1000)
+def call():
+    slow.clear()
+    assert torch.equal(f(x, y), torch.relu(x + y))
+    return len(slow)
+call()
+kernel, = kernels
+print(call(), call())
+with profile() as events:
+    print(call())
+print(kernel.fn.__name__ in [event.key for event in events.key_averages()], call())
+kernel._cached_launcher = None  # as after its configurations have changed
+print(call(), call())
+"""
+)
+
+
+def test_kernels_that_have_been_launched_are_launched_at_once() -> None:
+    """Unless the launch is profiled, or the kernel has another launcher."""
+    pytest.importorskip("torch", minversion="2.13")
+    assert _output(LAUNCHES).replace("\n", " ") == "0 0 1 True 0 1 0"

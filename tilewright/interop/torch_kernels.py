@@ -1,8 +1,8 @@
-"""Options of Inductor's tile kernels on the CPU that Inductor itself does not set.
+"""Inductor's tile kernels on the CPU: options that Inductor does not set, and shorter launches.
 
-A kernel's description is written where it is generated, `describe_kernels`, and read where it is
-compiled, `set_options`, which may be a compile worker. Generated modules therefore call the latter.
-Both have no effect on releases of torch that lack the functions.
+A kernel's description is written where it is generated, and read where it is compiled, which may be
+a compile worker. Generated modules therefore call `adapt_autotuner` there. Nothing has an effect on
+releases of torch that lack the functions.
 """
 
 from __future__ import annotations
@@ -13,10 +13,15 @@ from tilewright.runtime.devices.cpu import thread_count
 
 OPTION = "single_threaded"
 
-IMPORT = f"""
-from {__name__} import set_options
-set_options()
+CODE = f"""
+from {__name__} import adapt_autotuner
+adapt_autotuner()
 """
+"""What generated modules begin with."""
+
+TAG = "tilewright 1"
+"""Part of the keys of torch's caches: changes whenever generated modules of earlier releases cannot
+be used any more."""
 
 
 def describe_kernels() -> None:
@@ -37,20 +42,35 @@ def describe_kernels() -> None:
         return {**describe.__func__(cls), OPTION: thread_count() == 1}
 
     def gen_common_triton_imports(cls: Any) -> str:
-        return imports.__func__(cls) + IMPORT
+        return imports.__func__(cls) + CODE
 
     kernel.inductor_meta_common = classmethod(inductor_meta_common)
     kernel.gen_common_triton_imports = classmethod(gen_common_triton_imports)
+    _tag_caches()
 
 
-def set_options() -> None:
+def _tag_caches() -> None:
+    from torch.compiler import config
+
+    settings: Any = config
+    tag: str | None = getattr(settings, "cache_key_tag", None)
+    if tag is not None:
+        settings.cache_key_tag = f"{tag} {TAG}".strip()
+
+
+def adapt_autotuner() -> None:
+    """Adapt Inductor's class of kernels, once in a process."""
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    _set_options(CachingAutotuner)
+    _shorten_launches(CachingAutotuner)
+
+
+def _set_options(autotuner: Any) -> None:
     """Compile Inductor's kernels with atomic additions for one thread, where they are described so.
 
     Other kernels, and those of the program itself, can run on any number of threads.
     """
-    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
-
-    autotuner: Any = CachingAutotuner
     create: Any = getattr(autotuner, "_create_compile_options", None)
     if create is None or _is_ours(create):
         return
@@ -63,6 +83,54 @@ def set_options() -> None:
         return options
 
     autotuner._create_compile_options = create_compile_options
+
+
+LAUNCH = """
+def run({parameters}, *, stream, benchmark_run=False):
+    if (
+        benchmark_run
+        or profiler._is_profiler_enabled
+        or debug_mode()
+        or kernel._cached_launcher is not launcher
+    ):
+        return slow({parameters}, stream=stream, benchmark_run=benchmark_run)
+    launcher({parameters}, stream)
+"""
+
+
+def _shorten_launches(autotuner: Any) -> None:
+    """Give a kernel that has been launched a method `run` for its parameters.
+
+    The class's own handles any parameters, which takes as long as the launch on the CPU.
+    """
+    build: Any = getattr(autotuner, "_build_fast_launcher", None)
+    if build is None or _is_ours(build):
+        return
+
+    def build_fast_launcher(self: Any, launcher: Any) -> Any:
+        built = build(self, launcher) or launcher
+        if self.device_props.type == "cpu" and type(self) is autotuner:
+            self.run = _run_of(self, built)
+        return built
+
+    autotuner._build_fast_launcher = build_fast_launcher
+
+
+def _run_of(kernel: Any, launcher: Any) -> Any:
+    from torch.autograd import profiler
+    from torch.utils._debug_mode import get_active_debug_mode
+
+    code = launcher.__code__
+    *names, _ = code.co_varnames[: code.co_argcount]  # the last is the stream
+    scope: dict[str, Any] = {
+        "kernel": kernel,
+        "launcher": launcher,
+        "profiler": profiler,
+        "debug_mode": get_active_debug_mode,
+        "slow": type(kernel).run.__get__(kernel),
+    }
+    exec(LAUNCH.format(parameters=", ".join(names)), scope)
+    return scope["run"]
 
 
 def _is_ours(function: Any) -> bool:
