@@ -139,6 +139,31 @@ class Program:
         self.lines.append(f"        {total} {self.pick('+=', '-=')} {inner[-1]}")
         return total
 
+    def shared(self, known: list[str]) -> str:
+        """Sums of products with tiles that programs share, perhaps in a branch: they have gradients
+        on a grid of their own. No other load is from this array."""
+        self.used.add("shared tiles")
+        name = f"v{self.names}"
+        self.names += 1
+        own = self.pick("0", "p", "q", "p // 2", "p % 2", "q * 2 + p % 2", "p * 2 + q")
+        indent = "    "
+        self.lines.append(f"    {name} = float_zero * 1.0")
+        if self.chance(0.3):
+            self.used.add("shared tiles in a branch")
+            condition = self.pick("p == 1", "p + q < m - 5", "q > 0")
+            self.lines.append(f"    if {condition}:")
+            indent += "    "
+        begin, end = self.pick("0", "0", "p", "q"), self.pick("3", "m - 4", "p + 2", "q + 1")
+        place = f"i[:, None] * 8 + j[None, :] + k * 32 + ({own}) * 256"
+        self.lines += [
+            f"{indent}for k in range({begin}, {end}):",
+            f"{indent}    c = tl.load(c_ptr + {place}{self.pick('', ', mask=j[None, :] < m')})",
+            f"{indent}    {name} += c * tl.sin({known[-1]} + k)",
+        ]
+        if self.chance(0.5):
+            self.lines.append(f"    {name} = tl.sin({name})")
+        return name
+
     def maximum(self, known: list[str]) -> str:
         """A running maximum that scales a sum and a product, as in attention."""
         self.used.add("running maximum")
@@ -231,6 +256,8 @@ class Program:
             else:
                 known.append(getattr(self, kind)(known))
             known.append(self.compute("    ", known))
+        if self.chance(0.5):
+            known.append(self.shared(known))
         kind = self.pick("indices", "indices", *PROGRAMS)
         coordinates, self.grid = PROGRAMS[kind]
         self.used.add(f"programs by {kind}")
@@ -248,7 +275,7 @@ class Program:
             "@jit",
             "def complex(a, b, c, d):",
             "    return a * c - b * d, a * d + b * c",
-            "def kernel(a_ptr, b_ptr, y_ptr, flag_ptr, n, m):",
+            "def kernel(a_ptr, b_ptr, c_ptr, y_ptr, flag_ptr, n, m):",
             "    i, j = tl.arange(0, 4), tl.arange(0, 8)",
             "    at = i[:, None] * 8 + j[None, :]",
             "    zero, float_zero = tl.zeros([4, 8], tl.int32), tl.zeros([4, 8], tl.float64)",
@@ -267,6 +294,7 @@ def arguments(rng: np.random.Generator) -> Arrays:
     return {
         "a_ptr": rng.uniform(-1, 1, LENGTH),
         "b_ptr": rng.uniform(-1, 1, LENGTH),
+        "c_ptr": rng.uniform(-1, 1, LENGTH),
         "y_ptr": np.zeros(192),
         "flag_ptr": rng.integers(0, 2, 3).astype(np.int32),
         "n": int(rng.integers(3, 14)),
@@ -283,12 +311,12 @@ def test_gradients_of_random_kernels(fuzz_seed: int) -> None:
     args = arguments(rng)
     module = forward_module(kernel_from(text), args, {})
     loads, _ = launch_verdicts(module, program.grid, args)
-    for name in ("a_ptr", "b_ptr"):
+    for name in ("a_ptr", "b_ptr", "c_ptr"):
         often = counts(module, name, program.grid, args)
         verdict = loads[name]
         assert not verdict.distinct or often.max() <= 1, text
         assert verdict.elements is None or verdict.elements == often.sum(), text
-    wrt = ("a_ptr", "b_ptr")
+    wrt = ("a_ptr", "b_ptr", "c_ptr") if "c_ptr +" in text else ("a_ptr", "b_ptr")
     check_gradients(module, program.grid, args, wrt, ("y_ptr",), seed=fuzz_seed)
 
 
@@ -301,7 +329,7 @@ def test_gradients_of_random_kernels_on_the_cpu(fuzz_seed: int) -> None:
     module = forward_module(kernel_from(text), args, {})
     run_forward(module, program.grid, args)
     cotangents = {"y_ptr": rng.standard_normal(args["y_ptr"].shape)}
-    wrt = ("a_ptr", "b_ptr")
+    wrt = ("a_ptr", "b_ptr", "c_ptr") if "c_ptr +" in text else ("a_ptr", "b_ptr")
     expected = vjp(module, program.grid, copied(args), cotangents, wrt, atomic=wrt)
     into = {name: np.full_like(args[name], np.nan) for name in wrt}
     tw.grad(tw.jit(function_from(text)))[program.grid](**copied(args), grads=cotangents, into=into)
@@ -323,6 +351,7 @@ def test_random_kernels_reach_each_kind() -> None:
     assert {"random strides", "remainder", "sum in a loop", "if", "early return"} <= used
     assert {"replaced index", "running maximum"} <= used
     assert {f"programs by {kind}" for kind in PROGRAMS} <= used
+    assert {"shared tiles", "shared tiles in a branch"} <= used
     assert {"scan", "a state, for", "a state, checkpoints", "a state, while"} <= used
     assert {f"mask of {k}" for k in ("rows", "columns", "both", "none", "other", "causal")} <= used
     assert sum(verdicts) >= 5
