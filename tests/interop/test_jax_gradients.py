@@ -217,3 +217,27 @@ def test_gradients_for_gpus_need_a_rule() -> None:
     ctx = SimpleNamespace(module_context=SimpleNamespace(platforms=["cuda"]))
     with pytest.raises(NotImplementedError, match=r"f are derived for the CPU only.*custom_vjp"):
         jax_gradients._lower_elsewhere(ctx, gradient=SimpleNamespace(name="f"))  # pyright: ignore
+
+
+@tw.jit
+def decaying_kernel(x, y, n, SINE: tl.constexpr, BLOCK: tl.constexpr):
+    """What it carries is needed on the way back if it takes the sine of it."""
+    i = tl.arange(0, BLOCK)
+    h = tl.zeros([BLOCK], tl.float32)
+    for t in range(n):
+        h = h * 0.5 + tl.load(x + t * BLOCK + i)
+        if SINE:
+            h = tl.sin(h)
+    tl.store(y + i, h)
+
+
+def test_loops_that_need_a_tape_are_rejected() -> None:
+    def total(x: Any, sine: bool) -> Any:
+        shape = jax.ShapeDtypeStruct((8,), jnp.float32)
+        return call(decaying_kernel, x, n=3, SINE=sine, BLOCK=8, grid=(1,), out_shape=shape).sum()
+
+    x = jnp.ones((3, 8), jnp.float32)
+    found = jax.grad(total)(x, False)
+    np.testing.assert_allclose(found, np.repeat([[0.25], [0.5], [1.0]], 8, 1))
+    with pytest.raises(NotImplementedError, match=r"decaying_kernel records what.*custom_vjp"):
+        jax.grad(total)(x, True)
