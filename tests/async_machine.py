@@ -17,10 +17,6 @@ shows nowhere. Here
 - a warp with a role is ordered after other roles by barriers only. So it is an error to read
   a slot whose copy it has not waited for, and to copy into a slot of which it does not know that
   all reads are complete;
-- a block is stored when one thread waits for it, from what its buffer holds then. So it is an error
-  to write the buffer before that thread has waited and a barrier has followed; to start the store
-  before a write of the buffer was published and a barrier has followed; and to access the memory
-  otherwise until a wait for completed writes;
 - other warps may be anywhere between the same two barriers. So it is an error to start a copy to a
   place that something has read since the last barrier, or that a product in flight reads, and to
   read a place to which a copy is under way.
@@ -41,20 +37,10 @@ from tilewright.ir.turns import Turns
 from tilewright.ir.types import Shared, numpy_of, shape_of
 from tilewright.ops import roles
 from tilewright.ops.control import Barrier
-from tilewright.ops.gpu import (
-    Allocate,
-    CommitCopies,
-    CopyAsync,
-    Fetch,
-    Publish,
-    Share,
-    Slot,
-    WaitCopies,
-    WriteBuffer,
-)
-from tilewright.ops.memory import Load, Store, split_optional
+from tilewright.ops.gpu import Allocate, CommitCopies, CopyAsync, Fetch, Share, Slot, WaitCopies
+from tilewright.ops.memory import split_optional
 from tilewright.ops.numeric import Array
-from tilewright.ops.nvidia import LoadBlock, StoreBlock, WaitStores, Wgmma, WgmmaWait
+from tilewright.ops.nvidia import LoadBlock, Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive, Roles, WaitBarrier
 
 POISON = 0xC5  # each byte of what is not there yet
@@ -104,22 +90,6 @@ class _TensorCopy(NamedTuple):
     barrier: Array
 
 
-class _TensorStore(NamedTuple):
-    """A block that is stored: the buffer, and the addresses of the elements in the tensor."""
-
-    op: StoreBlock
-    state: Any
-    args: tuple[Array, ...]
-    addresses: Array
-
-    @property
-    def buffer(self) -> int:
-        return _address(self.args[-1])
-
-    def finish(self) -> None:
-        STORE_BLOCK(self.op, self.state, *self.args)
-
-
 class AsyncMachine:
     """While the context is entered, the ops that are asynchronous behave as above. One program.
 
@@ -150,11 +120,6 @@ class AsyncMachine:
         self.groups: deque[list[_Copy]] = deque()
         self.arrived: list[_Copy] = []  # waited for, but maybe not by the other warps
         self.products: deque[_Product] = deque()
-        self.stores: deque[_TensorStore] = deque()  # that may not have read their buffers yet
-        self.landing: list[_TensorStore] = []  # that have, but may not have written their blocks
-        self.released: set[int] = set()  # buffers that a thread knows to have been read
-        self.unpublished: set[int] = set()  # buffers written since the last publication,
-        self.published: set[int] = set()  # and those published since the last barrier
         self._saved: list[tuple[type[Op], str, Any]] = []
 
     # -- entering -------------------------------------------------------------------------------
@@ -174,12 +139,6 @@ class AsyncMachine:
             (LoadBlock, "execute", self._load_block),
             (Arrive, "execute", self._arrive),
             (WaitBarrier, "execute", self._wait_barrier),
-            (WriteBuffer, "execute", self._write_buffer),
-            (Publish, "execute", self._publish),
-            (StoreBlock, "execute", self._store_block),
-            (WaitStores, "execute", self._wait_stores),
-            (Load, "execute", self._load),
-            (Store, "execute", self._store),
         ):
             self._replace(cls, name, meaning)
         return self
@@ -207,8 +166,6 @@ class AsyncMachine:
     def check_idle(self) -> None:
         """Nothing may be under way when a program ends."""
         copies = [*self.started, *(c for group in self.groups for c in group), *self.blocks]
-        if self.stores:
-            raise Race("a program ends before a block is stored from its shared memory")
         if copies or self.products:
             raise Race(f"{len(copies)} copies and {len(self.products)} products are not waited for")
 
@@ -250,8 +207,6 @@ class AsyncMachine:
         for copy in self.arrived:
             copy.place[...] = copy.value
         self.arrived.clear()
-        self.released.clear()
-        self.published.clear()
         self.stretch += 1
         return ()
 
@@ -286,7 +241,6 @@ class AsyncMachine:
         barrier = barriers[int(index) : int(index) + 1].reshape(())
         value, unused = np.empty_like(place), np.array([barrier], np.int64)
         roles.arrive(unused[0:1].reshape(()), expected=value.nbytes)
-        self._require_apart(*op.elements(rest, place.shape))
         LOAD_BLOCK(op, state, *rest, value, unused, np.array(0))
         self.blocks.append(_TensorCopy(place, value, barrier))
         self.slots.add(address)
@@ -331,54 +285,6 @@ class AsyncMachine:
         else:
             self.known_slots |= self.arrived_at.pop(address, set())
         return ()
-
-    # -- stores of blocks -----------------------------------------------------------------------
-
-    def _write_buffer(self, op: WriteBuffer, state: Any, tile: Array, buffer: Array) -> tuple[()]:
-        address = _address(buffer)
-        if address in self.released or any(store.buffer == address for store in self.stores):
-            raise Race("a buffer is written from which a block may still be stored")
-        self.unpublished.add(address)
-        return op.evaluate(tile, buffer)
-
-    def _publish(self, op: Publish, state: Any) -> tuple[()]:
-        self.published |= self.unpublished
-        self.unpublished.clear()
-        return ()
-
-    def _store_block(self, op: StoreBlock, state: Any, *args: Array) -> tuple[()]:
-        if _address(args[-1]) in self.unpublished | self.published:
-            raise Race("a block is stored from a buffer whose writes are not known to be visible")
-        ptr, inside = op.elements(args[:-1], args[-1].shape)
-        self._require_apart(ptr, inside)
-        self.stores.append(_TensorStore(op, state, args, ptr[inside]))
-        return ()
-
-    def _wait_stores(self, op: WaitStores, state: Any, *buffers: Array) -> tuple[()]:
-        while len(self.stores) > op.pending:
-            store = self.stores.popleft()
-            store.finish()
-            self.released.add(store.buffer)
-            self.landing.append(store)
-        if not op.read:
-            self.landing.clear()
-        return ()
-
-    def _require_apart(self, ptr: Array, mask: Array | None) -> None:
-        """No block may be stored now to the addresses of an access."""
-        for store in (*self.stores, *self.landing):
-            if np.isin(ptr if mask is None else ptr[mask], store.addresses).any():
-                raise Race("memory is accessed to which a block is being stored")
-
-    def _load(self, op: Load, state: Any, *args: Any) -> Array:
-        ptr, mask, _ = split_optional(op, args)
-        self._require_apart(ptr, mask)
-        return LOAD(op, state, *args)
-
-    def _store(self, op: Store, state: Any, *args: Any) -> tuple[()]:
-        ptr, _, mask = split_optional(op, args)
-        self._require_apart(ptr, mask)
-        return STORE(op, state, *args)
 
     # -- buffers --------------------------------------------------------------------------------
 
@@ -439,7 +345,6 @@ class AsyncMachine:
 
 
 LOAD_BLOCK, WAIT_BARRIER = LoadBlock.execute, WaitBarrier.execute
-STORE_BLOCK, LOAD, STORE = StoreBlock.execute, Load.execute, Store.execute
 
 
 def _allocate(op: Allocate) -> Array:

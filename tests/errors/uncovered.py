@@ -28,7 +28,6 @@ UNCOVERED = (
     Uncovered("targets/nvidia/cubin.py", "", INTERNAL),
     Uncovered("targets/nvidia/copied_loops.py", "", "a remark: tests/targets/nvidia"),
     Uncovered("targets/nvidia/tensor_copies.py", "", "a remark: tests/targets/nvidia"),
-    Uncovered("targets/nvidia/store_blocks.py", "", "a remark: tests/targets/nvidia"),
     Uncovered("targets/nvidia/tma.py", "", INTERNAL),
     Uncovered("targets/nvidia/export.py", "tensor", "of a caller that requests tensor copies"),
     Uncovered("runtime/launchers/cuda.py", "tensor_copies", "tests/runtime/test_native_cuda.py"),

@@ -38,9 +38,7 @@ no_derivative(
 no_derivative(
     "it is created for a GPU, after derivatives",
     gpu.ConvertLayout, gpu.Share, gpu.Fetch, gpu.Allocate, gpu.Slot, gpu.PermuteBuffer,
-    gpu.WriteBuffer, gpu.Publish, gpu.CopyAsync, gpu.CommitCopies, gpu.WaitCopies,
-    gpu.WaitLaunches, gpu.StartDependents,
-    nvidia.Mma, nvidia.Wgmma, nvidia.WgmmaWait, nvidia.LoadBlock, nvidia.StoreBlock,
-    nvidia.WaitStores, roles.Roles, roles.InitBarriers, roles.ExpectBytes, roles.Arrive,
-    roles.WaitBarrier,
+    gpu.CopyAsync, gpu.CommitCopies, gpu.WaitCopies, gpu.WaitLaunches, gpu.StartDependents,
+    nvidia.Mma, nvidia.Wgmma, nvidia.WgmmaWait, nvidia.LoadBlock, roles.Roles,
+    roles.InitBarriers, roles.ExpectBytes, roles.Arrive, roles.WaitBarrier,
 )  # fmt: skip

@@ -521,12 +521,6 @@ class Nvidia(Group):
         "kernel does not say otherwise by the option of that name.",
         default=True,
     )
-    tensor_stores = _switch(
-        "TENSOR_STORES",
-        "Store results of products as blocks of tensors (TMA), where a kernel does not say "
-        "otherwise by the option of that name.",
-        default=True,
-    )
     strict_products = _switch(
         "STRICT_PRODUCTS",
         "Reject a kernel if the assembler serialises its asynchronous products (`wgmma`); "

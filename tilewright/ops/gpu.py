@@ -116,50 +116,6 @@ class Fetch(Op, name="gpu.fetch", traits=READS):
         return src.copy()
 
 
-class WriteBuffer(Op, name="gpu.write_buffer", traits=WRITES | LOCAL):
-    """Stores a tile to a buffer.
-
-    gpu.write_buffer %0, %1 : (64x64xfp16, shared<64x64xfp16>) -> ()
-    """
-
-    src: Value = operand()
-    buffer: Value = operand()
-
-    def result_types(self) -> tuple[Type, ...]:
-        return ()
-
-    def verify(self) -> None:
-        _require_buffer(self, self.buffer)
-        kind = self.buffer.type
-        require(
-            self.src.type == Tile(shape_of(kind), dtype_of(kind)),
-            self,
-            "operand-types",
-            "can't store {t} to {b}",
-            t=text_of(self.src.type),
-            b=text_of(kind),
-        )
-
-    def evaluate(self, src: Array, buffer: Array) -> tuple[()]:
-        buffer[...] = src
-        return ()
-
-
-class Publish(Op, name="gpu.publish", traits=WRITES | LOCAL):
-    """Makes this thread's stores to shared memory visible to asynchronous copies and products.
-
-    A barrier must follow before another thread starts what reads them.
-
-        gpu.publish : () -> ()
-    """
-
-    def result_types(self) -> tuple[Type, ...]:
-        return ()
-
-    def evaluate(self) -> tuple[()]:
-        return ()
-
-
 class Allocate(Op, name="gpu.allocate", traits=WRITES | LOCAL):
     """Allocates an uninitialised buffer in shared memory, live as long as it is used.
 

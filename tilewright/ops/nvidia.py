@@ -105,21 +105,29 @@ class WgmmaWait(Op, name="nvidia.wgmma_wait", traits=WRITES | LOCAL):
         return values
 
 
-class BlockCopy(Op):
-    """Base class of copies between a block of a tensor and a buffer.
+class LoadBlock(Op, name="nvidia.load_block", traits=READS | WRITES | LOCAL):
+    """Starts to copy a block of a tensor into a buffer; its bytes arrive at a barrier.
 
     The tensor is at `base` plus `offset` elements. Dimension d has `extents[d]` elements,
     `strides[d]` elements apart; that of dimension 0 is 1. All three are sums of products of `args`,
     which are arguments of the kernel, so that the launch can describe the tensor (a *tensor map*).
     Axis a of the buffer runs along dimension `axes[a]`. `coords` are where the block begins in
-    each dimension. With `within`, no coordinate that is named there may be negative: the copy
-    faults if one is.
+    each dimension; elements outside of the tensor, also below 0, are 0.
+
+    With `within`, no coordinate that is named there may be negative: the copy faults if one is.
+
+        nvidia.load_block %0, [%1, %2], [%3, %4], %5, %6, %7, offset=(),
+          extents=(((1, (0,),),), ((64, (),),),), strides=(((1, (),),), ((1, (1,),),),),
+          axes=(1, 0,), within=()
+          : (ptr<fp16>, i32, i32, i32, i32, shared<8x64xfp16>, shared<2xi64>, i32) -> ()
     """
 
     base: Value = operand()
     args: list[Value] = variadic()
     coords: list[Value] = variadic()
     buffer: Value = operand()
+    barriers: Value = operand()
+    index: Value = operand()
     offset: Sum = attr()
     extents: tuple[Sum, ...] = attr()
     strides: tuple[Sum, ...] = attr()
@@ -130,6 +138,7 @@ class BlockCopy(Op):
         return ()
 
     def verify(self) -> None:
+        require_barrier(self, self.barriers, self.index)
         buffer, base = self.buffer.type, self.base.type
         require(
             isinstance(buffer, Shared)
@@ -138,7 +147,7 @@ class BlockCopy(Op):
             and pointee_of(base) == dtype_of(buffer),
             self,
             "operand-types",
-            "can't copy between {p} and {b}",
+            "can't copy from {p} into {b}",
             p=text_of(base),
             b=text_of(buffer),
         )
@@ -169,104 +178,25 @@ class BlockCopy(Op):
             b=text_of(buffer),
         )
 
-    no_evaluate = "it accesses memory; see execute"
+    no_evaluate = "it reads memory; see execute"
     no_index_maps = "it has no result"
 
-    def elements(self, args: Sequence[Array], shape: Sequence[int]) -> tuple[Array, Array]:
-        """The addresses of the block's elements, and which of them are in the tensor.
-
-        Args:
-            args: the values of the operands.
-            shape: the shape of the buffer.
-        """
+    def execute(self, state: Any, base: Array, *rest: Array) -> tuple[()]:
         count, rank = len(self.args), len(self.coords)
-        base, numbers = args[0], [int(v) for v in args[1 : 1 + count]]
-        coords = [int(v) for v in args[1 + count : 1 + count + rank]]
+        args = [int(v) for v in rest[:count]]
+        coords = [int(v) for v in rest[count : count + rank]]
+        buffer, barriers, index = rest[count + rank :]
         if any(coords[d] < 0 for d in self.within):
             raise IndexError(f"the block begins at {coords}, before the tensor")
-        grid = np.indices(shape).astype(np.int64)
-        place = np.full(shape, value_of(self.offset, numbers), np.int64)
-        inside = np.ones(shape, bool)
+        grid = np.indices(buffer.shape).astype(np.int64)
+        place = np.full(buffer.shape, value_of(self.offset, args), np.int64)
+        inside = np.ones(buffer.shape, bool)
         for d in range(rank):
             along = coords[d] + (grid[self.axes.index(d)] if d in self.axes else 0)
-            inside &= (along >= 0) & (along < value_of(self.extents[d], numbers))
-            place = place + along * value_of(self.strides[d], numbers)
+            inside &= (along >= 0) & (along < value_of(self.extents[d], args))
+            place = place + along * value_of(self.strides[d], args)
         size = pointee_of(self.base.type).nbytes_in_memory
-        return base + place.astype(np.uint64) * np.uint64(size), inside
-
-
-class LoadBlock(BlockCopy, name="nvidia.load_block", traits=READS | WRITES | LOCAL):
-    """Starts to copy a block of a tensor into a buffer; its bytes arrive at a barrier.
-
-    Elements outside of the tensor, also below 0, are 0. For the operands see `BlockCopy`.
-
-        nvidia.load_block %0, [%1, %2], [%3, %4], %5, %6, %7, offset=(),
-          extents=(((1, (0,),),), ((64, (),),),), strides=(((1, (),),), ((1, (1,),),),),
-          axes=(1, 0,), within=()
-          : (ptr<fp16>, i32, i32, i32, i32, shared<8x64xfp16>, shared<2xi64>, i32) -> ()
-    """
-
-    barriers: Value = operand()
-    index: Value = operand()
-
-    def verify(self) -> None:
-        super().verify()
-        require_barrier(self, self.barriers, self.index)
-
-    def execute(self, state: Any, *args: Array) -> tuple[()]:
-        *block, buffer, barriers, index = args
-        ptr, inside = self.elements(block, buffer.shape)
+        ptr = base + place.astype(np.uint64) * np.uint64(size)
         buffer[...] = state.memory.load(self, ptr, inside, None)
         arrive(barriers[int(index) : int(index) + 1].reshape(()), arrived=buffer.nbytes)
-        return ()
-
-
-class StoreBlock(BlockCopy, name="nvidia.store_block", traits=READS | WRITES):
-    """Starts to copy a buffer to a block of a tensor; `nvidia.wait_stores` waits for the copy.
-
-    Elements outside of the tensor are not written. For the operands see `BlockCopy`. One thread
-    starts the copy, so a `gpu.publish` and a barrier must precede it, and writers of the buffer
-    must be behind a wait and a barrier.
-
-        nvidia.store_block %0, [%1, %2], [%3, %4], %5, offset=(),
-          extents=(((1, (0,),),), ((64, (),),),), strides=(((1, (),),), ((1, (1,),),),),
-          axes=(1, 0,), within=()
-          : (ptr<fp16>, i32, i32, i32, i32, shared<8x64xfp16>) -> ()
-    """
-
-    def execute(self, state: Any, *args: Array) -> tuple[()]:
-        *block, buffer = args
-        ptr, inside = self.elements(block, buffer.shape)
-        state.memory.store(self, ptr, buffer, inside)
-        return ()
-
-
-class WaitStores(Op, name="nvidia.wait_stores", traits=READS | WRITES | LOCAL):
-    """Waits for the copies started by `nvidia.store_block`, except the last `pending` ones.
-
-    They have read their buffers then; without `read`, their writes are complete as well. The
-    buffers are live up to here.
-
-        nvidia.wait_stores [%0], pending=0, read=True : shared<8x64xfp16> -> ()
-    """
-
-    buffers: list[Value] = variadic()
-    pending: int = attr(0)
-    read: bool = attr(False)
-
-    def result_types(self) -> tuple[Type, ...]:
-        return ()
-
-    def verify(self) -> None:
-        require(self.pending >= 0, self, "pending", "{n} copies", n=self.pending)
-        for buffer in self.buffers:
-            require(
-                isinstance(buffer.type, Shared),
-                self,
-                "operand-types",
-                "takes buffers in shared memory, not {t}",
-                t=text_of(buffer.type),
-            )
-
-    def evaluate(self, *buffers: Array) -> tuple[()]:
         return ()

@@ -24,7 +24,7 @@ from tilewright.layout.linear import HARDWARE, LANE, OFFSET, REGISTER, WARP, Lin
 from tilewright.layout.shape import transpose
 from tilewright.ops.atomic import AnyAtomic
 from tilewright.ops.control import Condition, For, If, While
-from tilewright.ops.gpu import CopyAsync, Fetch, PermuteBuffer, Share, WriteBuffer
+from tilewright.ops.gpu import CopyAsync, Fetch, PermuteBuffer, Share
 from tilewright.ops.memory import Load, Store
 from tilewright.passes.assign_layouts import ANCHORS, assign_layouts
 from tilewright.passes.dce import remove_dead_code
@@ -172,7 +172,7 @@ def _check_op(op: Op, ctx: PassContext) -> None:
 
 def _accesses(op: Op) -> bool:
     """Whether the op reads or writes the elements of its buffers, so that they need layouts."""
-    return isinstance(op, Fetch | Share | WriteBuffer | CopyAsync) or type(op) in ANCHORS
+    return isinstance(op, Fetch | Share | CopyAsync) or type(op) in ANCHORS
 
 
 def _check_propagating(op: Op) -> None:

@@ -21,7 +21,7 @@ from tilewright.layout.families import (
 )
 from tilewright.layout.linear import LinearLayout
 from tilewright.lowering.emit import Builder, V
-from tilewright.ops.gpu import Allocate, Share
+from tilewright.ops.gpu import Share
 from tilewright.ops.memory import Load, Store
 from tilewright.passes.assign_layouts import ANCHORS
 from tilewright.passes.layout_rules import Demands
@@ -29,18 +29,11 @@ from tilewright.passes.layout_rules import Demands
 ROWS, COLUMNS = 64, 64
 INTEGER = {8: np.int8, 16: np.int16, 32: np.int32}
 
-SHARE = "%h = gpu.share %v : {tile} -> shared<{tile}>"
-WRITE = """
-      %h = gpu.allocate type=shared<{tile}> : () -> shared<{tile}>
-      gpu.write_buffer %v, %h : ({tile}, shared<{tile}>) -> ()
-      program.barrier : () -> ()
-"""
-
 Calls = list[tuple[int, bool]]
 Operand = Callable[[tuple[int, int], int, tuple[int, int]], LinearLayout]
 
 
-def through_shared_memory(bits: int, buffer: LinearLayout, write: str) -> Module:
+def through_shared_memory(bits: int, buffer: LinearLayout) -> Module:
     """A tile is written to shared memory and read back."""
     tile = f"{ROWS}x{COLUMNS}x"
     pointers = f"{tile}ptr<i{bits}>"
@@ -51,7 +44,7 @@ def through_shared_memory(bits: int, buffer: LinearLayout, write: str) -> Module
       %s = tile.splat %p, shape=({ROWS}, {COLUMNS},) : ptr<i{bits}> -> {pointers}
       %a = mem.addptr %s, %o : ({pointers}, {tile}i32) -> {pointers}
       %v = mem.load %a, _, _, cache="", evict="", volatile=False : {pointers} -> {tile}i{bits}
-      {write.format(tile=f"{tile}i{bits}")}
+      %h = gpu.share %v : {tile}i{bits} -> shared<{tile}i{bits}>
       %w = gpu.fetch %h : shared<{tile}i{bits}> -> {tile}i{bits}
       %t = tile.splat %q, shape=({ROWS}, {COLUMNS},) : ptr<i{bits}> -> {pointers}
       %b = mem.addptr %t, %o : ({pointers}, {tile}i32) -> {pointers}
@@ -60,8 +53,8 @@ def through_shared_memory(bits: int, buffer: LinearLayout, write: str) -> Module
     }}
     """)
     verify_module(module)
-    (made,) = (op for op in module.walk() if isinstance(op, Share | Allocate))
-    made.results[0].layout = buffer
+    (share,) = (op for op in module.walk() if isinstance(op, Share))
+    share.result.layout = buffer
     return module
 
 
@@ -84,12 +77,12 @@ def demand(monkeypatch: pytest.MonkeyPatch, layout: LinearLayout) -> None:
     monkeypatch.setitem(ANCHORS, Store, lambda op, ctx: Demands([layout] * len(op.operands), []))
 
 
-def check(bits: int, buffer: LinearLayout, warps: int, write: str = SHARE) -> None:
+def check(bits: int, buffer: LinearLayout, warps: int) -> None:
     rng = np.random.default_rng(bits)
     info = np.iinfo(INTEGER[bits])
     given = rng.integers(info.min, info.max, ROWS * COLUMNS, INTEGER[bits], endpoint=True)
     out = np.zeros_like(given)
-    module = through_shared_memory(bits, buffer, write)
+    module = through_shared_memory(bits, buffer)
     assert_same(module, (1, 1, 1), [given, out], warps=warps, lanes=32)
 
 
@@ -136,12 +129,11 @@ def stores(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return found
 
 
-@pytest.mark.parametrize("write", [SHARE, WRITE], ids=["share", "write"])
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
 @pytest.mark.parametrize("across", [False, True])
 @pytest.mark.parametrize("bits", [8, 16, 32])
 def test_results_arrive(
-    bits: int, across: bool, swizzle: int, write: str,
+    bits: int, across: bool, swizzle: int,
     stores: Calls, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Every value reaches its place in the buffer, in either order of memory."""
@@ -151,5 +143,5 @@ def test_results_arrive(
     )
     if swizzle * 8 > bits * ROWS:
         return
-    check(bits, shared_hopper((ROWS, COLUMNS), bits, swizzle, transposed=across), 4, write)
+    check(bits, shared_hopper((ROWS, COLUMNS), bits, swizzle, transposed=across), 4)
     assert set(stores) == ({(4, across)} if bits == 16 else set())

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
+import tilewright as tw
+import tilewright.language as tl
 from tests.frontend.kernels import build, kernel_from
+from tests.gpu import products
+from tests.gpu.programs import HOPPER, Program, source_of
 from tests.targets.nvidia.lowered import lower, ptx_of
+from tilewright.compiler.driver import compile
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
 
@@ -82,3 +88,26 @@ def kernel(x_ptr, y_ptr, n):
     tl.store(y_ptr + i, total)
 """
     assert order_of(ptx_of(module_of(text), num_stages=3)) == [WAIT, "ld", "st"]
+
+
+@tw.jit
+def waiting_kernel(a_ptr, b_ptr, c_ptr, K, N: tl.constexpr, BK: tl.constexpr):
+    tl.extra.cuda.gdc_wait()
+    m, n, k = tl.arange(0, 64)[:, None], tl.arange(0, N)[None, :], tl.arange(0, BK)
+    acc = tl.zeros((64, N), tl.float32)
+    for start in range(0, K, BK):
+        a = tl.load(a_ptr + m * K + start + k[None, :])
+        b = tl.load(b_ptr + (start + k[:, None]) * N + n)
+        acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + m * N + n, acc)
+
+
+def test_barriers_are_prepared_before_the_wait() -> None:
+    """They are the program's own: the preceding launch may still be running."""
+    a, b = products.matrix("fp16", 64, 128), products.matrix("fp16", 128, 64)
+    args = [a, b, np.zeros((64, 64), np.float32), 128]
+    source, _ = source_of(Program(waiting_kernel, args, {"N": 64, "BK": 32}))
+    ptx = compile(source, HOPPER).asm["ptx"]
+    steps = r"(mbarrier\.init|griddepcontrol\.wait|cp\.async\.bulk)"
+    order = list(dict.fromkeys(re.findall(steps, ptx)))
+    assert order == ["mbarrier.init", WAIT, "cp.async.bulk"]

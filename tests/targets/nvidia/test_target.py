@@ -128,7 +128,6 @@ def test_options_have_the_language_s_defaults(hopper: NvidiaTarget) -> None:
         "deprecated_fp8_dot_operand_dtypes": ("fp8e4b15",),
         "extern_libs": (),
         "tensor_copies": True,
-        "tensor_stores": True,
         "ptx_version": None,
         "ptx_options": None,
         "arch": "sm90",

@@ -28,11 +28,9 @@ from tilewright.ops.gpu import (
     CopyAsync,
     Fetch,
     PermuteBuffer,
-    Publish,
     Share,
     Slot,
     WaitCopies,
-    WriteBuffer,
 )
 
 VECTOR_BYTES = 16
@@ -99,16 +97,6 @@ def emit_share(kernel: Kernel, op: Share) -> None:
         # A barrier alone does not order these writes before the reads of asynchronous products.
         kernel.hw.publish(kernel.b)
     kernel.env[op.result] = [base]
-
-
-@emits(WriteBuffer)
-def emit_write_buffer(kernel: Kernel, op: WriteBuffer) -> None:
-    _store_tile(kernel, op.src, layout_of(op.buffer), kernel.scalar(op.buffer))
-
-
-@emits(Publish)
-def emit_publish(kernel: Kernel, op: Publish) -> None:
-    kernel.hw.publish(kernel.b)
 
 
 def _store_tile(kernel: Kernel, value: Value, buffer: LinearLayout, base: V) -> None:

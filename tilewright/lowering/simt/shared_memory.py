@@ -24,14 +24,13 @@ from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import Shared
 from tilewright.lowering.emit import I8, Builder, Module, V, array
 from tilewright.ops.control import Barrier, For, While
-from tilewright.ops.gpu import Allocate, CopyAsync, PermuteBuffer, Share, Slot, WriteBuffer
+from tilewright.ops.gpu import Allocate, CopyAsync, PermuteBuffer, Share, Slot
 
 ALIGN = 1024  # bytes of a buffer; the period of the widest swizzle
 SCRATCH_ALIGN = 16
 SMALL = 1024  # scratch up to this size (bytes) is not reused by other ops, which saves barriers
 LASTING = 16 * 1024  # the most bytes of scratch of a program that are not reused by other ops
 
-WRITERS = (CopyAsync, WriteBuffer)  # ops that write the memory of an operand
 VIEWS = (Slot, PermuteBuffer)  # ops whose result is a view of their operand's memory
 
 Scratch = Callable[[Any], int]
@@ -121,7 +120,7 @@ class SharedMemory:
         for value in op.operands:
             if isinstance(value.type, Shared):
                 owner = buffer_owner(value)
-                found.append(Access(owner, self.spans[owner], isinstance(op, WRITERS)))
+                found.append(Access(owner, self.spans[owner], isinstance(op, CopyAsync)))
             elif value.op is not None and value.op.in_flight:
                 # An op in flight reads until its result is used, across barriers in between.
                 found += self._accesses(value.op)

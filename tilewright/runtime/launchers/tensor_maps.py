@@ -6,7 +6,7 @@
 A map is 128 bytes that the driver encodes from an address, extents and strides. It does not depend
 on the contents of memory, so maps are cached by the arguments that they were encoded from. The
 hardware has no empty tensors: one without elements is described as a single zero, as copies of
-blocks outside of a tensor are zeros, or if it is written as a single element that nothing reads.
+blocks outside of a tensor are zeros.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class TensorMaps:
         strides = [value_of(terms, arguments) * size for terms in facts["strides"][1:]]
         box: Sequence[int] = facts["box"]
         if any(extent <= 0 for extent in extents):
-            base, extents = _stand_in(self._device, facts["written"]), [1] * len(extents)
+            base, extents = _zeros(self._device), [1] * len(extents)
             strides = [_ALIGNMENT] * len(strides)
         if (
             base % _ALIGNMENT
@@ -154,21 +154,20 @@ class TensorMaps:
         return status == 0
 
 
-_STAND_INS: dict[int, int] = {}
+_ZEROS: dict[int, int] = {}
 
 
-def _stand_in(device: Device, written: bool) -> int:
-    """The address of an element in place of a tensor without elements, on a device. It is never
-    freed. What is read is zero; what is written is not read."""
-    if device.index not in _STAND_INS:
-        address, doing = ctypes.c_void_p(), f"allocating {2 * MAP_ALIGN} bytes on {device.name}"
+def _zeros(device: Device) -> int:
+    """The address of an element of zeros on a device, which is never freed."""
+    if device.index not in _ZEROS:
+        address, doing = ctypes.c_void_p(), f"allocating {MAP_ALIGN} bytes on {device.name}"
         api = device.api
         with device.current(), capture_allowed(device):
-            device.check(api.cuMemAllocAsync(ctypes.byref(address), 2 * MAP_ALIGN, None), doing)
+            device.check(api.cuMemAllocAsync(ctypes.byref(address), MAP_ALIGN, None), doing)
             device.check(api.cuMemsetD32Async(address, 0, MAP_ALIGN // 4, None), doing)
             device.check(api.cuStreamSynchronize(None), doing)
-        _STAND_INS[device.index] = address.value or 0
-    return _STAND_INS[device.index] + (MAP_ALIGN if written else 0)
+        _ZEROS[device.index] = address.value or 0
+    return _ZEROS[device.index]
 
 
 def _sums(facts: Mapping[str, Any]) -> list[Sum]:

@@ -39,8 +39,7 @@ class CudaOptions:
             see `FrontendOptions`; they follow from the architecture.
         extern_libs: bitcode to link; not supported, must be empty.
         tensor_copies: whether a specialized warp may load operands of products by tensor copies
-            (TMA). Without it, `tensor_stores` has no effect.
-        tensor_stores: whether results of products may be stored by tensor copies.
+            (TMA).
         ptx_version: the PTX version as major * 10 + minor; None for the oldest sufficient one.
         ptx_options: further options of the assembler, separated by blanks.
         arch: the architecture, such as ``sm90``; must be the target's.
@@ -62,7 +61,6 @@ class CudaOptions:
     deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
     extern_libs: tuple[Any, ...] = ()
     tensor_copies: bool = True
-    tensor_stores: bool = True
     ptx_version: int | None = None
     ptx_options: str | None = None
     arch: str = f"sm{DEFAULT_ARCH}"

@@ -8,6 +8,7 @@ from tilewright.analysis.polynomial import Atom, Polynomial
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import I32
 from tilewright.ops.arith import Add, Cast, Constant, Mul
+from tilewright.ops.nvidia import LoadBlock
 from tilewright.targets.nvidia.tensor_copies import TensorCopy
 
 
@@ -59,30 +60,26 @@ class ScalarCode:
             total = product if total is None else self.value(Add(total, product))
         return self.number(0) if total is None else total
 
-    def block_copy(
+    def load_block(
         self,
-        cls: Callable[..., Op],
         copy: TensorCopy,
         buffer: Value,
+        barriers: Value,
+        index: Value,
         value_of: Callable[[Atom], Value],
-        **more: Value,
     ) -> Op:
-        """A tensor copy as an op.
-
-        Args:
-            cls: the class, derived from `BlockCopy`.
-            more: the operands that `BlockCopy` does not have.
-        """
-        op = cls(
-            base=copy.base,
-            args=list(copy.args),
-            coords=[self.polynomial(begin, value_of) for begin in copy.begins],
-            buffer=buffer,
-            offset=copy.offset,
-            extents=copy.extents,
-            strides=copy.strides,
-            axes=copy.axes,
-            within=copy.within,
-            **more,
+        """A tensor copy as an op, which completes a phase of a barrier."""
+        op = LoadBlock(
+            copy.base,
+            list(copy.args),
+            [self.polynomial(begin, value_of) for begin in copy.begins],
+            buffer,
+            barriers,
+            index,
+            copy.offset,
+            copy.extents,
+            copy.strides,
+            copy.axes,
+            copy.within,
         )
         return self.add(op)

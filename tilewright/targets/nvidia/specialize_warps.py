@@ -25,7 +25,7 @@ from tilewright.ir.types import I64, Shared, dtype_of, shape_of
 from tilewright.ops.arith import Cmp, Select, Xor
 from tilewright.ops.control import Barrier, For, If, While, Yield
 from tilewright.ops.gpu import Allocate, Fetch, Slot, WaitLaunches
-from tilewright.ops.nvidia import LoadBlock, Wgmma
+from tilewright.ops.nvidia import Wgmma
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
 from tilewright.rewrites.control import rebuilt_if, set_yields, take_region
 from tilewright.targets.nvidia.copied_loops import (
@@ -169,9 +169,9 @@ class _Rewrite:
         fn = self.fn
         end = fn.body.terminator
         first = next(iter(self.loops))
-        setup = ScalarCode(fn.body, first)
         body = [op for op in fn.body if not isinstance(op, WaitLaunches) and op is not end]
-        setup.before = body[0]
+        # Before a wait for preceding launches, too: barriers and maps are the program's own.
+        setup = ScalarCode(fn.body, first, fn.body.first)
         barriers = self._set_up(setup)
         compute, copy = Region(), Region()
         copier = _Copier(self, barriers)
@@ -316,9 +316,7 @@ class _Copier:
         view = code.value(Slot(buffer, slot))
         view.layout = share.result.layout
         assert share.src.op is not None
-        made = code.block_copy(
-            LoadBlock, copy, view, self._atom, barriers=self.barriers, index=full
-        )
+        made = code.load_block(copy, view, self.barriers, full, self._atom)
         made.loc = share.src.op.loc
 
     def _atom(self, atom: Atom) -> Value:

@@ -9,7 +9,6 @@ from tilewright.targets.nvidia.choose_mma import choose_mma
 from tilewright.targets.nvidia.overlap_products import overlap_products
 from tilewright.targets.nvidia.schedule_products import schedule_products
 from tilewright.targets.nvidia.specialize_warps import specialize_warps
-from tilewright.targets.nvidia.store_blocks import store_blocks
 from tilewright.targets.nvidia.wait_for_launches import wait_for_launches
 
 _ = _codegen  # registers the target's own emitters, which `check_kernel` looks up
@@ -19,7 +18,7 @@ STEPS = common_steps(
     choose_instructions=[Step(choose_mma)],
     pipeline=[Step(specialize_warps, when="tma")],
     overlap=[Step(overlap_products, when="wgmma")],
-    schedule=[Step(schedule_products, when="wgmma"), Step(store_blocks, when="tma")],
+    schedule=[Step(schedule_products, when="wgmma")],
 )
 
 

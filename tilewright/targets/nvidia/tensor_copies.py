@@ -1,11 +1,10 @@
-"""The accesses that a tensor copy (TMA) can perform, and the description of their tensors.
+"""The loads that a tensor copy (TMA) can perform, and the description of their tensors.
 
-A tensor copy moves a box of a tensor to or from shared memory: one thread starts it, and the
-hardware computes the addresses; elements outside of the tensor are zeros, or are not written. The
-tensor must be described when the kernel is launched (`BlockCopy`). So an access qualifies if it is
-one of a block with strides and bounds that are sums of products of the kernel's arguments, and if
-its mask consists of these bounds. The alignment that the hardware requires is proven here, or the
-access does not qualify.
+A tensor copy moves a box of a tensor to shared memory: one thread starts it, and the hardware
+computes the addresses and fills elements outside of the tensor with zeros. The tensor must be
+described when the kernel is launched (`LoadBlock`). So a load qualifies if it accesses a block with
+strides and bounds that are sums of products of the kernel's arguments, and if its mask consists of
+these bounds. The alignment that the hardware requires is proven here, or the load does not qualify.
 """
 
 from __future__ import annotations
@@ -18,24 +17,23 @@ from tilewright.analysis.polynomial import Atom, Iteration, Polynomial
 from tilewright.analysis.ranges import value_range
 from tilewright.analysis.wraps import wrap_is_needed
 from tilewright.ir.core import Function, Value
-from tilewright.ir.types import dtype_of, is_int, shape_of
+from tilewright.ir.types import dtype_of, is_int
 from tilewright.layout.families import shared_hopper
 from tilewright.layout.linear import LinearLayout
 from tilewright.ops import arith
-from tilewright.ops.memory import Load, Store
+from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import MAX_MAP_RANK, Sum
 
 # PTX ISA, "Tensors", and cuTensorMapEncodeTiled.
 ALIGNMENT = 16  # bytes, of the address and of strides
 UNBOUNDED = (1 << 31) - 1  # extent of a dimension without a bound in the kernel
 SWIZZLES = (128, 64, 32)  # bytes of a row of a box
-ATOM_ROWS = 8  # of the unit in which a buffer is swizzled
 MAX_DEPTH = 16  # limit of the ops searched for a coordinate
 
 
 @dataclass(frozen=True, slots=True)
 class TensorCopy:
-    """An access as a tensor copy. The fields are those of `BlockCopy`, but for `begins`: the
+    """A load as a tensor copy. The fields are those of `LoadBlock`, but for `begins`: the
     coordinates, as polynomials."""
 
     base: Value
@@ -49,7 +47,7 @@ class TensorCopy:
 
 
 class NoTensorCopy(Exception):
-    """The reason why an access cannot be a tensor copy, as text of a remark."""
+    """The reason why a load cannot be a tensor copy, as text of a remark."""
 
 
 def tensor_copy(fn: Function, finder: BlockFinder, load: Load, buffer: LinearLayout) -> TensorCopy:
@@ -61,45 +59,16 @@ def tensor_copy(fn: Function, finder: BlockFinder, load: Load, buffer: LinearLay
     Raises:
         NoTensorCopy: there is none.
     """
-    block = _block(finder, load)
-    if block.other is not None:
-        raise NoTensorCopy("masked elements are not 0")
+    block = finder.of(load)
+    if not isinstance(block, Block):
+        raise NoTensorCopy(block.words)
+    if block.never or block.conditions or block.residual or block.other is not None:
+        raise NoTensorCopy(
+            "the mask does not consist of bounds of indices, or masked elements are not 0"
+        )
     if load.volatile:
         raise NoTensorCopy("the load is volatile")
     return _Description(fn, finder, block).copy(_contiguous_axis(load, buffer))
-
-
-def tensor_store(
-    fn: Function, finder: BlockFinder, store: Store
-) -> tuple[TensorCopy, LinearLayout]:
-    """The tensor copy that is equivalent to a store, and the layout of its buffer.
-
-    Raises:
-        NoTensorCopy: there is none.
-    """
-    block = _block(finder, store)
-    if store.cache or store.evict:
-        raise NoTensorCopy("the store has caching hints")
-    shape, size = shape_of(store.value.type), block.element_bytes
-    adjacent = [
-        a.tile_axis for a in block.axes if a.stride.constant == 1 and a.tile_axis is not None
-    ]
-    for axis in adjacent if len(shape) == 2 else []:
-        for swizzle in SWIZZLES:
-            if shape[1 - axis] >= ATOM_ROWS and shape[axis] * size >= swizzle:
-                layout = shared_hopper(shape, size * 8, swizzle, axis == 0)
-                return _Description(fn, finder, block).copy(axis), layout
-    raise NoTensorCopy("rows of the tile are not contiguous in memory, or too short")
-
-
-def _block(finder: BlockFinder, access: Load | Store) -> Block:
-    """The block of an access, whose mask consists of bounds."""
-    block = finder.of(access)
-    if not isinstance(block, Block):
-        raise NoTensorCopy(block.words)
-    if block.never or block.conditions or block.residual:
-        raise NoTensorCopy("the mask does not consist of bounds of indices")
-    return block
 
 
 def _contiguous_axis(load: Load, buffer: LinearLayout) -> int:
@@ -115,7 +84,7 @@ def _contiguous_axis(load: Load, buffer: LinearLayout) -> int:
 
 def swizzle_of(shape: tuple[int, ...], bits: int, contiguous: int, buffer: LinearLayout) -> int:
     """The swizzle of a buffer's rows in bytes; 0 if it has no layout of the hardware."""
-    if shape[1 - contiguous] < ATOM_ROWS:
+    if shape[1 - contiguous] < 8:
         return 0
     for swizzle in SWIZZLES:
         fits = shape[contiguous] * bits >= swizzle * 8
@@ -179,8 +148,7 @@ class _Description:
         """The extent of a dimension, and whether indices below 0 are masked off."""
         upper = list(dict.fromkeys(axis.upper))
         if axis.end is not None:
-            store = isinstance(self.block.op, Store)
-            if store or wrap_is_needed(self.finder, self.block, axis):
+            if wrap_is_needed(self.finder, self.block, axis):
                 raise NoTensorCopy("rows that wrap around by a remainder (%) or a limit are used")
             upper = [axis.end]
         if len(upper) > 1 or any(low.constant != 0 for low in axis.lower):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from tilewright.ir import types as ir
@@ -11,7 +11,7 @@ from tilewright.layout.linear import OFFSET
 from tilewright.lowering.emit import I32, PTR, VOID, Builder, V, const
 from tilewright.lowering.simt.buffers import layout_of
 from tilewright.lowering.simt.kernel import PROVIDED, Kernel, Provided, emits
-from tilewright.ops.nvidia import BlockCopy, LoadBlock, StoreBlock, Sum, WaitStores
+from tilewright.ops.nvidia import LoadBlock, Sum
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, WaitBarrier
 from tilewright.targets.nvidia.tensor_copies import swizzle_of
 
@@ -29,7 +29,6 @@ class TensorMap(NamedTuple):
         box: elements of a copy by dimension.
         element_bytes: 1, 2, 4 or 8.
         swizzle: bytes of a row of the box, within which chunks of 16 are permuted.
-        written: whether blocks are copied to the tensor, not from it.
     """
 
     base: int
@@ -39,7 +38,6 @@ class TensorMap(NamedTuple):
     box: tuple[int, ...]
     element_bytes: int
     swizzle: int
-    written: bool
 
 
 def facts_of(what: Hashable) -> dict[str, Any]:
@@ -48,7 +46,7 @@ def facts_of(what: Hashable) -> dict[str, Any]:
     return what._asdict()
 
 
-def _geometry(op: BlockCopy) -> tuple[int, int, tuple[int, ...]]:
+def _geometry(op: LoadBlock) -> tuple[int, int, tuple[int, ...]]:
     """The axis of the buffer that is contiguous, its swizzle, and the box of one copy."""
     shape, layout = ir.shape_of(op.buffer.type), layout_of(op.buffer)
     size = ir.dtype_of(op.buffer.type).nbytes_in_memory
@@ -61,7 +59,7 @@ def _geometry(op: BlockCopy) -> tuple[int, int, tuple[int, ...]]:
     return contiguous, swizzle, tuple(box)
 
 
-def _tensor_map(op: BlockCopy) -> TensorMap:
+def _tensor_map(op: LoadBlock) -> TensorMap:
     def numbered(terms: Sum) -> Sum:
         return tuple((c, tuple(op.args[i].index for i in factors)) for c, factors in terms)
 
@@ -74,16 +72,15 @@ def _tensor_map(op: BlockCopy) -> TensorMap:
         box,
         ir.dtype_of(op.buffer.type).nbytes_in_memory,
         swizzle,
-        isinstance(op, StoreBlock),
     )
 
 
-def _provided(op: BlockCopy) -> Provided:
+def _provided(op: LoadBlock) -> Provided:
     attributes = f'byval([{MAP_BYTES} x i8]) align 64 "nvvm.grid_constant"'
     return Provided(_tensor_map(op), attributes)
 
 
-PROVIDED[LoadBlock] = PROVIDED[StoreBlock] = _provided
+PROVIDED[LoadBlock] = _provided
 
 
 def _place(kernel: Kernel, barriers: Value, index: V | int) -> V:
@@ -147,22 +144,19 @@ def emit_wait_barrier(kernel: Kernel, op: WaitBarrier) -> None:
     kernel.b.inline_asm(code, "r,r,~{memory}", VOID, [place, kernel.scalar(op.parity)], True, True)
 
 
-class _Box(NamedTuple):
-    """A box of a copy: where it begins in shared memory, and in the tensor."""
-
-    place: V
-    coords: list[V]
-
-
-def _boxes(kernel: Kernel, op: BlockCopy, coords: Sequence[V]) -> Iterator[_Box]:
-    """The boxes of a block: one for each row of the swizzle along the contiguous axis, and for each
-    extent of a box along the other, as they are stored in the buffer."""
+@emits(LoadBlock, target="cuda")
+def emit_load_block(kernel: Kernel, op: LoadBlock) -> None:
+    """One copy for each row of the swizzle along the contiguous axis, and for each box along the
+    other, as they are stored in the buffer."""
     b = kernel.b
     contiguous, swizzle, _ = _geometry(op)
     size = ir.dtype_of(op.buffer.type).nbytes_in_memory
     shape = ir.shape_of(op.buffer.type)
     places = layout_of(op.buffer).invert()
+    tensor = _guarded(kernel, op, kernel.provided[_provided(op)])
+    barrier = _place(kernel, op.barriers, kernel.scalar(op.index))
     buffer = b.ptrtoint(kernel.scalar(op.buffer), I32)
+    coords = [kernel.scalar(v) for v in op.coords]
     other = 1 - contiguous
     for inner in range(0, shape[contiguous], swizzle // size):
         for outer in range(0, shape[other], MAX_BOX):
@@ -171,65 +165,26 @@ def _boxes(kernel: Kernel, op: BlockCopy, coords: Sequence[V]) -> Iterator[_Box]
             at = list(coords)
             at[0] = b.add(at[0], const(I32, inner))
             at[op.axes[other]] = b.add(at[op.axes[other]], const(I32, outer))
-            yield _Box(b.add(buffer, const(I32, offset)), at)
+            _copy(b, b.add(buffer, const(I32, offset)), tensor, at, barrier)
 
 
-@emits(LoadBlock, target="cuda")
-def emit_load_block(kernel: Kernel, op: LoadBlock) -> None:
-    coords = [kernel.scalar(v) for v in op.coords]
-    tensor = _guarded(kernel, op, coords)
-    barrier = _place(kernel, op.barriers, kernel.scalar(op.index))
-    for place, at in _boxes(kernel, op, coords):
-        listed, constraints = _listed(at, 3)
-        code = (
-            f"cp.async.bulk.tensor.{len(at)}d.shared::cluster.global.tile"
-            f".mbarrier::complete_tx::bytes [$0], [$1, {{{listed}}}], [$2];"
-        )
-        _run(kernel.b, code, f"r,l,r,{constraints}", [place, tensor, barrier, *at])
+def _copy(b: Builder, to: V, tensor: V, coords: Sequence[V], barrier: V) -> None:
+    rank = len(coords)
+    listed = ", ".join(f"${3 + i}" for i in range(rank))
+    code = (
+        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        f"[$0], [$1, {{{listed}}}], [$2];"
+    )
+    _run(b, code, ",".join(["r", "l", "r"] + ["r"] * rank), [to, tensor, barrier, *coords])
 
 
-def _listed(coords: Sequence[V], first: int) -> tuple[str, str]:
-    """Coordinates as operands from number `first` on, and their constraints."""
-    numbers = range(first, first + len(coords))
-    return ", ".join(f"${i}" for i in numbers), ",".join("r" for _ in numbers)
-
-
-@emits(StoreBlock, target="cuda")
-def emit_store_block(kernel: Kernel, op: StoreBlock) -> None:
-    """The same thread starts all copies of a program, as a thread only waits for its own."""
-    b, hw = kernel.b, kernel.hw
-    # From lane 0, so that the assembler can infer that warps do not diverge here.
-    warp = kernel.once("warp from lane 0", lambda b: hw.shuffle(b, kernel.warp, const(I32, 0)))
-    # Opaque to LLVM, which would sink the divisions of a tile's number into the branch, behind the
-    # loop: there one thread alone would wait for their latency.
-    coords = [b.inline_asm("", "=r,0", I32, [kernel.scalar(v)], True) for v in op.coords]
-    with kernel.only_if(b.icmp("eq", warp, 0)), kernel.only_if(hw.elect(b)):
-        tensor = _guarded(kernel, op, coords)
-        for place, at in _boxes(kernel, op, coords):
-            listed, constraints = _listed(at, 2)
-            code = (
-                f"cp.async.bulk.tensor.{len(at)}d.global.shared::cta.tile.bulk_group "
-                f"[$1, {{{listed}}}], [$0];"
-            )
-            _run(b, code, f"r,l,{constraints}", [place, tensor, *at])
-        b.inline_asm("cp.async.bulk.commit_group;", "~{memory}", VOID, [], True)
-
-
-@emits(WaitStores, target="cuda")
-def emit_wait_stores(kernel: Kernel, op: WaitStores) -> None:
-    """All threads execute it; those that have started no copies do not wait."""
-    read = ".read" if op.read else ""
-    code = f"cp.async.bulk.wait_group{read} {op.pending};"
-    kernel.b.inline_asm(code, "~{memory}", VOID, [], True)
-
-
-def _guarded(kernel: Kernel, op: BlockCopy, coords: Sequence[V]) -> V:
+def _guarded(kernel: Kernel, op: LoadBlock, tensor: V) -> V:
     """The map, or null, on which the copy faults, where a coordinate is negative that must not be:
     zeros would be a wrong result."""
-    b, tensor = kernel.b, kernel.provided[_provided(op)]
+    b = kernel.b
     if not op.within:
         return tensor
-    signs = coords[op.within[0]]
+    signs = kernel.scalar(op.coords[op.within[0]])
     for d in op.within[1:]:
-        signs = b.or_(signs, coords[d])
+        signs = b.or_(signs, kernel.scalar(op.coords[d]))
     return b.select(b.icmp("slt", signs, 0), const(PTR, 0), tensor)
