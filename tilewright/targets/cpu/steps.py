@@ -13,6 +13,7 @@ from tilewright.targets.cpu import access
 from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.level import Level
+from tilewright.targets.cpu.lifetimes import RegionLifetimes
 from tilewright.targets.cpu.nest import run_sinks
 from tilewright.targets.cpu.plan import Group, Run
 from tilewright.targets.cpu.prefetch import prefetch_sinks
@@ -30,12 +31,15 @@ def emits(*classes: type[Op]) -> Callable[[StepEmitter], StepEmitter]:
 
 def emit_region(kernel: Kernel, region: Region, level: Level) -> None:
     """Emit the steps of a region in order, as straight-line code of `level`."""
-    for step in kernel.plan.steps[region]:
+    lifetimes = RegionLifetimes(kernel.live, region)
+    for index, step in enumerate(kernel.plan.steps[region]):
         kernel.b.at(level.block)
         if isinstance(step, Group):
             _emit_group(kernel, level, step)
         else:
             _run(kernel, level, step)
+        lifetimes.end_step(index)
+    lifetimes.end()
 
 
 def _emit_group(kernel: Kernel, level: Level, group: Group) -> None:
