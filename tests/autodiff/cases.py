@@ -145,7 +145,7 @@ def _with_maximum(name: str, rng: np.random.Generator) -> Case:
 
 
 OVERLAPPING = "convolution"
-"""The kernel with tiles that overlap, whose gradient needs atomics."""
+"""The kernel with tiles that overlap."""
 NORMS = ("layer norm", "rms norm", "group norm")
 NAMES = (
     "gelu", "swiglu", "softmax", "dropout", "rope", "boxes", "row sums", "early return", *NORMS,

@@ -21,6 +21,7 @@ from tests.autodiff.harness import (
     vjp,
 )
 from tilewright.autodiff import (
+    coarsen,
     coordinates,
     distinct,
     gauges,
@@ -94,6 +95,18 @@ def lanes_that_meet() -> None:
 
 def an_index_that_wraps_around() -> None:
     agree(program("p * n * n + i"), number=65536)
+
+
+def lanes_of_a_tile_that_meet() -> None:
+    """Workers add up x in a row of their own, in memory."""
+    text = """
+def kernel(x_ptr, y_ptr, n):
+    p = tl.program_id(0)
+    i, j = tl.arange(0, 4), tl.arange(0, 8)
+    x = tl.load(x_ptr + p + i[:, None] * 3 + j[None, :])
+    tl.store(y_ptr + p * 32 + i[:, None] * 8 + j[None, :], x * x)
+"""
+    agree(text, 2)
 
 
 def a_multiple_of_a_remainder_that_wraps_around() -> None:
@@ -441,6 +454,9 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "lanes with the stride 0": (distinct, "_add_axis", add_axis, lanes_that_meet),
     "narrow integers do not wrap": (
         distinct, "_require_no_wrapping", nothing, an_index_that_wraps_around,
+    ),
+    "lanes that are added up in memory do not meet": (
+        coarsen, "lanes_are_distinct", sums, lanes_of_a_tile_that_meet,
     ),
     "multiples of remainders do not wrap": (
         distinct, "_range_of_remainder", lambda piece, points: (0, 0),

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.autodiff.cases import NAMES, case
+from tests.autodiff.cases import NAMES, OVERLAPPING, case
 from tests.autodiff.harness import copied, forward_module, run_forward, vjp
 from tests.frontend.kernels import function_from
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, OVERLAPPING])
 def test_gradients_equal_those_of_the_interpreter(name: str) -> None:
     text, grid, args, wrt, outputs, constexprs = case(name)
     module = forward_module(text, args, constexprs)

@@ -113,8 +113,8 @@ def lanes_are_distinct(
             if block is None:
                 continue
             axes = _boxes(block, points, finder).axes
-            if any(len(low) for low, _ in axes.values()):
-                _require_mixed_radix({s: (low * 0, high - low) for s, (low, high) in axes.items()})
+            lanes = {s: high - low for s, (low, high) in axes.items() if np.any(high - low > 1)}
+            _require_mixed_radix({s: (0 * length, length) for s, length in lanes.items()})
     except (UnknownNumber, _NotProven):
         return False
     return True
