@@ -1,6 +1,6 @@
 """The conformance suite: the built-in targets pass what they claim, and faults are found.
 
-Here a part of the cases runs in this process; CI runs all of them by the command.
+Here a part of the cases runs in this process; CI runs more of them by the command.
 """
 
 from __future__ import annotations
