@@ -133,7 +133,10 @@ def _tiles(op: Dot, ctx: PassContext, *, transposed: bool = False) -> bool:
     """Whether the warpgroups' instructions tile the result, or the transposed result."""
     shape = ir.shape_of(op.acc.type)[:: -1 if transposed else 1]
     _, columns = groups_of(shape, _warps(ctx))
-    return shape[0] % GROUP_ROWS == 0 and shape[1] // columns >= (8 if columns == 1 else 64)
+    # Instead of wgmma with few columns for each of several groups, mma.sync; but that of fp8 is
+    # expanded to products of fp16.
+    least = 8 if columns == 1 else 32 if ir.dtype_of(op.lhs.type).is_fp8() else 64
+    return shape[0] % GROUP_ROWS == 0 and shape[1] // columns >= least
 
 
 def _is_better_transposed(op: Dot, infos: AxisMap, ctx: PassContext) -> bool:

@@ -8,7 +8,8 @@ operands of inline assembly, in place. The number of instructions is (M / 16) (N
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import NamedTuple
 
@@ -83,10 +84,11 @@ class _Accumulators:
         for i, value in enumerate(other.registers, first):
             self.registers[i] = b.fadd(self.registers[i], value)
 
-    def wait(self) -> None:
-        """Wait for all products; the accumulators are operands, so that no use of them can move
-        before it."""
-        self.update(0, len(self.registers), "wgmma.wait_group.sync.aligned 0;", "", [])
+    def wait(self, pending: int = 0) -> None:
+        """Wait for all products but the last ones. The accumulators are operands, so that no use of
+        them can move before it."""
+        code = f"wgmma.wait_group.sync.aligned {pending};"
+        self.update(0, len(self.registers), code, "", [])
 
     def update(self, first: int, count: int, code: str, letters: str, inputs: list[V]) -> None:
         """Emit code that reads and writes `count` accumulators from `first` on.
@@ -236,23 +238,51 @@ def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
         left = words(kernel.b, kernel.env[op.lhs], op.lhs.type)
     blocks = _blocks(op, kernel.warps, width, count)
 
-    def start(blocks: Iterable[_Block], into: _Accumulators, steps: range) -> None:
+    def start(blocks: Iterable[_Block], into: _Accumulators, count: int, steps: range) -> None:
         _side_effect(b, "wgmma.fence.sync.aligned;")
         for block in blocks:
             _emit_block(kernel, op, block, into, left, right, group, count, steps)
         _side_effect(b, "wgmma.commit_group.sync.aligned;")
 
     if not _sums_are_limited(op):
-        start(blocks, acc, range(0, ir.shape_of(op.rhs.type)[0], _k_step(op)))
+        start(blocks, acc, count, range(0, ir.shape_of(op.rhs.type)[0], _k_step(op)))
     else:
-        acc.wait()  # for the product that it may be the result of
-        for block in blocks:
-            for steps in _limited_steps(op):
-                part = acc.zeros(count)
-                start([block._replace(first=0)], part, steps)
-                part.wait()
-                acc.add(block.first, part)
+        _add_in_parts(op, blocks, acc, count, start)
     kernel.bind(op, acc.values())
+
+
+PART = 32
+"""Registers of a part of a limited sum: 64 columns. Two parts are in flight, beside accumulators of
+up to 128 registers."""
+
+
+def _add_in_parts(
+    op: Wgmma,
+    blocks: Iterable[_Block],
+    acc: _Accumulators,
+    count: int,
+    start: Callable[[list[_Block], _Accumulators, int, range], None],
+) -> None:
+    """Add sums of at most `max_imprecise` products to the accumulators, in fp32; while one is
+    added, the next is computed."""
+    pending: deque[tuple[int, _Accumulators]] = deque()
+
+    def finish(in_flight: int) -> None:
+        while len(pending) > in_flight:
+            first, part = pending.popleft()
+            part.wait(len(pending))
+            acc.add(first, part)
+
+    acc.wait()  # for the product that it may be the result of
+    size = min(count, PART)
+    for block in blocks:
+        for skipped in range(0, count, size):
+            for steps in _limited_steps(op):
+                part = acc.zeros(size)
+                start([_Block(0, block.row, block.column + 2 * skipped)], part, size, steps)
+                pending.append((block.first + skipped, part))
+                finish(1)
+    finish(0)
 
 
 def _limited_steps(op: Wgmma) -> Iterator[range]:
@@ -318,7 +348,10 @@ def _emit_block(
     k_step = _k_step(op)
     row_group = b.and_(group, groups.rows - 1)
     column_group = b.lshr(group, groups.rows.bit_length() - 1)
-    right_start = _scaled(b, column_group, right.offset(0, width)) if groups.columns > 1 else 0
+    right_start: V | int = 0
+    if groups.columns > 1:
+        between = right.offset(0, instruction_columns(op, kernel.warps))
+        right_start = _scaled(b, column_group, between)
     name = (
         f"wgmma.mma_async.sync.aligned.m64n{width}k{k_step}."
         f"{_RESULTS[acc.element]}.{_NAMES[element]}.{_NAMES[ir.dtype_of(op.rhs.type)]}"
@@ -354,14 +387,13 @@ def _scaled(b: Builder, index: V, by: int) -> V:
 
 @emits(WgmmaWait, target=NAME)
 def emit_wgmma_wait(kernel: Kernel, op: WgmmaWait) -> None:
-    """The accumulators are operands of the wait, so that no use of them can move before it."""
-    code = f"wgmma.wait_group.sync.aligned {op.pending};"
+    """See `_Accumulators.wait`."""
     if not op.values:
-        _side_effect(kernel.b, code)
+        _side_effect(kernel.b, f"wgmma.wait_group.sync.aligned {op.pending};")
         return
     found: list[Registers] = []
     for value in op.values:
         acc = _Accumulators(kernel, value)
-        acc.update(0, len(acc.registers), code, "", [])
+        acc.wait(op.pending)
         found.append(acc.values())
     kernel.bind(op, *found)
