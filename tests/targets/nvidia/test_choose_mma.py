@@ -141,6 +141,15 @@ def test_fp8_is_accumulated_in_the_requested_precision(limit: int, expected: typ
     assert str(dtype_of(found.rhs.type)) == "fp8e5"
 
 
+@pytest.mark.parametrize(("warps", "expected"), [(4, "fp16"), (8, "fp8e5")])
+def test_many_exact_sums_of_fp8_are_of_fp16(warps: int, expected: str) -> None:
+    """mma.sync spills with 128 sums for each thread."""
+    module = module_of("fp8e5", (128, 128, 64))
+    (dot,) = (op for op in module.walk() if isinstance(op, Dot))
+    dot.max_imprecise = 0
+    assert str(dtype_of(chosen(module, warps).rhs.type)) == expected
+
+
 @pytest.mark.parametrize(("limit", "parts"), [(1 << 30, 0), (128, 0), (64, 2), (96, 2), (32, 4)])
 def test_products_of_fp8_are_added_in_parts(limit: int, parts: int) -> None:
     module = module_of("fp8e5", (64, 64, 128))

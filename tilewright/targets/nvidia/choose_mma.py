@@ -24,6 +24,7 @@ from tilewright.ops.shape import Permute
 from tilewright.passes.assign_layouts import ANCHORS, Demands
 from tilewright.targets.nvidia.rewrite_products import (
     FP8_FEATURES,
+    K_BYTES,
     before,
     replace,
     rewrite_product,
@@ -33,7 +34,6 @@ from tilewright.targets.nvidia.transpose_product import transpose_product
 GROUP_WARPS = 4  # warps that issue one wgmma together
 GROUP_ROWS = 64  # rows of one wgmma
 MAX_COLUMNS = 256  # of one wgmma
-K_BYTES = 32  # bytes along K of either operand of one instruction
 ROW_BYTES = (128, 64, 32)  # row lengths of the hardware's swizzles, best first
 
 # The `Wgmma.row_bits` of left operands that are fetched from buffers whose 128-byte rows, swizzled,
@@ -65,7 +65,7 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
     each followed by a wait; `nvidia.mma`; and `tile.dot` where no instruction is applicable.
     """
     for op in [op for op in fn.walk() if type(op) is Dot]:
-        rewrite_product(op, ctx.features)
+        rewrite_product(op, ctx.features, ctx.gpu.threads)
     dots = [op for op in fn.walk() if type(op) is Dot]
     if not dots:
         return False

@@ -238,22 +238,22 @@ def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
         left = words(kernel.b, kernel.env[op.lhs], op.lhs.type)
     blocks = _blocks(op, kernel.warps, width, count)
 
-    def start(blocks: Iterable[_Block], into: _Accumulators, count: int, steps: range) -> None:
+    def start(blocks: Iterable[_Block], into: _Accumulators, steps: range) -> None:
         _side_effect(b, "wgmma.fence.sync.aligned;")
         for block in blocks:
             _emit_block(kernel, op, block, into, left, right, group, count, steps)
         _side_effect(b, "wgmma.commit_group.sync.aligned;")
 
     if not _sums_are_limited(op):
-        start(blocks, acc, count, range(0, ir.shape_of(op.rhs.type)[0], _k_step(op)))
+        start(blocks, acc, range(0, ir.shape_of(op.rhs.type)[0], _k_step(op)))
     else:
         _add_in_parts(op, blocks, acc, count, start)
     kernel.bind(op, acc.values())
 
 
-PART = 32
-"""Registers of a part of a limited sum: 64 columns. Two parts are in flight, beside accumulators of
-up to 128 registers."""
+IN_FLIGHT_REGISTERS = 160
+"""The most registers of the accumulators and two parts of a limited sum, for these to be in flight
+at once. With 192, they are spilled (128x128x128, 8 warps)."""
 
 
 def _add_in_parts(
@@ -261,10 +261,10 @@ def _add_in_parts(
     blocks: Iterable[_Block],
     acc: _Accumulators,
     count: int,
-    start: Callable[[list[_Block], _Accumulators, int, range], None],
+    start: Callable[[list[_Block], _Accumulators, range], None],
 ) -> None:
     """Add sums of at most `max_imprecise` products to the accumulators, in fp32; while one is
-    added, the next is computed."""
+    added, the next is computed, if there are enough registers."""
     pending: deque[tuple[int, _Accumulators]] = deque()
 
     def finish(in_flight: int) -> None:
@@ -274,14 +274,13 @@ def _add_in_parts(
             acc.add(first, part)
 
     acc.wait()  # for the product that it may be the result of
-    size = min(count, PART)
+    ahead = int(len(acc.registers) + 2 * count <= IN_FLIGHT_REGISTERS)
     for block in blocks:
-        for skipped in range(0, count, size):
-            for steps in _limited_steps(op):
-                part = acc.zeros(size)
-                start([_Block(0, block.row, block.column + 2 * skipped)], part, size, steps)
-                pending.append((block.first + skipped, part))
-                finish(1)
+        for steps in _limited_steps(op):
+            part = acc.zeros(count)
+            start([block._replace(first=0)], part, steps)
+            pending.append((block.first, part))
+            finish(ahead)
     finish(0)
 
 
@@ -350,8 +349,7 @@ def _emit_block(
     column_group = b.lshr(group, groups.rows.bit_length() - 1)
     right_start: V | int = 0
     if groups.columns > 1:
-        between = right.offset(0, instruction_columns(op, kernel.warps))
-        right_start = _scaled(b, column_group, between)
+        right_start = _scaled(b, column_group, right.offset(0, width))
     name = (
         f"wgmma.mma_async.sync.aligned.m64n{width}k{k_step}."
         f"{_RESULTS[acc.element]}.{_NAMES[element]}.{_NAMES[ir.dtype_of(op.rhs.type)]}"

@@ -7,12 +7,15 @@ Higher-Precision Computations", 2019). fp8 without an instruction is converted t
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple, TypeVar
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
 from tilewright.ops.arith import And, Bitcast, Cast, Cmp, Constant, Select, Sub
 from tilewright.ops.dot import Dot
+
+K_BYTES = 32  # bytes along K of either operand of one instruction
 
 # The features of matrix instructions on fp8 operands, by type.
 FP8_FEATURES = {ir.FP8E4NV: "mma_fp8", ir.FP8E5: "mma_fp8"}
@@ -45,34 +48,42 @@ _SPLITS = {
 }
 
 
-def rewrite_product(op: Dot, features: frozenset[str]) -> None:
+MOST_SUMS = 64
+"""The most sums of a thread in a product by mma.sync of fp8. With 128, fragments of operands are
+spilled: 242 TFLOP/s, by wgmma of fp16 347 (128x128x128, 4 warps, H200); with 64 320, and 271."""
+
+
+def rewrite_product(op: Dot, features: frozenset[str], threads: int) -> None:
     """Replace a product of the kinds above by products that have an instruction."""
     element = ir.dtype_of(op.lhs.type)
     split = _SPLITS.get(op.precision) if element == ir.FP32 else None
     if split is not None and split.feature in features:
         _split(op, split)
-    elif element.is_fp8() and "mma_m16n8k16" in features and _needs_fp16(op, features):
+    elif element.is_fp8() and "mma_m16n8k16" in features and _needs_fp16(op, features, threads):
         left, right = (before(op, Cast(v, ir.FP16, "rtne")).results[0] for v in (op.lhs, op.rhs))
         product = before(op, Dot(left, right, op.acc, op.precision, op.max_imprecise))
         replace(op, product.results[0])
 
 
-def _needs_fp16(op: Dot, features: frozenset[str]) -> bool:
+def _needs_fp16(op: Dot, features: frozenset[str], threads: int) -> bool:
     """Whether a product of fp8 must be computed in fp16.
 
-    So it is if there is no instruction for this pair of types, or its fp16 accumulator has fewer
-    bits than is allowed (for those of fp32, wgmma adds in parts, see `mma`), or an operand is a
-    constant. The last is a workaround: for Hopper, ptxas (12.8 and 13.0) expands mma.sync of fp8 to
-    two products of fp16, and where a constant operand shared a register with a loop counter, the
-    second read 84 instead of 0 (seen in SASS; at -O1 too).
+    So it is if there is no instruction for this pair of types, or the sums of wgmma have fewer bits
+    than is allowed (but those of fp32 are added in parts, see `mma`, or computed by mma.sync unless
+    they are many), or an operand is a constant. The last is a workaround: for Hopper, ptxas (12.8
+    and 13.0) expands mma.sync of fp8 to two products of fp16, and where a constant operand shared a
+    register with a loop counter, the second read 84 instead of 0 (seen in SASS; at -O1 too).
     """
     left, right = ir.dtype_of(op.lhs.type), ir.dtype_of(op.rhs.type)
     if left != right or FP8_FEATURES.get(left) not in features:
         return True
     if any(isinstance(v.op, Constant) for v in (op.lhs, op.rhs)):
         return True
-    limited = op.max_imprecise < ir.shape_of(op.lhs.type)[-1]
-    return "wgmma" in features and limited and ir.dtype_of(op.acc.type) != ir.FP32
+    if "wgmma" not in features or op.max_imprecise >= ir.shape_of(op.lhs.type)[-1]:
+        return False
+    if ir.dtype_of(op.acc.type) != ir.FP32:
+        return True
+    return op.max_imprecise < K_BYTES and prod(ir.shape_of(op.acc.type)) > MOST_SUMS * threads
 
 
 def _split(op: Dot, split: _Split) -> None:
