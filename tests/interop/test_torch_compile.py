@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.interop.torch_kernels import blocks_without_loop
+
 ROOT = Path(__file__).parents[2]
 
 START = "import sys, torch, tilewright\n"
@@ -227,3 +229,50 @@ def test_kernels_that_have_been_launched_are_launched_at_once() -> None:
     """Unless the launch is profiled, or the kernel has another launcher."""
     pytest.importorskip("torch", minversion="2.13")
     assert _output(LAUNCHES).replace("\n", " ") == "0 0 1 True 0 1 0"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "sizes", "expected"),
+    [
+        ({"XBLOCK": 2, "R0_BLOCK": 64}, {"x": 256, "r0_": 512}, {"XBLOCK": 16, "R0_BLOCK": 512}),
+        ({"XBLOCK": 2, "R0_BLOCK": 64}, {"x": 8, "r0_": 128}, {"XBLOCK": 8, "R0_BLOCK": 128}),
+        (
+            {"XBLOCK": 1, "YBLOCK": 16, "R0_BLOCK": 32},
+            {"y": 16, "x": 16, "r0_": 512},
+            {"XBLOCK": 1, "YBLOCK": 16, "R0_BLOCK": 512},
+        ),
+        ({"XBLOCK": 1, "R0_BLOCK": 2048}, {"x": 16, "r0_": 8192}, {}),
+        ({"XBLOCK": 64, "R0_BLOCK": 64}, {"x": 512, "r0_": 512}, {}),
+        ({"XBLOCK": 512}, {"x": 65536}, {}),
+        ({"XBLOCK": 1, "R0_BLOCK": 64, "RSPLIT": 2}, {"x": 1, "r0_": 512}, {}),
+    ],
+)
+def test_blocks_of_short_reductions(
+    blocks: dict[str, int], sizes: dict[str, int], expected: dict[str, int]
+) -> None:
+    assert blocks_without_loop(blocks, sizes) == expected
+
+
+BLOCKS = (
+    START
+    + """
+tilewright.torch.enable(cpu=False)
+from torch._inductor import config
+config.compile_threads = 1
+config.force_disable_caches = True
+from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+initialise, found = CachingAutotuner.__init__, []
+def initialised(self, *rest, **named):
+    initialise(self, *rest, **named)
+    found.append([c.kwargs for c in self.configs])
+CachingAutotuner.__init__ = initialised
+x = torch.randn(8, 300, 40)
+f = torch.compile(lambda x: x.var(1), options={"cpu_backend": "triton"})
+print(torch.allclose(f(x), x.var(1), atol=1e-5), found[-1])
+"""
+)
+
+
+def test_short_reductions_have_no_loop() -> None:
+    pytest.importorskip("torch", minversion="2.13")
+    assert _output(BLOCKS) == "True [{'XBLOCK': 16, 'R0_BLOCK': 512}]"

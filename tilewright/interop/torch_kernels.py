@@ -1,4 +1,5 @@
-"""Inductor's tile kernels on the CPU: options that Inductor does not set, and shorter launches.
+"""Inductor's tile kernels on the CPU: options that Inductor does not set, blocks of reductions, and
+shorter launches.
 
 A kernel's description is written where it is generated, and read where it is compiled, which may be
 a compile worker. Generated modules therefore call `adapt_autotuner` there. Nothing has an effect on
@@ -7,6 +8,8 @@ releases of torch that lack the functions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 from tilewright.runtime.devices.cpu import thread_count
@@ -60,10 +63,11 @@ def _tag_caches() -> None:
 
 def adapt_autotuner() -> None:
     """Adapt Inductor's class of kernels, once in a process."""
-    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+    from torch._inductor.runtime import triton_heuristics
 
-    _set_options(CachingAutotuner)
-    _shorten_launches(CachingAutotuner)
+    _set_options(triton_heuristics.CachingAutotuner)
+    _shorten_launches(triton_heuristics.CachingAutotuner)
+    _choose_blocks(triton_heuristics)
 
 
 def _set_options(autotuner: Any) -> None:
@@ -83,6 +87,58 @@ def _set_options(autotuner: Any) -> None:
         return options
 
     autotuner._create_compile_options = create_compile_options
+
+
+LONGEST_REDUCTION = 1024
+"""The longest reduction that is compiled without a loop."""
+
+LEAST_BLOCK = 16
+"""The least length of its block along another axis: a vector of fp32 numbers."""
+
+
+def _choose_blocks(heuristics: Any) -> None:
+    """Have short reductions that are not along contiguous elements compiled without a loop.
+
+    Inductor's configurations are those of GPUs, on which a block must fit into the registers of a
+    program, and accesses of neighbouring programs coalesce. It has no loops for reductions of up to
+    1,024 contiguous elements itself.
+    """
+    tune: Any = getattr(heuristics, "cached_autotune", None)
+    if tune is None or _is_ours(tune):
+        return
+
+    def cached_autotune(
+        size_hints: Any, configs: Any, triton_meta: Any, *rest: Any, **named: Any
+    ) -> Any:
+        if configs and size_hints and triton_meta["device"].type == "cpu":
+            blocks = blocks_without_loop(configs[0].kwargs, size_hints)
+            if blocks:
+                configs = [deepcopy(configs[0])]
+                configs[0].kwargs.update(blocks)
+        return tune(size_hints, configs, triton_meta, *rest, **named)
+
+    heuristics.cached_autotune = cached_autotune
+
+
+def blocks_without_loop(blocks: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
+    """The blocks of a short reduction without a loop.
+
+    Args:
+        blocks: those of a configuration: ``{"XBLOCK": 1, "R0_BLOCK": 64}``.
+        sizes: the extents of the axes, rounded up to powers of two: ``{"x": 256, "r0_": 512}``.
+
+    Returns:
+        the blocks; empty if the configuration is to be used: of a reduction that is long, or whose
+        blocks are vectors along the other axis.
+    """
+    if "R0_BLOCK" not in blocks or not blocks.keys() <= {"XBLOCK", "YBLOCK", "R0_BLOCK"}:
+        return {}
+    if sizes["r0_"] > LONGEST_REDUCTION or blocks["XBLOCK"] >= LEAST_BLOCK:
+        return {}
+    found = {**blocks, "R0_BLOCK": sizes["r0_"]}
+    if "YBLOCK" not in blocks:
+        found["XBLOCK"] = min(LEAST_BLOCK, sizes["x"])
+    return found
 
 
 LAUNCH = """
