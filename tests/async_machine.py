@@ -11,8 +11,8 @@ shows nowhere. Here
   What each thread fetches only of its own copies is there after the wait;
 - a product reads its buffers and gives its result at the wait that counts it; until then the
   result is poison, unless the next product takes it as accumulator;
-- what threads load from a slot is read when the product that multiplies it starts, and an arrival
-  releases it only if it says that it does;
+- what threads load from a slot is read when the product that multiplies it starts, or when it is
+  shared, and an arrival releases it only if it says that it does;
 - a tensor copy arrives when all roles wait, or at random; its bytes count at its barrier then;
 - a warp with a role is ordered after other roles by barriers only. So it is an error to read
   a slot whose copy it has not waited for, and to copy into a slot of which it does not know that
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -303,7 +303,7 @@ class AsyncMachine:
             return found
         if address not in self.slots:
             self._has_read(address)
-        elif not all(isinstance(user, Wgmma) for user in op.result.users):
+        elif not all(isinstance(user, Wgmma | Share) for user in op.result.users):
             raise Race("arithmetic on what was loaded from a slot may follow the slot's release")
         else:
             self.loaded.append((address, found))
@@ -318,6 +318,7 @@ class AsyncMachine:
         """The buffer of an op is always the same memory, so no product may be reading it."""
         if any(v.op is op for product in self.products for v in product.op.operands):
             raise Race("a buffer is written that a product in flight reads")
+        self._use_loaded([tile])
         return tile.copy()
 
     # -- products -------------------------------------------------------------------------------
@@ -329,11 +330,15 @@ class AsyncMachine:
         result = np.empty(shape_of(op.results[0].type), numpy_of(op.results[0].type))
         _poison(result)
         self.products.append(_Product(op, operands, result))
+        self._use_loaded(operands)
+        return result
+
+    def _use_loaded(self, operands: Sequence[Array]) -> None:
+        """What was loaded from slots has been read once something uses it."""
         for place in [place for place, tile in self.loaded if any(tile is x for x in operands)]:
             self._has_read(place)
             self.loads_from = self.loads_from or self.reads
         self.loaded = [item for item in self.loaded if not any(item[1] is x for x in operands)]
-        return result
 
     def _wait_products(self, op: WgmmaWait, state: Any, *values: Array) -> tuple[Array, ...]:
         while len(self.products) > op.pending:

@@ -14,6 +14,7 @@ from tilewright.ir.index_map import IndexMap, identity
 from tilewright.ir.traits import IN_FLIGHT, LOCAL, READS, WRITES
 from tilewright.ir.types import Shared, Tile, Type, dtype_of, is_int, is_pointer, shape_of, text_of
 from tilewright.ops.dot import Dot
+from tilewright.ops.gpu import Fetch
 from tilewright.ops.memory import pointee_of
 from tilewright.ops.numeric import Array
 from tilewright.ops.roles import arrive, require_barrier
@@ -27,6 +28,15 @@ Sum = tuple[tuple[int, tuple[int, ...]], ...]
 def value_of(terms: Sum, args: Sequence[int]) -> int:
     """A sum of products for these arguments: ``value_of(((2, (0, 1)), (5, ())), [3, 4]) == 29``."""
     return sum(coefficient * prod(args[i] for i in factors) for coefficient, factors in terms)
+
+
+class FetchAcross(Fetch, name="nvidia.fetch_across", traits=READS):
+    """Loads a right operand of `nvidia.wgmma` whose adjacent elements lie across K.
+
+    It is to be shared with adjacent elements along K, so each thread gets words of those.
+
+        %1 = nvidia.fetch_across %0, own=False : shared<32x64xfp32> -> 32x64xfp32
+    """
 
 
 class Mma(Dot, name="nvidia.mma"):

@@ -38,7 +38,7 @@ def is_tile(value: Value) -> bool:
 def propagates_layout(op: Op) -> bool:
     """Whether the op can compute its result in any layout, given operands in the layout that
     `operand_layout` returns."""
-    return op.elementwise or isinstance(op, Arange | Fetch) or _renames(op)
+    return op.elementwise or type(op) in (Arange, Fetch) or _renames(op)
 
 
 def _renames(op: Op) -> bool:

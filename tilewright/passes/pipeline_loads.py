@@ -28,6 +28,7 @@ from tilewright.passes.software_pipelining import (
     Slice,
     backward_slice,
     is_unmodified,
+    shares_of,
 )
 
 NAME = "pipeline_loads"
@@ -78,14 +79,12 @@ def find_pipeline(
 ) -> tuple[Slice, list[Share]] | None:
     """The shares whose loads can become copies, and the backward slice of their addresses."""
     shares: list[Share] = []
-    for op in loop.body:
-        # The share of a loop-invariant tile is hoisted by licm.
-        if isinstance(op, Share) and op.src.region is loop.body:
-            reason = _refusal(fn, loop, op, infos)
-            if reason:
-                ctx.missed(NAME, reason, op.loc)
-            else:
-                shares.append(op)
+    for op in shares_of(loop):  # the share of a loop-invariant tile is hoisted by licm
+        reason = _refusal(fn, loop, op, infos)
+        if reason:
+            ctx.missed(NAME, reason, op.loc)
+        else:
+            shares.append(op)
     if not shares:
         return None
     ahead = backward_slice(loop, [v for s in shares for v in _load_of(s).operands])

@@ -18,6 +18,7 @@ from tilewright.layout.linear import LinearLayout
 from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul, Sub, constant_value
 from tilewright.ops.atomic import Writing, acquires
 from tilewright.ops.control import For
+from tilewright.ops.gpu import Fetch, Share
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.shape import Splat
 
@@ -52,6 +53,15 @@ def backward_slice(loop: For, roots: Sequence[Value]) -> Slice | None:
             needed.add(value.op)
             pending += value.op.operands
     return Slice(sorted(carried), [op for op in loop.body if op in needed])
+
+
+def shares_of(loop: For) -> list[Share]:
+    """What is shared in each iteration of a loop, except what is fetched from another buffer."""
+    return [
+        op
+        for op in loop.body
+        if isinstance(op, Share) and op.src.region is loop.body and not isinstance(op.src.op, Fetch)
+    ]
 
 
 def is_unmodified(fn: Function, loop: For, pointer: Value) -> bool:

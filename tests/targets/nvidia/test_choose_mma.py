@@ -190,7 +190,7 @@ def test_sixteen_bit_operands_keep_their_order_in_memory(orders: str) -> None:
 @pytest.mark.parametrize("orders", ["nn", "nt", "tn", "tt"])
 def test_other_operands_are_adjacent_along_k_in_shared_memory(type: str, orders: str) -> None:
     """Or they are the left operand, which is loaded to registers; a right operand becomes one by
-    transposing the product."""
+    transposing the product. If both lie across K, the right one is written once more, along K."""
     found = chosen(module_of(type, (64, 128, 64), orders))
     layout = found.rhs.layout
     assert layout is not None
@@ -198,10 +198,12 @@ def test_other_operands_are_adjacent_along_k_in_shared_memory(type: str, orders:
     transposed = orders == "nn"
     assert shape_of(found.result.type) == ((128, 64) if transposed else (64, 128))
     assert isinstance(found.lhs.op, Fetch) == (orders != "nt")
-    shares = [op for op in found.parent if isinstance(op, Share)] if found.parent else []
-    lying = [_fast_axis(share) for share in shares]
-    if orders != "tn":  # as in memory, so that vectors can be copied
-        assert sorted(lying) == sorted(1 if order == "n" else 0 for order in orders)
+    assert found.parent is not None
+    shares = [op for op in found.parent if isinstance(op, Share)]
+    # As in memory, so that vectors can be copied.
+    loaded = [_fast_axis(share) for share in shares if not isinstance(share.src.op, Fetch)]
+    assert sorted(loaded) == sorted(1 if order == "n" else 0 for order in orders)
+    assert len(shares) == (3 if orders == "tn" else 2)
 
 
 @pytest.mark.parametrize("type", ["i8", "fp32"])

@@ -26,7 +26,7 @@ from tilewright.ir.types import FP16, dtype_of
 from tilewright.ops.control import Barrier, For
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import CopyAsync, WaitCopies
-from tilewright.ops.nvidia import Mma, Wgmma, WgmmaWait
+from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
 from tilewright.ops.shape import Permute
 from tilewright.passes.verify_layouts import LayoutVerifier
 from tilewright.targets.nvidia.target import NvidiaTarget
@@ -100,16 +100,18 @@ def test_matmul_of_other_types(type: str) -> None:
 
 
 @pytest.mark.parametrize("type", ["i8", "fp8e5", "fp32"])
-@pytest.mark.parametrize("orders", ["nn", "tt"])
+@pytest.mark.parametrize("orders", ["nn", "tn", "tt"])
 @pytest.mark.parametrize("tensor_copies", [False, True])
 def test_operands_across_k(type: str, orders: str, tensor_copies: bool) -> None:
     """One is fetched from its slot in each iteration, the other read from it by the product; with
-    ``nn``, the loop carries the transposed sum."""
+    ``nn``, the loop carries the transposed sum. With ``tn``, the other is fetched, too, and shared
+    along K."""
     out = "i32" if type == "i8" else "fp32"
     for steps in range(5):
         program = products.matmul(type, out, orders, (128, 64, 32 * steps), (128, 64, 32))
         module, counts = lowered(program, 4, 3, tensor_copies)
         assert counts["transposed products"] == (orders == "nn")
+        assert count(module, FetchAcross) == (orders == "tn")
         assert counts["rings" if tensor_copies else "pipelined"] == 1
         assert not any(isinstance(op, Permute) for op in _loop_of(module, Wgmma).walk())
         check(program, module)

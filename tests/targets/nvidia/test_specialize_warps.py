@@ -218,19 +218,25 @@ def _without_fence(module: Module) -> None:
 
 
 def _arrival_before_the_product(module: Module) -> None:
-    arrival = next(op for op in _others(module, Arrive) if isinstance(op, Arrive) and op.loads)
-    product = next(_others(module, Wgmma))
-    assert arrival.parent is not None
-    product.remove()
-    arrival.parent.insert_after(product, arrival)
+    """Arrive in front of the op that uses what was loaded: the last one, as its arrival says that
+    earlier loads are complete, too."""
+    *_, arrival = (op for op in _others(module, Arrive) if isinstance(op, Arrive) and op.loads)
+    user, body = arrival.prev, arrival.parent
+    assert isinstance(user, Wgmma)
+    assert body is not None
+    arrival.remove()
+    body.insert_before(arrival, user)
 
 
 @pytest.mark.parametrize("spoil", [_without_fence, _arrival_before_the_product])
 @pytest.mark.parametrize("type", ["fp32", "i8"])
-def test_mutants_of_loaded_operands_are_found(spoil: Callable[[Module], None], type: str) -> None:
+@pytest.mark.parametrize("orders", ["nn", "tn"])
+def test_mutants_of_loaded_operands_are_found(
+    spoil: Callable[[Module], None], type: str, orders: str
+) -> None:
     """An operand that threads load from its slot is released once its product has started."""
     out = "i32" if type == "i8" else "fp32"
-    program = products.matmul(type, out, "nn", (128, 64, 32 * 7), (128, 64, 32))
+    program = products.matmul(type, out, orders, (128, 64, 32 * 7), (128, 64, 32))
     module, counts = lowered(program, 4, 3, tensor_copies=True)
     assert counts["rings"] == 1
     check(program, module)

@@ -19,6 +19,7 @@ from tilewright.lowering.simt.shared_memory import allocated_bytes, unshared_byt
 from tilewright.ops.control import For
 from tilewright.ops.gpu import Share
 from tilewright.passes.pipeline_loads import find_pipeline, stages_of
+from tilewright.passes.software_pipelining import shares_of
 
 NAME = "limit_stages"
 
@@ -33,7 +34,7 @@ def limit_stages(fn: Function, ctx: PassContext) -> bool:
     Needs: laid-out IR, before `pipeline_loads`.  Leaves: lower values of `num_stages`.
     """
     loops = [op for op in fn.walk() if isinstance(op, For) and stages_of(op, ctx) > 1]
-    shares = {loop: shares for loop in loops if (shares := _shares(loop))}
+    shares = {loop: shares for loop in loops if (shares := shares_of(loop))}
     limit = ctx.gpu.shared_bytes
     more = sum((stages_of(loop, ctx) - 1) * _bytes(found) for loop, found in shares.items())
     if not shares or unshared_bytes(fn) + more <= limit or _taken(fn, shares, ctx) <= limit:
@@ -68,10 +69,6 @@ def _lower(fn: Function, shares: dict[For, list[Share]], limit: int, ctx: PassCo
             del candidates[loop]
         elif loop.num_stages == 1:
             del candidates[loop]
-
-
-def _shares(loop: For) -> list[Share]:
-    return [op for op in loop.body if isinstance(op, Share)]
 
 
 def _bytes(shares: list[Share]) -> int:

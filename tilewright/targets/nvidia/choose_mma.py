@@ -19,7 +19,7 @@ from tilewright.layout.shape import reorder_bits, transpose
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, PermuteBuffer, Share
 from tilewright.ops.memory import Load
-from tilewright.ops.nvidia import Mma, Wgmma, WgmmaWait
+from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
 from tilewright.ops.shape import Permute
 from tilewright.passes.assign_layouts import ANCHORS, Demands
 from tilewright.targets.nvidia.rewrite_products import (
@@ -163,7 +163,7 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
         row_bits = TURNED_ROWS[ir.dtype_of(lhs.type).nbytes_in_memory]
     elif _comes_from_memory(lhs):
         lhs = _shared(op, lhs, 1, infos)
-    rhs = _shared(op, op.rhs, 0, infos)
+    rhs = _shared_along_k(op, infos)
     product = before(op, Wgmma(lhs, rhs, op.acc, op.precision, op.max_imprecise, row_bits))
     wait = before(op, WgmmaWait([product.results[0]], 0))
     replace(op, wait.results[0])
@@ -184,6 +184,18 @@ def _source(value: Value) -> Value:
 
 def _comes_from_memory(value: Value) -> bool:
     return isinstance(_source(value).op, Load)
+
+
+def _shared_along_k(op: Dot, infos: AxisMap) -> Value:
+    """The right operand in shared memory; by way of registers, if it lies in memory as the
+    instruction can't read it."""
+    value = op.rhs
+    if not _must_turn(value, 0, infos) or ir.shape_of(value.type)[1] < GROUP_ROWS:
+        return _shared(op, value, 0, infos)
+    source = _shared(op, value, 0, infos, as_in_memory=True)
+    turned = before(op, Share(before(op, FetchAcross(source, own=False)).result))
+    turned.result.layout = operand_layout(value.type, 0)
+    return turned.result
 
 
 def _shared(
@@ -290,6 +302,16 @@ def _mma_grid(shape: tuple[int, ...], warps: int) -> tuple[int, int]:
         else:
             columns *= 2
     return rows, columns
+
+
+@ANCHORS.of(FetchAcross)
+def _across_demands(op: FetchAcross, ctx: PassContext) -> Demands:
+    """As the left operand of the transposed product: it can be loaded so without conflicts."""
+    rows, columns = ir.shape_of(op.result.type)
+    element = ir.dtype_of(op.result.type)
+    left = families.wgmma_operand_a((columns, rows), element.primitive_bitwidth, _warps(ctx))
+    left = reorder_bits(left, 0, TURNED_ROWS[element.nbytes_in_memory])
+    return Demands([None], [transpose(left, (1, 0))])
 
 
 @ANCHORS.of(Mma)

@@ -20,6 +20,7 @@ from tilewright.ops.control import For, If, While
 from tilewright.ops.gpu import Fetch, PermuteBuffer, Share, StartDependents, WaitLaunches
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.nvidia import Wgmma
+from tilewright.passes.software_pipelining import shares_of
 from tilewright.targets.nvidia.tensor_copies import NoTensorCopy, TensorCopy, tensor_copy
 
 NAME = "specialize_warps"
@@ -144,7 +145,7 @@ def _copied_loop(
     fn: Function, loop: For, slots: int, finder: BlockFinder, scalars: Scalars
 ) -> CopiedLoop:
     """The plan for a loop. Raises `_Unsupported` if it cannot be converted."""
-    shares = [op for op in loop.body if isinstance(op, Share) and op.src.region is loop.body]
+    shares = shares_of(loop)
     if not shares:
         raise _Unsupported("no operand of the products is loaded in the loop")
     copies: list[Copied] = []
@@ -207,20 +208,22 @@ def _leaves_alone(fn: Function, load: Load, op: Op) -> bool:
 
 
 def _require_products(reading: Sequence[Op]) -> None:
-    """Raise `_Unsupported` if threads load an operand for something else than products.
+    """Raise `_Unsupported` if threads load an operand for something else than products and buffers.
 
     A thread's loads are complete, and the copying warp may overwrite what they read, once something
     has used their results; an arrival after the loads does not wait for them. Starts of products
-    stay in their order with arrivals, arithmetic does not.
+    and stores stay in their order with arrivals, arithmetic does not.
     """
     for op in reading:
-        if isinstance(op, Fetch) and not all(user.in_flight for user in op.result.users):
+        if isinstance(op, Fetch) and not all(
+            user.in_flight or isinstance(user, Share) for user in op.result.users
+        ):
             raise _Unsupported("the operand is loaded to registers, not read by the product", op)
 
 
 def readers(buffer: Value) -> list[Op]:
     """The ops after which a buffer has been read: for a product, those that wait for it; for what
-    is loaded to registers, the products of it."""
+    is loaded to registers, the products of it, or what shares it."""
     found: list[Op] = []
     for user in buffer.users:
         if isinstance(user, PermuteBuffer) or user.in_flight:

@@ -27,10 +27,10 @@ from tilewright.lowering.emit import (
     const,
     vector,
 )
-from tilewright.lowering.simt.buffers import layout_of
+from tilewright.lowering.simt.buffers import emit_fetch, layout_of
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.words import words
-from tilewright.ops.nvidia import Mma, Wgmma, WgmmaWait
+from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
 from tilewright.targets.nvidia.choose_mma import (
     GROUP_ROWS,
     GROUP_WARPS,
@@ -151,6 +151,9 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
                 inputs = [*left[a : a + 4], *right[c : c + 2]]
                 acc.update(first, count, code, "rrrrrr", inputs)
     kernel.bind(op, acc.values())
+
+
+emits(FetchAcross, target=NAME)(emit_fetch)
 
 
 # -- wgmma ----------------------------------------------------------------------------------------
