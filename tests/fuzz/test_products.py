@@ -1,0 +1,30 @@
+"""Random loops of products after all passes for an H200, on the machine that ends all late."""
+
+from __future__ import annotations
+
+from tests.async_machine import AsyncMachine
+from tests.fuzz.products import random_options, random_products
+from tests.gpu.programs import interpreted, source_of
+from tests.ir_values import same_bits
+from tilewright.compiler.build import context_for
+from tilewright.compiler.pipeline import pipeline
+from tilewright.ir.passes import Verifier, run
+from tilewright.passes.verify_layouts import LayoutVerifier
+from tilewright.targets.nvidia.target import NvidiaTarget
+
+TARGET = NvidiaTarget(90)
+
+
+def test_random_products_agree(fuzz_seed: int) -> None:
+    program = random_products(fuzz_seed)
+    options = TARGET.parse_options({"enable_fp_fusion": False, **random_options(fuzz_seed)})
+    source, _ = source_of(program)
+    expected = interpreted(program, source.module(TARGET.frontend_options(options)))
+    module = source.module(TARGET.frontend_options(options))
+    ctx = context_for(TARGET, options)
+    run(module, pipeline(TARGET), ctx, [Verifier(), LayoutVerifier(ctx)])
+    with AsyncMachine(fuzz_seed if fuzz_seed % 2 else None) as machine:
+        found = interpreted(program, module)
+    machine.check_idle()
+    for actual, array in zip(found, expected, strict=True):
+        assert same_bits(actual, array)
