@@ -39,6 +39,6 @@ no_derivative(
     "it is created for a GPU, after derivatives",
     gpu.ConvertLayout, gpu.Share, gpu.Fetch, gpu.Allocate, gpu.Slot, gpu.PermuteBuffer,
     gpu.CopyAsync, gpu.CommitCopies, gpu.WaitCopies, gpu.WaitLaunches, gpu.StartDependents,
-    nvidia.Mma, nvidia.Wgmma, nvidia.WgmmaWait, nvidia.LoadBlock, roles.Roles,
-    roles.InitBarriers, roles.ExpectBytes, roles.Arrive, roles.WaitBarrier,
+    nvidia.Mma, nvidia.Wgmma, nvidia.WgmmaWait, nvidia.FetchAcross, nvidia.LoadBlock,
+    roles.Roles, roles.InitBarriers, roles.ExpectBytes, roles.Arrive, roles.WaitBarrier,
 )  # fmt: skip

@@ -44,9 +44,47 @@ func @kernel(%0: i32) {{
 """
 
 
+# A product is in flight when the loop ends; the buffer shared behind the loop is written before
+# the wait for it.
+AFTER = f"""
+layout !0 = "{ACC}"
+layout !1 = "offset[0,1 0,2 0,4 0,8 0,16 0,32 1,8 2,16 4,32 8,0 16,0 32,0] -> dim0:64 dim1:64"
+func @kernel(%0: i32) {{
+  %1 = arith.constant value=0, type=i32 : () -> i32
+  %2 = arith.constant value=1, type=i32 : () -> i32
+  %3 = arith.constant value=0.0, type=64x64xfp32 : () -> 64x64xfp32 !0
+  %4 = arith.constant value=1.0, type=64x64xfp16 : () -> 64x64xfp16 !0
+  %5 = gpu.share %4 : 64x64xfp16 !0 -> shared<64x64xfp16> !1
+  %6 = control.for %1, %0, %2, [%3] : (i32, i32, i32, 64x64xfp32 !0) -> 64x64xfp32 !0 {{
+    (%i: i32, %acc: 64x64xfp32 !0)
+    %7 = nvidia.wgmma %5, %5, %acc
+      : (shared<64x64xfp16> !1, shared<64x64xfp16> !1, 64x64xfp32 !0) -> 64x64xfp32 !0
+    control.yield [%7] : 64x64xfp32 !0 -> ()
+  }}
+  %8 = gpu.share %4 : 64x64xfp16 !0 -> shared<64x64xfp16> !1
+  program.barrier : () -> ()
+  %9 = nvidia.wgmma_wait [%6] : 64x64xfp32 !0 -> 64x64xfp32 !0
+  %13 = arith.neg %9 : 64x64xfp32 !0 -> 64x64xfp32 !0
+  %10 = gpu.share %4 : 64x64xfp16 !0 -> shared<64x64xfp16> !1
+  %11 = gpu.fetch %10 : shared<64x64xfp16> !1 -> 64x64xfp16 !0
+  %12 = gpu.fetch %8 : shared<64x64xfp16> !1 -> 64x64xfp16 !0
+  control.return [] : () -> ()
+}}
+"""
+
+
 def _only(ops: list[Op], name: str) -> Op:
     (found,) = [op for op in ops if op.name == name]
     return found
+
+
+def test_operands_of_a_product_are_live_beyond_the_loop_that_started_it() -> None:
+    module = parse_module(AFTER)
+    plan = SharedMemory(module.entry)
+    operand, before, after = (op for op in module.entry.walk() if op.name == "gpu.share")
+    assert not plan.spans[operand].overlaps(plan.spans[before])
+    assert plan.spans[operand].overlaps(plan.spans[after])
+    assert after in plan.barriers, "other warps may still wait for the product that reads there"
 
 
 def test_operands_of_a_product_are_live_until_its_wait() -> None:

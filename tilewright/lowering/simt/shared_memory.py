@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -91,6 +91,11 @@ class SharedMemory:
 
     def __init__(self, fn: Function) -> None:
         self.spans = _allocate(fn)
+        # Of each value, the ops in flight that it is the result of.
+        self._in_flight: dict[Value, list[Op]] = defaultdict(list)
+        for op, values in _flights(fn).items():
+            for value in values:
+                self._in_flight[value].append(op)
         self.bytes = max((span.end for span in self.spans.values()), default=0)
         self.barriers: set[Op] = set()
         self._base: V | None = None
@@ -121,10 +126,16 @@ class SharedMemory:
             if isinstance(value.type, Shared):
                 owner = buffer_owner(value)
                 found.append(Access(owner, self.spans[owner], isinstance(op, CopyAsync)))
-            elif value.op is not None and value.op.in_flight:
+            else:
                 # An op in flight reads until its result is used, across barriers in between.
-                found += self._accesses(value.op)
+                for started in self._in_flight.get(value, ()):
+                    found += self._reads(started)
         return found
+
+    def _reads(self, op: Op) -> list[Access]:
+        """The accesses of an op in flight to the buffers that are its operands."""
+        owners = [buffer_owner(v) for v in op.operands if isinstance(v.type, Shared)]
+        return [Access(owner, self.spans[owner], False) for owner in owners]
 
     def _walk(self, region: Region, pending: Pending) -> Pending:
         """Place the barriers of a region.
@@ -297,13 +308,14 @@ def _sides(op: Op) -> dict[Op, Region]:
 def _needs(fn: Function, pipelined: Mapping[Op, tuple[Op, int]]) -> list[_Need]:
     moments: dict[Op, tuple[int, int]] = {}  # first and last position of an op and its regions
     count = _number(fn.body, moments, 0)
+    flights = _flights(fn)
     found: list[_Need] = []
     lasting = 0
     for op in moments:
         if isinstance(op, Share | Allocate):
             assert isinstance(op.results[0].type, Shared)
             size = op.results[0].type.nbytes
-            first, last = moments[op][0], _last_use(op.results[0], op, moments)
+            first, last = moments[op][0], _last_use(op.results[0], op, moments, flights)
             if op in pipelined:
                 loop, slots = pipelined[op]
                 size *= slots
@@ -332,7 +344,44 @@ def _number(region: Region, moments: dict[Op, tuple[int, int]], count: int) -> i
     return count
 
 
-def _last_use(value: Value, owner: Op, moments: dict[Op, tuple[int, int]]) -> int:
+def _flights(fn: Function) -> dict[Op, list[Value]]:
+    """Of each op in flight, the values that hold its result before it is complete.
+
+    Loops and branches may yield such a value, and another op in flight may go on with it.
+    """
+    found: dict[Op, list[Value]] = {}
+    for op in fn.walk():
+        if not op.in_flight:
+            continue
+        values = dict.fromkeys(op.results)
+        pending = list(values)
+        while pending:
+            more = [v for user in pending.pop().users for v in _passed_on(user, values)]
+            pending += [v for v in more if v not in values]
+            values.update(dict.fromkeys(more))
+        found[op] = list(values)
+    return found
+
+
+def _passed_on(user: Op, values: Iterable[Value]) -> list[Value]:
+    """The results of an op that uses some of these values which hold the same unfinished result."""
+    if user.in_flight:
+        return list(user.results)
+    around = user.parent_op()
+    if not user.terminator or around is None:
+        return []
+    held = set(values)
+    places = [i for i, value in enumerate(user.operands) if value in held]
+    carried = around.body.args[1:] if isinstance(around, For) else []
+    return [of[i] for i in places for of in (around.results, carried) if i < len(of)]
+
+
+def _last_use(
+    value: Value,
+    owner: Op,
+    moments: dict[Op, tuple[int, int]],
+    flights: Mapping[Op, Sequence[Value]],
+) -> int:
     """The end of the live range of a buffer.
 
     That is the end of the last op that contains a use of the buffer or of a view of it: of control
@@ -342,11 +391,11 @@ def _last_use(value: Value, owner: Op, moments: dict[Op, tuple[int, int]]) -> in
     """
     last = moments[owner][1]
     for user in value.users:
-        if isinstance(user, VIEWS) or user.in_flight:
-            last = max(last, _last_use(user.results[0], owner, moments))
-        holder = _last_holder(user, owner)
-        if holder is not None:
-            last = max(last, moments[holder][1])
+        if isinstance(user, VIEWS):
+            last = max(last, _last_use(user.results[0], owner, moments, flights))
+        readers = [user, *(u for held in flights.get(user, ()) for u in held.users)]
+        holders = [_last_holder(reader, owner) for reader in readers]
+        last = max([last, *(moments[holder][1] for holder in holders if holder is not None)])
     return last
 
 
