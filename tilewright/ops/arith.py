@@ -600,8 +600,8 @@ class Hint(View, name="arith.hint", traits=ELEMENTWISE):
     divisibility: tuple[int, ...] = attr()
     contiguity: tuple[int, ...] = attr()
     constancy: tuple[int, ...] = attr()
-    low: int | None = attr(None)
-    high: int | None = attr(None)
+    low: int | None = attr(default=None)
+    high: int | None = attr(default=None)
 
     def result_type(self) -> Type:
         return self.src.type
