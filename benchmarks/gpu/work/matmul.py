@@ -182,5 +182,5 @@ def square(name: str, setting: Setting) -> dict[str, Planned]:
 def other_types(setting: Setting) -> dict[str, Planned]:
     """int8, fp8 and tf32: the first two only with contiguous columns of B, as torch takes them."""
     m, n, k = setting.pick((200, 160, 144), (4096,) * 3, (4096,) * 3)
-    kinds = (("int8", "NT"), ("fp8", "NT"), ("tf32", "NT"), ("tf32", "NN"))
+    kinds = (("int8", "NT"), ("fp8", "NT"), ("tf32", "NT"), ("tf32", "NN"), ("tf32", "TN"))
     return {f"{name} {order} {n}": planned(_case, name, order, m, n, k) for name, order in kinds}
