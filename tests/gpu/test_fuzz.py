@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from tests.fuzz.ir_generator import GRID, Features, random_args, random_module
-from tests.gpu.harness import Ahead, run
+from tests.gpu.batches import BATCH, batch, batches_ahead, run_all
+from tests.gpu.harness import Ahead
 from tests.gpu.programs import EXACT, HOPPER, At, Prepared
 from tilewright.compiler.driver import compile
 from tilewright.compiler.source import IRSource
@@ -25,8 +26,6 @@ from tilewright.ir.interpret import interpret
 from tilewright.ir.memory import Checks
 from tilewright.ir.printer import print_module
 
-BATCH = 10  # kernels of one fuzz seed
-AHEAD = 8  # fuzz seeds whose kernels are prepared in advance
 FEATURES = Features(math=False, float_dot=False, float_sums=False, races=False, aliases=False)
 
 
@@ -64,24 +63,17 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0
 
 
-def jobs_of(fuzz_seed: int) -> list[FuzzJob]:
-    return [FuzzJob(fuzz_seed * BATCH + i) for i in range(BATCH)]
-
-
 @pytest.fixture(scope="module")
 def ahead(pool: Executor, request: pytest.FixtureRequest) -> Ahead:
-    first, count = request.config.option.fuzz_seed, request.config.option.fuzz_count
-    jobs = [job for seed in range(first, first + count) for job in jobs_of(seed)]
-    return Ahead(pool, jobs, AHEAD * BATCH)
+    return batches_ahead(FuzzJob, pool, request)
 
 
 @pytest.mark.gpu
 def test_random_kernels_agree(fuzz_seed: int, ahead: Ahead) -> None:
-    for job in jobs_of(fuzz_seed):
-        run(ahead.get(job))
+    run_all(batch(FuzzJob, fuzz_seed), ahead)
 
 
 def test_random_kernels_compile(fuzz_seed: int) -> None:
     """Without a GPU: what the test above runs compiles, with all its options."""
-    prepared = jobs_of(fuzz_seed)[fuzz_seed % BATCH].prepare()
+    prepared = batch(FuzzJob, fuzz_seed)[fuzz_seed % BATCH].prepare()
     assert prepared.kernel.asm["cubin"]

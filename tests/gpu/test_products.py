@@ -11,12 +11,10 @@ from dataclasses import dataclass
 import pytest
 
 from tests.fuzz.products import random_options, random_products
-from tests.gpu.harness import Ahead, run
+from tests.gpu.batches import BATCH, batch, batches_ahead, run_all
+from tests.gpu.harness import Ahead
 from tests.gpu.programs import Prepared, prepare
 from tilewright.base import knobs
-
-BATCH = 10  # programs of one fuzz seed
-AHEAD = 8  # fuzz seeds whose programs are prepared in advance
 
 
 @dataclass(frozen=True)
@@ -40,30 +38,17 @@ class ProductJob:
             return prepare(program, f"{self.name}, {options}", options)
 
 
-def jobs_of(fuzz_seed: int) -> list[ProductJob]:
-    return [ProductJob(fuzz_seed * BATCH + i) for i in range(BATCH)]
-
-
 @pytest.fixture(scope="module")
 def ahead(pool: Executor, request: pytest.FixtureRequest) -> Ahead:
-    first, count = request.config.option.fuzz_seed, request.config.option.fuzz_count
-    jobs = [job for seed in range(first, first + count) for job in jobs_of(seed)]
-    return Ahead(pool, jobs, AHEAD * BATCH)
+    return batches_ahead(ProductJob, pool, request)
 
 
 @pytest.mark.gpu
 def test_random_products_agree(fuzz_seed: int, ahead: Ahead) -> None:
-    """All of a batch run, and failures are reported together."""
-    problems: list[str] = []
-    for job in jobs_of(fuzz_seed):
-        try:
-            run(ahead.get(job))
-        except AssertionError as error:
-            problems.append(str(error))
-    assert not problems, "\n".join(problems)
+    run_all(batch(ProductJob, fuzz_seed), ahead)
 
 
 def test_random_products_compile(fuzz_seed: int) -> None:
     """Without a GPU: what the test above runs compiles, with all its options."""
-    prepared = jobs_of(fuzz_seed)[fuzz_seed % BATCH].prepare()
+    prepared = batch(ProductJob, fuzz_seed)[fuzz_seed % BATCH].prepare()
     assert prepared.kernel.asm["cubin"]

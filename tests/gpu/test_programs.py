@@ -15,11 +15,9 @@ import pytest
 
 from tests.fuzz.programs.check import launch_of, load
 from tests.fuzz.programs.program import random_program
-from tests.gpu.harness import Ahead, run
+from tests.gpu.batches import BATCH, batch, batches_ahead, run_all
+from tests.gpu.harness import Ahead
 from tests.gpu.programs import Prepared, prepare
-
-BATCH = 10  # programs of one fuzz seed
-AHEAD = 8  # fuzz seeds whose programs are prepared in advance
 
 
 @dataclass(frozen=True)
@@ -42,30 +40,17 @@ class ProgramJob:
         return prepare(launch, f"{self.name}, {options}", options)
 
 
-def jobs_of(fuzz_seed: int) -> list[ProgramJob]:
-    return [ProgramJob(fuzz_seed * BATCH + i) for i in range(BATCH)]
-
-
 @pytest.fixture(scope="module")
 def ahead(pool: Executor, request: pytest.FixtureRequest) -> Ahead:
-    first, count = request.config.option.fuzz_seed, request.config.option.fuzz_count
-    jobs = [job for seed in range(first, first + count) for job in jobs_of(seed)]
-    return Ahead(pool, jobs, AHEAD * BATCH)
+    return batches_ahead(ProgramJob, pool, request)
 
 
 @pytest.mark.gpu
 def test_random_programs_agree(fuzz_seed: int, ahead: Ahead) -> None:
-    """All of a batch run, and failures are reported together."""
-    problems: list[str] = []
-    for job in jobs_of(fuzz_seed):
-        try:
-            run(ahead.get(job))
-        except AssertionError as error:
-            problems.append(str(error))
-    assert not problems, "\n".join(problems)
+    run_all(batch(ProgramJob, fuzz_seed), ahead)
 
 
 def test_random_programs_compile(fuzz_seed: int) -> None:
     """Without a GPU: what the test above runs compiles, with all its options."""
-    prepared = jobs_of(fuzz_seed)[fuzz_seed % BATCH].prepare()
+    prepared = batch(ProgramJob, fuzz_seed)[fuzz_seed % BATCH].prepare()
     assert prepared.kernel.asm["cubin"]
