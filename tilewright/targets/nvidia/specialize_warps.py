@@ -61,19 +61,17 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
     """
     if not ctx.options.get("tensor_copies", True):
         return False
-    copy_warps, registers = _copying_warps(ctx.gpu)
-    if ctx.gpu.threads + copy_warps * ctx.gpu.lanes > MAX_THREADS:
-        return False
     loops = find_loops(fn, ctx)
     if not loops:
+        return False
+    two_fit = 2 * shared_bytes(fn, loops) <= ctx.gpu.shared_bytes
+    copy_warps, registers = _copying_warps(loops, two_fit, ctx.gpu)
+    if ctx.gpu.threads + copy_warps * ctx.gpu.lanes > MAX_THREADS:
         return False
     original = ctx.before[NAME] = fn.clone()
     # Where two programs fit, one of them computes while the other waits for its products; rotation
     # needs registers and memory that leave room for a single one.
-    alone = bool(registers) and 2 * shared_bytes(fn, loops) > ctx.gpu.shared_bytes
-    if not alone and _results(loops, ctx.gpu) <= _registers_of_two(ctx.gpu) - OTHER_REGISTERS:
-        copy_warps, registers = 1, ()
-    if alone and rotate_loops([loop.loop for loop in loops], ctx):
+    if registers and not two_fit and rotate_loops([loop.loop for loop in loops], ctx):
         loops = find_loops(fn, ctx)
         if not loops:
             fn.body = original.clone().body
@@ -91,14 +89,23 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
     return True
 
 
-def _copying_warps(gpu: GpuMachine) -> tuple[int, tuple[int, ...]]:
+def _copying_warps(
+    loops: Sequence[CopiedLoop], two_fit: bool, gpu: GpuMachine
+) -> tuple[int, tuple[int, ...]]:
     """The number of warps of the copying role, and the registers per thread of each role.
 
     A multiprocessor has four partitions, each with a quarter of the warps and registers. With four
     warps, an additional one leaves each thread the maximum of registers. With eight, the third
-    warp of a partition would leave 168. A whole warpgroup can release registers to the others.
+    warp of a partition would leave 168. A whole warpgroup can release registers to the others; but
+    where two programs fit into shared memory, both need registers, and a single warp takes least.
+
+    Args:
+        loops: the loops whose operands are copied.
+        two_fit: whether shared memory suffices for two programs.
+        gpu: the machine, with the warps that compute.
     """
-    if gpu.warps <= WARP_GROUP:
+    few = _results(loops, gpu) <= _registers_of_two(gpu) - OTHER_REGISTERS
+    if gpu.warps <= WARP_GROUP or (two_fit and few):
         return 1, ()
     partition = gpu.registers // WARP_GROUP // gpu.lanes
     groups = gpu.warps // WARP_GROUP
