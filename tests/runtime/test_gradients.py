@@ -219,7 +219,7 @@ def test_the_proof_is_of_the_launch() -> None:
             expected[program * step :][:16] += 2 * dy[program * 16 :][:16]
         torch.testing.assert_close(dx, expected)
     assert "x_ptr: stored" in bwd.explain()
-    assert "x_ptr: added atomically" in bwd.explain()
+    assert "x_ptr: added up by workers" in bwd.explain()
 
 
 def test_a_known_launch_derives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

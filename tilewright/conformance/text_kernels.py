@@ -31,7 +31,8 @@ def function_from(text: str, /, **names: Any) -> Any:
     scope: dict[str, Any] = {"tl": tl, "jit": jit, "constexpr_function": constexpr_function}
     scope |= names
     before = set(scope)
-    exec(compile(text, file, "exec"), scope)
+    # Without this module's `from __future__ import annotations`: annotations are values.
+    exec(compile(text, file, "exec", dont_inherit=True), scope)
     return [v for k, v in scope.items() if k not in before and k != "__builtins__"][-1]
 
 
