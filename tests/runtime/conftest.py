@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tilewright.base import knobs
-from tilewright.runtime import interface
+from tilewright.runtime import gradients, interface
 from tilewright.runtime.native.runtime import runtime
 
 
@@ -27,3 +28,17 @@ def tuning(tmp_path: Path) -> Iterator[None]:
         knobs.cache.dir = str(tmp_path / "cache")
         knobs.autotuning.workers = 0
         yield
+
+
+@pytest.fixture
+def in_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Counts the launches that Python binds."""
+    calls: list[int] = []
+    planned = gradients.Gradient._planned
+
+    def counted(self: Any, *args: Any) -> Any:
+        calls.append(1)
+        return planned(self, *args)
+
+    monkeypatch.setattr(gradients.Gradient, "_planned", counted)
+    return calls

@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime import gradients, hot_launch
+from tilewright.runtime import hot_launch
 from tilewright.runtime.native import launcher
 from tilewright.runtime.native.runtime import runtime
 
@@ -61,20 +61,6 @@ class Rows:
         dw[int(n) :] = 0
         torch.testing.assert_close(self.dx, dx)
         torch.testing.assert_close(self.dw, dw)
-
-
-@pytest.fixture
-def in_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Counts the launches that Python binds."""
-    calls: list[int] = []
-    planned = gradients.Gradient._planned
-
-    def counted(self: Any, *args: Any) -> Any:
-        calls.append(1)
-        return planned(self, *args)
-
-    monkeypatch.setattr(gradients.Gradient, "_planned", counted)
-    return calls
 
 
 def native_is_supported() -> bool:

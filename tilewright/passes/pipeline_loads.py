@@ -169,7 +169,7 @@ class _Pipeline(LoopRewrite):
             assert isinstance(kind, Shared)
             type = Shared((self.slots, *kind.shape), kind.element)
             self.buffers.append(self.add(Allocate(type)).results[0])
-        state = self._prologue()
+        state = self.first_iterations(self.distance, self._first)
         carried = [self.number(0), self.number(self.distance), *state]
         body = self._new_body(carried)
         self.replace(carried, body)
@@ -178,17 +178,10 @@ class _Pipeline(LoopRewrite):
         self.add(Barrier())
         self.old.erase()
 
-    def _prologue(self) -> list[Value]:
-        """Start the copies of the first iterations. Returns the induction variable and the
-        loop-carried values of the iteration after them."""
-        index = self.old.start
-        values = [self.old.inits[i] for i in self.ahead.carried]
-        for number in range(self.distance):
-            slot = self.number(number)
-            exists = self.exists(self.old.start, number)
-            values = self._copies(index, values, slot, exists)
-            index = self.value(Add(index, self.old.step))
-        return [index, *values]
+    def _first(self, number: int, index: Value, values: Sequence[Value]) -> list[Value]:
+        """Start the copies of an iteration before the loop."""
+        slot = self.number(number)
+        return self._copies(index, values, slot, self.exists(self.old.start, number))
 
     def _copies(
         self, index: Value, values: Sequence[Value], slot: Value, exists: Value

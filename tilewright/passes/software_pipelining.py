@@ -8,7 +8,7 @@ write the loaded memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tilewright.analysis.pointers import may_overlap
@@ -107,6 +107,25 @@ class LoopRewrite:
 
     def number(self, value: int, type: Type = I32) -> Value:
         return self.value(Constant(value, type))
+
+    def first_iterations(
+        self, count: int, start: Callable[[int, Value, Sequence[Value]], Sequence[Value]]
+    ) -> list[Value]:
+        """Start what is done ahead for the first `count` iterations.
+
+        Args:
+            start: emits it for an iteration, given its number, index and carried values, and
+                returns the carried values of the next one.
+
+        Returns:
+            the index and the carried values of the iteration after them.
+        """
+        index = self.old.start
+        values: Sequence[Value] = [self.old.inits[i] for i in self.ahead.carried]
+        for number in range(count):
+            values = start(number, index, values)
+            index = self.value(Add(index, self.old.step))
+        return [index, *values]
 
     def exists(self, index: Value, iterations: int) -> Value:
         """An i1: whether the iteration `iterations` after the one with this index exists.

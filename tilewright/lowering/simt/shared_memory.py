@@ -69,6 +69,7 @@ class Access(NamedTuple):
 
 
 Pending = frozenset[Access]
+Flights = Mapping[Op, Sequence[Value]]  # of each op in flight, what holds its unfinished result
 
 
 def buffer_owner(value: Value) -> Op:
@@ -90,10 +91,11 @@ class SharedMemory:
     """
 
     def __init__(self, fn: Function) -> None:
-        self.spans = _allocate(fn)
+        flights = _flights(fn)
+        self.spans = _allocate(fn, flights)
         # Of each value, the ops in flight that it is the result of.
         self._in_flight: dict[Value, list[Op]] = defaultdict(list)
-        for op, values in _flights(fn).items():
+        for op, values in flights.items():
             for value in values:
                 self._in_flight[value].append(op)
         self.bytes = max((span.end for span in self.spans.values()), default=0)
@@ -248,13 +250,17 @@ class _Placed:
         return sorted({span for other, span in found if need.overlaps(other)})
 
 
-def _allocate(fn: Function, pipelined: Mapping[Op, tuple[Op, int]] | None = None) -> dict[Op, Span]:
+def _allocate(
+    fn: Function, flights: Flights, pipelined: Mapping[Op, tuple[Op, int]] | None = None
+) -> dict[Op, Span]:
     """Assign bytes to all buffers and scratch: first fit, in order of decreasing size.
 
     Small scratch is live throughout the function, so that writing it needs no barrier, as long as
     it takes `LASTING` bytes at most; the rest is reused according to its live range.
     """
-    needs = sorted(_needs(fn, pipelined or {}), key=lambda n: (n.lasts, -n.align, -n.bytes))
+    needs = sorted(
+        _needs(fn, flights, pipelined or {}), key=lambda n: (n.lasts, -n.align, -n.bytes)
+    )
     spans: dict[Op, Span] = {}
     placed = _Placed()
     for need in needs:
@@ -276,12 +282,12 @@ def allocated_bytes(fn: Function, pipelined: Mapping[Op, tuple[Op, int]] | None 
         pipelined: the buffers that are to have several slots, each with the loop throughout which
             they are live, and the number of slots.
     """
-    return max((span.end for span in _allocate(fn, pipelined).values()), default=0)
+    return max((span.end for span in _allocate(fn, _flights(fn), pipelined).values()), default=0)
 
 
 def unshared_bytes(fn: Function) -> int:
     """An upper bound on the size of the function's shared memory: no two ops share bytes."""
-    return sum(-(-need.bytes // need.align) * need.align for need in _needs(fn, {}))
+    return sum(-(-need.bytes // need.align) * need.align for need in _needs(fn, {}, {}))
 
 
 def _lowest(need: _Need, taken: Iterable[Span]) -> Span:
@@ -305,10 +311,9 @@ def _sides(op: Op) -> dict[Op, Region]:
     return found
 
 
-def _needs(fn: Function, pipelined: Mapping[Op, tuple[Op, int]]) -> list[_Need]:
+def _needs(fn: Function, flights: Flights, pipelined: Mapping[Op, tuple[Op, int]]) -> list[_Need]:
     moments: dict[Op, tuple[int, int]] = {}  # first and last position of an op and its regions
     count = _number(fn.body, moments, 0)
-    flights = _flights(fn)
     found: list[_Need] = []
     lasting = 0
     for op in moments:
@@ -344,7 +349,7 @@ def _number(region: Region, moments: dict[Op, tuple[int, int]], count: int) -> i
     return count
 
 
-def _flights(fn: Function) -> dict[Op, list[Value]]:
+def _flights(fn: Function) -> Flights:
     """Of each op in flight, the values that hold its result before it is complete.
 
     Loops and branches may yield such a value, and another op in flight may go on with it.
@@ -380,7 +385,7 @@ def _last_use(
     value: Value,
     owner: Op,
     moments: dict[Op, tuple[int, int]],
-    flights: Mapping[Op, Sequence[Value]],
+    flights: Flights,
 ) -> int:
     """The end of the live range of a buffer.
 

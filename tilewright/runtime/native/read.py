@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from tilewright.lowering.emit import I1, I64, Block, V, const
 from tilewright.runtime.kinds import INT_TYPES, KINDS, Kind
@@ -42,6 +42,20 @@ class Argument(NamedTuple):
         r.frame.put("slots", self.slot, bits)
 
 
+Reader = TypeVar("Reader")
+
+
+def _entry(readers: dict[str, Reader], name: str) -> Callable[[Reader], Reader]:
+    """A decorator that enters code of a name into a table, once."""
+
+    def register(read: Reader) -> Reader:
+        assert name not in readers, f"{name} is read twice"
+        readers[name] = read
+        return read
+
+    return register
+
+
 Read: TypeAlias = Callable[[Routine, Argument, Kind], None]
 """Emits the code that reads an argument of a kind."""
 
@@ -52,12 +66,7 @@ READERS: dict[str, Read] = {}
 def reads(name: str) -> Callable[[Read], Read]:
     """Register the code that reads arguments of kinds whose `read` is this name."""
 
-    def register(read: Read) -> Read:
-        assert name not in READERS, f"{name} is read twice"
-        READERS[name] = read
-        return read
-
-    return register
+    return _entry(READERS, name)
 
 
 Layout: TypeAlias = Callable[[Routine, V], tuple[V, V, V]]
@@ -71,12 +80,7 @@ LAYOUTS: dict[str, Layout] = {}
 def reads_layout(name: str) -> Callable[[Layout], Layout]:
     """Register the code that reads the layouts of tensors of kinds whose `read` is this name."""
 
-    def register(read: Layout) -> Layout:
-        assert name not in LAYOUTS, f"{name} is read twice"
-        LAYOUTS[name] = read
-        return read
-
-    return register
+    return _entry(LAYOUTS, name)
 
 
 def reader_of(kind: Kind) -> Read:

@@ -174,21 +174,15 @@ class _Stream(LoopRewrite):
         for stream in self.streams:
             type = Shared((self.slots, *stream.type.shape), stream.type.element)
             self.buffers.append(self.add(Allocate(type)).results[0])
-        carried = [self.number(0), *self._prologue()]
+        carried = [self.number(0), *self.first_iterations(self.slots, self._first)]
         self.replace(carried, self._new_body(carried))
         self.add(WaitCopies(0))
         self.old.erase()
 
-    def _prologue(self) -> list[Value]:
-        """Start the copies of the first iterations. Returns the induction variable and the
-        loop-carried values of the iteration after them."""
-        index = self.old.start
-        values = [self.old.inits[i] for i in self.ahead.carried]
-        for number in range(self.slots):
-            slots = self._slots(self.number(number))
-            values = self._copies(index, values, slots, self.exists(self.old.start, number))
-            index = self.value(Add(index, self.old.step))
-        return [index, *values]
+    def _first(self, number: int, index: Value, values: Sequence[Value]) -> list[Value]:
+        """Start the copies of an iteration before the loop."""
+        slots = self._slots(self.number(number))
+        return self._copies(index, values, slots, self.exists(self.old.start, number))
 
     def _slots(self, index: Value) -> list[Value]:
         return [

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir import types as ir
-from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.core import Function, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.layout import families
 from tilewright.layout.linear import LinearLayout
@@ -79,7 +79,8 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
             ctx.count("wgmma")
         elif _fits_mma(op, ctx):
             lhs, rhs = (_staged(op, v, axis, infos) for v, axis in ((op.lhs, 1), (op.rhs, 0)))
-            replace(op, _insert(op, Mma, lhs, rhs).results[0])
+            mma = before(op, Mma(lhs, rhs, op.acc, op.precision, op.max_imprecise))
+            replace(op, mma.result)
             ctx.count("mma")
     return True
 
@@ -165,12 +166,8 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
         lhs = _shared(op, lhs, 1, infos)
     rhs = _shared_along_k(op, infos)
     product = before(op, Wgmma(lhs, rhs, op.acc, op.precision, op.max_imprecise, row_bits))
-    wait = before(op, WgmmaWait([product.results[0]], 0))
+    wait = before(op, WgmmaWait([product.result], 0))
     replace(op, wait.results[0])
-
-
-def _insert(op: Dot, cls: type[Dot], lhs: Value, rhs: Value) -> Op:
-    return before(op, cls(lhs, rhs, op.acc, op.precision, op.max_imprecise))
 
 
 def _source(value: Value) -> Value:

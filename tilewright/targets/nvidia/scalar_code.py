@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.analysis.polynomial import Atom, Polynomial
+from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import I32
 from tilewright.ops.arith import Add, Cast, Constant, Mul
@@ -12,7 +13,7 @@ from tilewright.ops.nvidia import LoadBlock
 from tilewright.targets.nvidia.tensor_copies import TensorCopy
 
 
-class ScalarCode:
+class ScalarCode(Builder):
     """Inserts ops into a region: before `before`, or at the end if that is None.
 
     Args:
@@ -20,20 +21,9 @@ class ScalarCode:
     """
 
     def __init__(self, region: Region, like: Op, before: Op | None = None) -> None:
-        self.region = region
+        super().__init__(region)
+        self.anchor = before
         self.loc = like.loc
-        self.before = before
-
-    def add(self, op: Op) -> Op:
-        op.loc = op.loc or self.loc
-        if self.before is None:
-            self.region.append(op)
-        else:
-            self.region.insert_before(op, self.before)
-        return op
-
-    def value(self, op: Op) -> Value:
-        return self.add(op).results[0]
 
     def number(self, value: int) -> Value:
         return self.value(Constant(value, I32))
@@ -82,4 +72,4 @@ class ScalarCode:
             copy.axes,
             copy.within,
         )
-        return self.add(op)
+        return self.insert(op)

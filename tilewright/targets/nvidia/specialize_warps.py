@@ -189,8 +189,8 @@ class _Rewrite:
             compute.append(op)
         compute.append(Yield([]))
         _Computer(self, barriers).run(compute)
-        setup.before = end
-        setup.add(Roles(copy_warps, registers, compute, copy))
+        setup.anchor = end
+        setup.insert(Roles(copy_warps, registers, compute, copy))
 
     def _set_up(self, code: ScalarCode) -> Value:
         """Allocate rings and barriers; return the barriers."""
@@ -206,8 +206,8 @@ class _Rewrite:
                 type = Shared((ring.slots, *kind.shape), kind.element)
                 ring.buffers.append(code.value(Allocate(type)))
         barriers = code.value(Allocate(Shared((len(arrivals),), I64)))
-        code.add(InitBarriers(barriers, tuple(arrivals)))
-        code.add(Barrier())
+        code.insert(InitBarriers(barriers, tuple(arrivals)))
+        code.insert(Barrier())
         return barriers
 
     @staticmethod
@@ -280,7 +280,7 @@ class _Copier:
         yielded = [self._mapped(op.body.terminator.operands[i]) for i in kept]
         body.append(Yield([*yielded, following, *_values(inner)]))
         start, stop, step = (self._mapped(v) for v in (op.start, op.stop, op.step))
-        made = code.add(For(start, stop, step, inits, 1, 0, (), body))
+        made = code.insert(For(start, stop, step, inits, 1, 0, (), body))
         for i, result in zip(kept, made.results, strict=False):
             self.mapping[op.results[i]] = result
         return _places(self.rewrite.rings, made.results[len(kept) + 1 :])
@@ -296,7 +296,7 @@ class _Copier:
             yielded = [self._mapped(old.terminator.operands[i]) for i in kept]
             branch.append(Yield([*yielded, *_values(inner)]))
             branches.append(branch)
-        made = ScalarCode(new, op).add(If(self._mapped(op.condition), *branches))
+        made = ScalarCode(new, op).insert(If(self._mapped(op.condition), *branches))
         for i, result in zip(kept, made.results, strict=False):
             self.mapping[op.results[i]] = result
         return _places(self.rewrite.rings, made.results[len(kept) :])
@@ -308,10 +308,10 @@ class _Copier:
         empty_turn = code.value(Xor(place.turn, code.number(1)))
         for number, part in enumerate(loop.parts):
             free = code.plus(place.slot, self.rewrite.empty(ring, number))
-            code.add(WaitBarrier(self.barriers, free, empty_turn))
+            code.insert(WaitBarrier(self.barriers, free, empty_turn))
             full = code.plus(place.slot, self.rewrite.full(ring, number))
             size = sum(bytes_of(loop.copies[i].share) for i in part)
-            code.add(ExpectBytes(self.barriers, full, size))
+            code.insert(ExpectBytes(self.barriers, full, size))
             for i in part:
                 self._copy(loop.copies[i], ring.buffers[i], place.slot, full, code)
         return {**places, ring: place.following(code, ring.slots)}
@@ -340,7 +340,7 @@ class _Computer:
     def run(self, body: Region) -> None:
         first = next(iter(self.rewrite.loops))
         code = ScalarCode(body, first)
-        code.before = body.first
+        code.anchor = body.first
         zero = code.number(0)
         self._region(body, {ring: Place(zero, zero) for ring in self.rewrite.rings})
 
@@ -394,16 +394,16 @@ class _Computer:
         code = ScalarCode(body, loop.loop)
         for number, (part, last) in enumerate(zip(loop.parts, loop.ends, strict=True)):
             needed = [r for i in part for r in readers(loop.copies[i].share.result)]
-            code.before = _first(body, [within(r, body) for r in needed])
+            code.anchor = _first(body, [within(r, body) for r in needed])
             full = code.plus(place.slot, self.rewrite.full(ring, number))
             empty = code.plus(place.slot, self.rewrite.empty(ring, number))
-            code.add(WaitBarrier(self.barriers, full, place.turn))
-            code.before = last.next  # adjacent: passes move both together
+            code.insert(WaitBarrier(self.barriers, full, place.turn))
+            code.anchor = last.next  # adjacent: passes move both together
             loads = any(isinstance(r, Fetch) for r in needed)
-            code.add(Arrive(self.barriers, empty, None, self.rewrite.warps, loads))
+            code.insert(Arrive(self.barriers, empty, None, self.rewrite.warps, loads))
         for copied, buffer in zip(loop.copies, ring.buffers, strict=True):
             share = copied.share
-            code.before = share
+            code.anchor = share
             view = code.value(Slot(buffer, place.slot))
             view.layout = share.result.layout
             share.result.replace_with(view)
@@ -411,7 +411,7 @@ class _Computer:
             share.erase()
             assert load is not None
             load.erase()
-        code.before = body.terminator
+        code.anchor = body.terminator
         return {**places, ring: place.following(code, ring.slots)}
 
 
