@@ -2,8 +2,21 @@
 
 import pytest
 
+from tilewright.base import knobs
+from tilewright.compiler.build import context_for
+from tilewright.compiler.disabled_passes import DisabledPassError, disabled_passes
 from tilewright.compiler.pipeline import ORDER, STEPS, pipeline
-from tilewright.ir.passes import PASSES, Pass, Step, check_order, find_pass
+from tilewright.ir.core import Function
+from tilewright.ir.parser import parse_module
+from tilewright.ir.passes import (
+    PASSES,
+    Pass,
+    PassContext,
+    Step,
+    check_order,
+    find_pass,
+    run,
+)
 from tilewright.targets.interpreter.target import InterpreterTarget
 
 
@@ -44,3 +57,36 @@ def test_target_appends_steps() -> None:
             return (extra,)
 
     assert pipeline(Target()) == (*STEPS, extra)
+
+
+def test_disabled_pass_does_not_run() -> None:
+    ran: list[str] = []
+
+    def step(name: str) -> Step:
+        def apply(fn: Function, ctx: PassContext) -> bool:
+            ran.append(name)
+            return False
+
+        return Step(Pass(name, apply))
+
+    module = parse_module("func @f() {\n  control.return [] : () -> ()\n}\n")
+    target = InterpreterTarget()
+    with knobs.compilation.scope():
+        knobs.compilation.disabled_passes = "cse, licm"
+        ctx = context_for(target, target.parse_options({}))
+    run(module, [step("cse"), step("dce"), step("licm")], ctx)
+    assert ran == ["dce"]
+
+
+def test_passes_of_other_targets_can_be_named() -> None:
+    with knobs.compilation.scope():
+        knobs.compilation.disabled_passes = "specialize_warps, rotate_products,"
+        assert disabled_passes(InterpreterTarget()) == {"specialize_warps", "rotate_products"}
+
+
+@pytest.mark.parametrize("name", ["inline", "canonicalize_pointers", "pad_tiles", "assign_layouts"])
+def test_pass_that_code_generation_needs_is_not_optional(name: str) -> None:
+    with knobs.compilation.scope():
+        knobs.compilation.disabled_passes = name
+        with pytest.raises(DisabledPassError, match=f"every compilation needs the pass {name}; .*"):
+            disabled_passes(InterpreterTarget())

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.fuzz.disabled import random_disabled
 from tests.fuzz.ir_generator import GRID, Features, random_args, random_module
 from tests.fuzz.programs.aliased import check_aliased
 from tests.fuzz.programs.check import (
@@ -84,7 +85,7 @@ def kernel_emulated(seed: int) -> set[str]:
         warps=(1, 2, 4)[seed % 3],
         lanes=(2, 4, 8, 32, 64)[seed % 5],
         seed=seed,
-        tile_passes=bool(seed % 2),
+        disabled=random_disabled(seed, (*STEPS, *simt.LAYOUT_STEPS)),
         features=frozenset({"async_copy"} if seed % 4 == 3 else ()),
     )
     return ops_of(module)
@@ -131,7 +132,8 @@ def views_emulated(seed: int) -> set[str]:
 
     def both(module: Module, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         shape: Any = {"warps": (1, 2, 4)[seed % 3], "lanes": (2, 8, 32, 4)[seed % 4]}
-        return simt.both(module, (1, 1, 1), args, seed=seed, tile_passes=bool(seed % 2), **shape)
+        disabled = random_disabled(seed, (*STEPS, *simt.LAYOUT_STEPS))
+        return simt.both(module, (1, 1, 1), args, seed=seed, disabled=disabled, **shape)
 
     return _agree(seed, range(EMULATED_VIEWS), both)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.async_machine import AsyncMachine
+from tests.fuzz.disabled import random_disabled
 from tests.fuzz.products import random_options, random_products
 from tests.gpu.programs import interpreted, source_of
 from tests.ir_values import same_bits
@@ -22,6 +23,7 @@ def test_random_products_agree(fuzz_seed: int) -> None:
     expected = interpreted(program, source.module(TARGET.frontend_options(options)))
     module = source.module(TARGET.frontend_options(options))
     ctx = context_for(TARGET, options)
+    ctx.disabled = random_disabled(fuzz_seed, pipeline(TARGET)) - {"choose_mma"}
     run(module, pipeline(TARGET), ctx, [Verifier(), LayoutVerifier(ctx)])
     with AsyncMachine(fuzz_seed if fuzz_seed % 2 else None) as machine:
         found = interpreted(program, module)

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.fuzz.disabled import random_disabled
 from tests.fuzz.products import random_options, random_products
 from tests.gpu.batches import BATCH, batch, batches_ahead, run_all
 from tests.gpu.harness import Ahead
-from tests.gpu.programs import Prepared, prepare
+from tests.gpu.programs import HOPPER, Prepared, prepare
 from tilewright.base import knobs
+from tilewright.compiler.pipeline import pipeline
+from tilewright.targets.registry import target
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,10 @@ class ProductJob:
         # blocks, if the rows of its matrices do not begin at multiples of 16 bytes.
         rows = [value * program.args[0].itemsize for value in program.args[-3:]]
         options["tensor_copies"] &= all(size % 16 == 0 for size in rows)
-        with knobs.nvidia.scope():
+        disabled = random_disabled(self.seed, pipeline(target(HOPPER))) - {"choose_mma"}
+        with knobs.nvidia.scope(), knobs.compilation.scope():
             knobs.nvidia.strict_products = False  # arithmetic on sums in flight may serialise them
+            knobs.compilation.disabled_passes = ",".join(disabled)
             return prepare(program, f"{self.name}, {options}", options)
 
 

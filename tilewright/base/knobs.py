@@ -409,6 +409,12 @@ class Compilation(Group):
         keyed=True,
         triton=True,
     )
+    disabled_passes = _text(
+        "DISABLED_PASSES",
+        "Comma-separated names of optimisations that do not run, such as "
+        "`specialize_warps,defer_reductions`: to find the one to blame for a result or a time.",
+        keyed=True,
+    )
     verify = _switch("VERIFY", "Verify the IR after each pass.")
     reproducer_dir = _text("REPRODUCER_DIR", "Folder for reproducers of internal compiler errors.")
     front_end_debugging = _switch(

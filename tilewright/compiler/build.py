@@ -19,6 +19,7 @@ from tilewright.base.diagnostics import InternalCompilerError, IRError, TritonEr
 from tilewright.base.garbage import collector_paused
 from tilewright.base.signals import from_signal_handler
 from tilewright.compiler.artifact import CompiledKernel, Times
+from tilewright.compiler.disabled_passes import disabled_passes
 from tilewright.compiler.overrides import StageOverrideError
 from tilewright.compiler.pipeline import pipeline
 from tilewright.compiler.reproducer import Reproducer
@@ -184,7 +185,13 @@ def replaced_module(text: str, module: Module, stage: str) -> Module:
 def context_for(target: Target, options: Any, *, explain: bool = False) -> PassContext:
     """The pass context of a compilation."""
     machine = target.gpu_machine(options) if isinstance(target, HasGpuMachine) else None
-    return PassContext(target.features(), options_dict(options), machine=machine, explain=explain)
+    return PassContext(
+        target.features(),
+        options_dict(options),
+        machine=machine,
+        explain=explain,
+        disabled=disabled_passes(target),
+    )
 
 
 def first_stores(fn: Function) -> dict[int, Op]:

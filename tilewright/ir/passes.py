@@ -50,6 +50,7 @@ class PassContext:
         taken: the names of the overriding stages that were used.
         before: the function as it was before a pass whose result the target may reject, by the name
             of the pass.
+        disabled: the names of optional passes, and of parts of passes, that do not run.
     """
 
     features: frozenset[str] = frozenset()
@@ -62,6 +63,7 @@ class PassContext:
     replaced: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     taken: set[str] = field(default_factory=set[str])
     before: dict[str, Function] = field(default_factory=lambda: dict[str, Function]())
+    disabled: frozenset[str] = frozenset()
 
     @property
     def gpu(self) -> GpuMachine:
@@ -90,6 +92,10 @@ class PassContext:
         found = self.replacement(stage)
         return None if found is None else found.decode()
 
+    def enabled(self, name: str) -> bool:
+        """Whether an optional pass, or a part of one (`OPTIONAL_PARTS`), is to run."""
+        return name not in self.disabled
+
     def count(self, what: str, by: int = 1) -> None:
         self.counts[what] += by
 
@@ -112,10 +118,18 @@ PassFunction = Callable[[Function, PassContext], bool]
 
 @dataclass(frozen=True)
 class Pass:
-    """A registered pass: its command-line name and its function."""
+    """A registered pass.
+
+    Attributes:
+        name: its name on the command line, in settings and reports.
+        apply: the function.
+        required: whether later passes or code generation rely on what it leaves; other passes can
+            be disabled.
+    """
 
     name: str
     apply: PassFunction
+    required: bool = False
 
     def __call__(self, fn: Function, ctx: PassContext) -> bool:
         return self.apply(fn, ctx)
@@ -124,16 +138,31 @@ class Pass:
 PASSES: dict[str, Pass] = {}
 """The registered passes: those of the pipelines that have been imported."""
 
+OPTIONAL_PARTS: set[str] = set()
+"""The names of transformations within passes that can be disabled by themselves."""
 
-def compiler_pass(name: str) -> Callable[[PassFunction], Pass]:
-    """Register a function pass. It returns whether it changed the IR."""
+
+def compiler_pass(name: str, *, required: bool = False) -> Callable[[PassFunction], Pass]:
+    """Register a function pass. It returns whether it changed the IR.
+
+    Args:
+        name: as in `Pass`.
+        required: as in `Pass`.
+    """
 
     def register(fn: PassFunction) -> Pass:
         assert name not in PASSES, f"pass {name} is declared twice"
-        PASSES[name] = Pass(name, fn)
+        PASSES[name] = Pass(name, fn, required)
         return PASSES[name]
 
     return register
+
+
+def optional_part(name: str) -> str:
+    """Register a part of a pass, which asks `PassContext.enabled` whether to run; its name."""
+    assert name not in OPTIONAL_PARTS, f"part {name} of a pass is declared twice"
+    OPTIONAL_PARTS.add(name)
+    return name
 
 
 def find_pass(name: str) -> Pass:
@@ -205,7 +234,7 @@ def run(
     """Run the steps in order on all functions of the module."""
     ctx.module = module
     for step in steps:
-        if step.when and step.when not in ctx.features:
+        if (step.when and step.when not in ctx.features) or not ctx.enabled(step.name):
             continue
         for observer in observers:
             observer.before(step, module)

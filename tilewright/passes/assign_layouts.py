@@ -58,7 +58,7 @@ ANCHORS: OpTable[Anchor] = OpTable("prescribed layouts")
 """Ops that prescribe layouts, such as the matrix instructions of a target."""
 
 
-@compiler_pass("assign_layouts")
+@compiler_pass("assign_layouts", required=True)
 def assign_layouts(fn: Function, ctx: PassContext) -> bool:
     """Assign a layout to each tile and insert layout conversions; see the module docstring."""
     _Assignment(fn, ctx).run()

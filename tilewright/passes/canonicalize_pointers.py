@@ -39,7 +39,7 @@ from tilewright.passes.pointer_loops import convert_regions
 from tilewright.passes.pointer_parts import Parts, PointerAlgebra, is_pointer_arithmetic
 
 
-@compiler_pass("canonicalize_pointers")
+@compiler_pass("canonicalize_pointers", required=True)
 def canonicalize_pointers(fn: Function, ctx: PassContext) -> bool:
     """Rewrite the pointer of every memory access as base + uniform + varying; see the module
     docstring."""

@@ -15,7 +15,7 @@ from tilewright.ops.control import For, If, While
 from tilewright.rewrites.control import drop_yields, rebuilt_for, rebuilt_if
 
 
-@compiler_pass("dce")
+@compiler_pass("dce", required=True)
 def remove_dead_code(fn: Function, ctx: PassContext) -> bool:
     """Remove dead ops, loop-carried values and results; see the module docstring."""
     live = _Liveness(fn)

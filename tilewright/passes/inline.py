@@ -16,7 +16,7 @@ from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ops.control import Call
 
 
-@compiler_pass("inline")
+@compiler_pass("inline", required=True)
 def inline_calls(fn: Function, ctx: PassContext) -> bool:
     """Replace every call by the body of the callee, and remove functions without callers.
 

@@ -19,7 +19,7 @@ from tilewright.passes.padding import Padding, is_padded, values_of
 REGISTERED = (pad_rules,)
 
 
-@compiler_pass("pad_tiles")
+@compiler_pass("pad_tiles", required=True)
 def pad_tiles(fn: Function, ctx: PassContext) -> bool:
     """Round the extents of all tiles up to powers of two; see the module docstring."""
     values = [r for op in fn.walk() for r in values_of(op)]

@@ -24,6 +24,7 @@ import numpy as np
 
 import tilewright as tw
 from tests.arrays import copied
+from tests.fuzz.disabled import random_disabled
 from tests.fuzz.programs.memory import COUNTERS
 from tests.gpu.programs import EXACT, At, Program, source_of
 from tests.ir_values import random_array, same_bits
@@ -44,9 +45,6 @@ from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.codegen import generate
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.nvidia.target import NvidiaTarget
-
-NEEDED = ("inline", "canonicalize_pointers")
-"""The passes without which no target takes the tile IR of a program."""
 
 _numbers = count()
 
@@ -155,7 +153,7 @@ def check(text: str) -> set[str]:
     expected = copied(args)
     interpret(module, launch.grid, expected, checks=Checks(races=True))
     lowered = module.clone()
-    run(lowered, STEPS, PassContext(), [])
+    run(lowered, STEPS, PassContext(disabled=random_disabled(seed, STEPS)), [])
     machine = machine_of(seed)
     if seed % 5 == 0:  # every launch is large: stores go past the caches
         machine = replace(machine, cache_bytes=1)
@@ -214,14 +212,12 @@ def check_emulated(text: str) -> set[str]:
     launch = launch_of(program)
     module, args = build(launch)
     warps = (1, 2, 4)[program.SEED % 3]
-    passes = program.SEED % 4 > 0
-    if not passes:
-        run(module, [step for step in STEPS if step.name in NEEDED], PassContext(), [])
+    disabled = random_disabled(program.SEED, (*STEPS, *simt.LAYOUT_STEPS))
     grid: Any = (*launch.grid, 1, 1)[:3]
     lanes = (32, 64)[program.SEED % 5 == 0]
     ahead = frozenset({"async_copy"} if program.SEED % 7 < 3 else ())
     simt.assert_same(
-        module, grid, args, warps=warps, lanes=lanes, tile_passes=passes, features=ahead
+        module, grid, args, warps=warps, lanes=lanes, disabled=disabled, features=ahead
     )
     return ops_of(module) | {*program.REACHED}
 
@@ -239,6 +235,7 @@ def check_laid_out(text: str) -> set[str]:
     warps, stages = (4, 8, 4, 1, 2)[seed % 5], (3, 1, 2, 4, 5)[seed // 5 % 5]
     options = target.parse_options({"num_warps": warps, "num_stages": stages})
     ctx = context_for(target, options)
+    ctx.disabled = random_disabled(seed, pipeline(target))
     run(module, pipeline(target), ctx, [LayoutVerifier(ctx)])
     verify_module(module)
     interpret(module, launch.grid, args)

@@ -33,7 +33,7 @@ def laid_out(
     *,
     warps: int,
     lanes: int,
-    tile_passes: bool = True,
+    disabled: frozenset[str] = frozenset(),
     features: frozenset[str] = NO_FEATURES,
     target: str = EMULATOR,
     layout_steps: Sequence[Step] = LAYOUT_STEPS,
@@ -41,12 +41,13 @@ def laid_out(
     """A copy of the module after the passes of a GPU target with these features.
 
     Args:
+        disabled: names of optional passes that do not run.
         layout_steps: the target's; those of all GPUs, unless a maker's own are what is tested.
     """
     module = module.clone()
     machine = gpu_machine(lanes=lanes, warps=warps, target=target)
-    context = PassContext(features, {"num_stages": 3}, machine=machine)
-    run(module, (*(STEPS if tile_passes else ()), *layout_steps), context, [Verifier()])
+    context = PassContext(features, {"num_stages": 3}, machine=machine, disabled=disabled)
+    run(module, (*STEPS, *layout_steps), context, [Verifier()])
     return module
 
 
@@ -59,7 +60,7 @@ def run_emulated(
     lanes: int = 8,
     seed: int = 0,
     name: str = EMULATOR,
-    tile_passes: bool = True,
+    disabled: frozenset[str] = frozenset(),
     features: frozenset[str] = NO_FEATURES,
 ) -> Emulated:
     """Compile for the emulated GPU and run there. Arrays are written in place."""
@@ -67,7 +68,7 @@ def run_emulated(
         module,
         warps=warps,
         lanes=lanes,
-        tile_passes=tile_passes,
+        disabled=disabled,
         features=features,
         target=name,
     )

@@ -17,7 +17,7 @@ a thread has. Below, the excess is spilled. Beyond, code generation takes minute
 quadratic: 0.6 s for 512 registers, 8.6 s for 2048), and the code mostly spills."""
 
 
-@compiler_pass("check_kernel")
+@compiler_pass("check_kernel", required=True)
 def check_kernel(fn: Function, ctx: PassContext) -> bool:
     """Raise `CompilationError` for an op that later passes or code generation do not support.
 

@@ -24,7 +24,7 @@ from tilewright.passes.software_pipelining import shares_of
 NAME = "limit_stages"
 
 
-@compiler_pass(NAME)
+@compiler_pass(NAME, required=True)
 def limit_stages(fn: Function, ctx: PassContext) -> bool:
     """Lower `num_stages` of pipelined loops until the slots of their loads fit into shared memory.
 

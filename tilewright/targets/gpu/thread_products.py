@@ -19,7 +19,7 @@ SQUARE = 4  # adjacent rows, and columns, of the result in a thread
 ROW_LANES = 8  # lanes along a row of the result
 
 
-@compiler_pass(NAME)
+@compiler_pass(NAME, required=True)
 def thread_products(fn: Function, ctx: PassContext) -> bool:
     """Move the operands of each `tile.dot` to shared memory, where threads read rows and columns.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir import types as ir
 from tilewright.ir.core import Function, Value
-from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.passes import PassContext, compiler_pass, optional_part
 from tilewright.layout import families
 from tilewright.layout.linear import LinearLayout
 from tilewright.layout.shape import reorder_bits, transpose
@@ -31,6 +31,7 @@ from tilewright.targets.nvidia.rewrite_products import (
 )
 from tilewright.targets.nvidia.transpose_product import transpose_product
 
+TRANSPOSE = optional_part("transpose_products")
 GROUP_WARPS = 4  # warps that issue one wgmma together
 GROUP_ROWS = 64  # rows of one wgmma
 MAX_COLUMNS = 256  # of one wgmma
@@ -72,7 +73,7 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
     infos = axis_info(fn)
     for op in dots:
         if _fits_wgmma(op, ctx):
-            if _is_better_transposed(op, infos, ctx):
+            if ctx.enabled(TRANSPOSE) and _is_better_transposed(op, infos, ctx):
                 op = transpose_product(op)
                 ctx.count("transposed products")
             _use_wgmma(op, infos)

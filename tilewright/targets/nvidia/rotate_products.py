@@ -19,7 +19,7 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from tilewright.ir.core import Op, Region, Value
-from tilewright.ir.passes import PassContext
+from tilewright.ir.passes import PassContext, optional_part
 from tilewright.ir.types import Shared, Tile, dtype_of
 from tilewright.layout.linear import REGISTER
 from tilewright.ops.arith import Add, Cmp
@@ -28,7 +28,7 @@ from tilewright.ops.gpu import Share
 from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import Wgmma, WgmmaWait
 
-NAME = "rotate_products"
+NAME = optional_part("rotate_products")
 MAX_CARRIED = 64  # 32-bit registers of a thread that rotation may add to what a loop carries
 
 
@@ -40,6 +40,8 @@ def rotate_loops(loops: Sequence[For], ctx: PassContext) -> bool:
     Leaves: the same values. The computations before the second product are peeled off the first
     iteration, and the rest off the last one; all of it is predicated on a trip count above 0.
     """
+    if not ctx.enabled(NAME):
+        return False
     changed = False
     for loop in loops:
         _hoist_shares(loop)

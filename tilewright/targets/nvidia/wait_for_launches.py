@@ -7,7 +7,7 @@ from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ops.gpu import WaitLaunches
 
 
-@compiler_pass("wait_for_launches")
+@compiler_pass("wait_for_launches", required=True)
 def wait_for_launches(fn: Function, ctx: PassContext) -> bool:
     """With the option `launch_pdl`, insert `gpu.wait_launches` before the first op of the
     function's body that accesses global memory, directly or in a nested region.
