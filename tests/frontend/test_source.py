@@ -1,6 +1,7 @@
 """Sources and parameters of functions, and the keys of the cache."""
 
 import collections
+import inspect
 import math
 from types import ModuleType
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 import tilewright.language as tl
 from tests.frontend.kernels import function_from, jit, kernel_from
+from tilewright.frontend.annotations import with_text
 from tilewright.frontend.source import ConstexprFunction, KernelParam, SourceFunction
 
 
@@ -85,6 +87,56 @@ def test_postponed_annotations() -> None:
     text = "from __future__ import annotations\ndef kernel(x: tl.int8, N: tl.constexpr): pass\n"
     x, n = kernel_from(text).params
     assert (x.annotation_type, n.is_constexpr) == ("i8", True)
+
+
+POSTPONED: list[tuple[str, str, bool, bool]] = [
+    ("tl.pointer_type(tl.float32, const=True)", "*kfp32", False, True),
+    ("tl.pointer_type(tl.float32, const=False)", "*fp32", False, False),
+    ("'tl.pointer_type(tl.int8)'", "*i8", False, False),
+    ("Constant", "", True, False),
+    ("ReadOnly", "", False, True),
+    ("MODULE.float16", "fp16", False, False),
+    ("Captured", "u8", False, False),
+    ("numpy.ndarray", "", False, False),  # a name for type checkers only
+    ("MODULE", "", False, False),
+    ("1 / 0", "", False, False),
+]
+
+
+@pytest.mark.parametrize(("annotation", "type_string", "constexpr", "const"), POSTPONED)
+def test_postponed_annotations_are_evaluated(
+    annotation: str, type_string: str, constexpr: bool, const: bool
+) -> None:
+    text = f"""
+        from __future__ import annotations
+        from tilewright import language as MODULE
+        from tilewright.language import constexpr as Constant, const as ReadOnly
+        def outer(Captured):
+            def kernel(x: {annotation}):
+                Captured
+            return kernel
+        kernel = outer(tl.uint8)
+    """
+    (param,) = kernel_from(text).params
+    assert param.annotation == annotation
+    assert (param.annotation_type, param.is_constexpr, param.is_const) == (
+        type_string,
+        constexpr,
+        const,
+    )
+
+
+def test_annotations_that_python_evaluates_late() -> None:
+    """Python 3.14 represents an unknown name by an object with its text."""
+
+    class ForwardRef:
+        __forward_arg__ = "tl.pointer_type(tl.int8, const=True)"
+
+    def kernel(x):
+        pass
+
+    parameter = inspect.signature(kernel).parameters["x"].replace(annotation=ForwardRef())
+    assert with_text(parameter).annotation == ForwardRef.__forward_arg__
 
 
 def test_parameters_not_to_specialise_are_named_or_counted() -> None:

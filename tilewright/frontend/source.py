@@ -18,15 +18,13 @@ from typing import Any
 from tilewright.base.diagnostics import CompilationError
 from tilewright.base.lazy import cached_property
 from tilewright.base.locks import Lock
+from tilewright.frontend.annotations import Scope, annotation_of, scope_of, signature_of
 from tilewright.frontend.captured import Captured
 from tilewright.frontend.dependencies import ABSENT, Recorded, dependencies
-from tilewright.ir.types import DType, Pointer, Tile
-from tilewright.language.types import canonical_name
-from tilewright.language.values import const, constexpr
+from tilewright.language.values import constexpr
 
 NO_SOURCE = "@jit functions should be defined in a Python file"
 _DEF = re.compile(r"^def\s+\w+\s*\(", re.MULTILINE)
-_CONST_ANNOTATION = re.compile(r"^(\*k|const )")
 
 # CPython 3.11 shares the recursion counter of AST construction between threads, so that concurrent
 # parsing fails with "AST constructor recursion depth mismatch".
@@ -36,6 +34,9 @@ _HASHING = Lock()
 
 class KernelParam:
     """One parameter of a kernel.
+
+    Args:
+        scope: evaluates annotations that are text.
 
     Attributes:
         name, num: its name, and its position from 0.
@@ -69,16 +70,18 @@ class KernelParam:
         parameter: inspect.Parameter,
         do_not_specialize: bool = False,
         do_not_specialize_on_alignment: bool = False,
+        scope: Scope | None = None,
     ) -> None:
         self.num = num
         self.name = parameter.name
         self._parameter = parameter
         self.has_default = parameter.default is not inspect.Parameter.empty
         self.default: Any = parameter.default
-        self.annotation = _annotation_text(parameter.annotation)
-        self.is_constexpr = "constexpr" in self.annotation
-        self.is_const = not self.is_constexpr and _is_const(parameter.annotation, self.annotation)
-        self.annotation_type = "" if self.is_constexpr else _annotation_type(parameter.annotation)
+        meant = annotation_of(parameter.annotation, scope)
+        self.annotation = meant.text
+        self.is_constexpr = meant.is_constexpr
+        self.is_const = meant.is_const
+        self.annotation_type = meant.type_string
         self.do_not_specialize = do_not_specialize
         self.do_not_specialize_on_alignment = do_not_specialize_on_alignment
 
@@ -89,48 +92,6 @@ class KernelParam:
 
     def __repr__(self) -> str:
         return f"KernelParam({self.name})"
-
-
-def _annotation_text(annotation: Any) -> str:
-    if annotation is inspect.Parameter.empty or annotation is None:
-        return ""
-    if isinstance(annotation, str):
-        return annotation
-    if isinstance(annotation, type):
-        return annotation.__name__
-    if isinstance(annotation, DType | Pointer | Tile):
-        return _type_string(annotation)
-    return str(annotation)
-
-
-def _is_const(annotation: Any, text: str) -> bool:
-    if annotation is const or (isinstance(annotation, Pointer) and annotation.const):
-        return True
-    return text in ("const", "tl.const") or bool(_CONST_ANNOTATION.match(text))
-
-
-def _type_string(type_: DType | Pointer | Tile) -> str:
-    if isinstance(type_, Pointer):
-        return f"*{'k' if type_.const else ''}{_type_string(type_.element_ty)}"
-    short = getattr(type_, "short", "")
-    return "u1" if short == "i1" else short
-
-
-def _annotation_type(annotation: Any) -> str:
-    """The type string fixed by an annotation; "" if there is none."""
-    if isinstance(annotation, DType | Pointer):
-        return _type_string(annotation)
-    if not isinstance(annotation, str):
-        return ""
-    text = annotation.strip().strip("\"'")
-    pointer = text.endswith("*") or text.startswith("*")
-    constant = bool(_CONST_ANNOTATION.match(text))
-    name = text.removeprefix("*k") if text.startswith("*k") else text.removeprefix("*")
-    name = canonical_name(name.removeprefix("const ").removesuffix("*").strip())
-    known = re.fullmatch(r"(i|u)(1|8|16|32|64)|fp(16|32|64)|bf16|fp8e\w+", name)
-    if not known:
-        return ""
-    return f"*{'k' if constant else ''}{name}" if pointer else name
 
 
 def _check_has_source(fn: Callable[..., Any]) -> None:
@@ -385,7 +346,7 @@ class SourceFunction(JITCallable):
         self.do_not_specialize_on_alignment = list(do_not_specialize_on_alignment or [])
         self.noinline = bool(noinline)
         self.debug = debug
-        self.signature = inspect.signature(fn)
+        self.signature = signature_of(fn)
         self.params = [self._param(i, p) for i, p in enumerate(self.signature.parameters.values())]
         self.arg_names = [p.name for p in self.params]
         self.constexprs = [p.num for p in self.params if p.is_constexpr]
@@ -399,6 +360,7 @@ class SourceFunction(JITCallable):
             parameter,
             any(x in self.do_not_specialize for x in listed),
             any(x in self.do_not_specialize_on_alignment for x in listed),
+            scope_of(self.fn),
         )
 
     def check_params(self) -> None:

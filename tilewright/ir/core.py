@@ -96,6 +96,7 @@ class Op:
     in_flight: ClassVar[bool] = False
     local: ClassVar[bool] = False
     concurrent: ClassVar[bool] = False
+    free_layout: ClassVar[bool] = False
     takes_bits: ClassVar[bool] = False  # `evaluate` reads bit patterns, for any type
     reads_memory: ClassVar[bool] = False
     writes_memory: ClassVar[bool] = False

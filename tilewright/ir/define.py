@@ -147,6 +147,7 @@ class Op(CoreOp):
         cls.in_flight = Trait.IN_FLIGHT in traits
         cls.local = Trait.LOCAL in traits
         cls.concurrent = Trait.CONCURRENT in traits
+        cls.free_layout = Trait.FREE_LAYOUT in traits
         cls.reads_memory = Trait.READS in traits
         cls.writes_memory = Trait.WRITES in traits
         assert name not in REGISTRY, f"op {name} is declared twice"

@@ -17,6 +17,7 @@ class Trait(Flag):
     IN_FLIGHT = auto()  # asynchronous: reads its operands until the first use of its result
     CONCURRENT = auto()  # its regions run concurrently, each on its own warps
     LOCAL = auto()  # WRITES, but not global memory: writes shared memory, or is only a barrier
+    FREE_LAYOUT = auto()  # takes no tiles, and any thread can compute any element of the result
 
 
 PURE = Trait.NONE
@@ -28,3 +29,4 @@ TERMINATOR = Trait.TERMINATOR
 IN_FLIGHT = Trait.IN_FLIGHT
 LOCAL = Trait.LOCAL
 CONCURRENT = Trait.CONCURRENT
+FREE_LAYOUT = Trait.FREE_LAYOUT

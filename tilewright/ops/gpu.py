@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, optional, require
 from tilewright.ir.index_map import IndexMap, Picked, broadcast, identity, permuted, without_axis
-from tilewright.ir.traits import LOCAL, PURE, READS, WRITES
+from tilewright.ir.traits import FREE_LAYOUT, LOCAL, PURE, READS, WRITES
 from tilewright.ir.types import (
     Shared,
     Tile,
@@ -93,7 +93,7 @@ class Share(Op, name="gpu.share", traits=PURE):
         return src
 
 
-class Fetch(Op, name="gpu.fetch", traits=READS):
+class Fetch(Op, name="gpu.fetch", traits=READS | FREE_LAYOUT):
     """Loads a tile from a buffer.
 
     With `own`, each thread loads only what it has itself copied there, so the copies need a wait,

@@ -22,7 +22,7 @@ from tilewright.ir.index_map import (
     with_new_axis,
     without_axis,
 )
-from tilewright.ir.traits import PURE
+from tilewright.ir.traits import FREE_LAYOUT, PURE
 from tilewright.ir.types import (
     I32,
     Tile,
@@ -37,7 +37,7 @@ from tilewright.ops.verifiers import verify_axis, verify_same_type
 from tilewright.ops.view import View
 
 
-class Arange(Op, name="tile.arange", traits=PURE):
+class Arange(Op, name="tile.arange", traits=FREE_LAYOUT):
     """The integers start, start + 1, … end - 1.
 
     %0 = tile.arange start=0, end=64 : () -> 64xi32

@@ -22,11 +22,11 @@ from tilewright.ir.types import Tile, shape_of
 from tilewright.layout import families, gf2, shape
 from tilewright.layout.linear import HARDWARE, LANE, REGISTER, WARP, LinearLayout, dim_name
 from tilewright.ops.asm import InlineAsm, InlineAsmEffect
-from tilewright.ops.gpu import ConvertLayout, Fetch
+from tilewright.ops.gpu import ConvertLayout
 from tilewright.ops.histogram import Histogram
 from tilewright.ops.map import Map
 from tilewright.ops.reduce import Reduce, Scan
-from tilewright.ops.shape import Arange, Cat, Flip, Gather, Join, Split
+from tilewright.ops.shape import Cat, Flip, Gather, Join, Split
 from tilewright.ops.sort import Sort
 from tilewright.ops.view import View
 
@@ -38,7 +38,7 @@ def is_tile(value: Value) -> bool:
 def propagates_layout(op: Op) -> bool:
     """Whether the op can compute its result in any layout, given operands in the layout that
     `operand_layout` returns."""
-    return op.elementwise or type(op) in (Arange, Fetch) or _renames(op)
+    return op.elementwise or op.free_layout or _renames(op)
 
 
 def _renames(op: Op) -> bool:
