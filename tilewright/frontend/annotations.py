@@ -13,13 +13,12 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tilewright.base.lazy_import import lazy_import
 from tilewright.frontend.captured import Captured
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.types import canonical_name
 from tilewright.language.values import const, constexpr
 
-annotationlib: Any = lazy_import("annotationlib")  # of Python 3.14
+_FORWARDREF = 3  # `annotationlib.Format.FORWARDREF`, a module of Python 3.14
 
 _CONST = re.compile(r"^(\*k|const )")
 _ELEMENT = re.compile(r"(i|u)(1|8|16|32|64)|fp(16|32|64)|bf16|fp8e\w+")
@@ -131,7 +130,7 @@ def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
     """
     if sys.version_info < (3, 14):
         return inspect.signature(fn)
-    found = inspect.signature(fn, annotation_format=annotationlib.Format.FORWARDREF)
+    found = inspect.signature(fn, annotation_format=_FORWARDREF)
     return found.replace(parameters=[with_text(p) for p in found.parameters.values()])
 
 
