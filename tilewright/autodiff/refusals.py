@@ -7,6 +7,7 @@ from tilewright.autodiff.distinct import Verdict
 from tilewright.autodiff.registry import refusal
 from tilewright.ir.core import Op
 from tilewright.ir.types import Type, element_of, is_float, text_of
+from tilewright.ops.arith import FunctionResult
 from tilewright.ops.control import For
 
 
@@ -14,9 +15,10 @@ def no_gradient(op: Op, why: str) -> Exception:
     """The error of an op that has no derivative."""
     kinds = [v.type for v in op.operands if is_float(v.type)]
     of = f" of {_a(kinds[0])}" if kinds else ""
+    name = f"libdevice.{op.function}" if isinstance(op, FunctionResult) else op.name
     return refusal(
         op,
-        f"no gradient through {op.name}{of}: {why}",
+        f"no gradient through {name}{of}: {why}",
         "help: tl.stop_gradient(x) for an operand whose gradient is not needed",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.autodiff.emitter import derivative_type
+from tilewright.autodiff.refusals import no_gradient
 from tilewright.autodiff.registry import (
     AdjointPoint,
     Point,
@@ -16,6 +17,7 @@ from tilewright.autodiff.registry import (
 from tilewright.ir.core import Value
 from tilewright.ir.types import element_of, is_float
 from tilewright.ops.arith import (
+    DERIVATIVES,
     Abs,
     Add,
     And,
@@ -25,6 +27,7 @@ from tilewright.ops.arith import (
     Constant,
     Div,
     Fma,
+    FunctionResult,
     Hint,
     IntDiv,
     Max,
@@ -140,3 +143,17 @@ def _cast(d: AdjointPoint, op: Cast, adjoints: list[Value | None]) -> None:
 def _hint(d: Point, op: Hint, index: int, t: Value) -> Value:
     """∂x = 1"""
     return t
+
+
+@partial(FunctionResult)
+def _function_result(d: Point, op: FunctionResult, index: int, t: Value) -> Value:
+    """∂f/∂x, as declared; the ops that compute f count as constants"""
+    partials = DERIVATIVES.get(op.function)
+    if partials is None:
+        raise no_gradient(op, f"no derivative of {op.function} is known")
+    derivative = partials[index - 1]
+    if derivative is None:
+        return d.emit.zeros(t.type)
+    given = [d.plain(v) for v in (*op.args, op.result)]
+    found = derivative(d.emit.builder, given)
+    return d.emit.cast(d.emit.mul(t, d.emit.cast(found, element_of(t.type))), element_of(t.type))

@@ -23,6 +23,8 @@ class FrontendOptions:
         assembly: the language of `inline_asm_elementwise`; "" if unsupported.
         native_descriptors: whether hardware implements accesses of tensor descriptors, which
             `strict_triton` requires of some.
+        derivatives: whether the IR is differentiated: it then has marks for functions with a
+            derivative of their own.
         debug: whether assertions in kernels are checked.
         sanitize_overflow: whether `debug` also checks integer arithmetic for overflow.
         strict_triton: whether extensions to Triton are errors; default: the setting
@@ -39,6 +41,7 @@ class FrontendOptions:
     min_dot_size: MinDotSize = (1, 1, 1)
     assembly: str = ""
     native_descriptors: bool = False
+    derivatives: bool = False
     debug: bool = False
     sanitize_overflow: bool = True
     strict_triton: bool = field(default_factory=lambda: knobs.language.strict_triton)

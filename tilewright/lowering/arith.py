@@ -288,6 +288,11 @@ def lower_stop_gradient(b: Builder, op: arith.StopGradient, src: V) -> V:
     return src
 
 
+@lowers(arith.FunctionResult)
+def lower_function_result(b: Builder, op: arith.FunctionResult, src: V, *args: V) -> V:
+    return src
+
+
 @lowers(
     math.Exp, math.Exp2, math.Expm1, math.Log, math.Log2, math.Log10, math.Log1p, math.Sin,
     math.Cos, math.Tanh, math.Erf, math.Sqrt, math.Rsqrt, math.Floor, math.Ceil, math.Trunc,

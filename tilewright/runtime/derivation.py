@@ -6,6 +6,7 @@ Imported by the first derivation of a process.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -15,6 +16,7 @@ from tilewright.autodiff.coarsen import Coarsening, coarsening
 from tilewright.autodiff.derived import Derived, Role
 from tilewright.autodiff.distinct import Verdict, distinct
 from tilewright.autodiff.forward import forward_mode
+from tilewright.autodiff.marks import remove_marks
 from tilewright.autodiff.points import Points, UnknownNumber
 from tilewright.autodiff.refusals import not_deterministic, stored_twice
 from tilewright.autodiff.regrid import Regrid, regrids
@@ -33,6 +35,7 @@ from tilewright.ir.core import Function, Module, Op, Value
 from tilewright.ir.passes import PassContext, run
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import DType, is_int, scalar_type, shape_of
+from tilewright.language.elementary.derivatives import install_derivatives
 from tilewright.ops.control import If
 from tilewright.ops.memory import Load
 from tilewright.runtime.derived_launch import (
@@ -50,6 +53,8 @@ from tilewright.runtime.second_derivation import require_own_types, with_tangent
 from tilewright.runtime.slots import at_path
 from tilewright.runtime.specialize import Key
 from tilewright.runtime.tensors import read
+
+install_derivatives()
 
 _INDIRECT = "an index is not known before the launch"
 SMALL = 32  # bits; narrower floats are not added up atomically
@@ -71,7 +76,7 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
     device = kernel.device_of(key.devices, launch.values)
     cache = kernel.device_caches[device]
     options = kernel.options_of(cache.backend, source, given)
-    module = source.module(cache.backend.frontend_options(options))
+    module = source.module(replace(cache.backend.frontend_options(options), derivatives=True))
     run(module, STEPS, context_for(cache.backend, options))
     paths = [path for path, _ in runtime_arguments(list(source.signature.values()))]
     if request.mode == "second":
@@ -95,6 +100,7 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
     for derived, grid, axes in kernels:
         arguments = _arguments(derived, paths, more)
         _declare_facts(derived.module, arguments, key, len(kernel.params))
+        remove_marks(derived.module)
         text = IRSource.of_text(print_module(derived.module), derived.module.entry.arg_names)
         compiled = compile_source(text, cache.target, options)
         compiled.device = device

@@ -37,6 +37,7 @@ from tilewright.ir.types import (
     shape_of,
     with_element,
 )
+from tilewright.language.elementary.by_ops import BY_OPS
 from tilewright.language.semantic import arith as semantic
 from tilewright.language.semantic import convert, reduce
 from tilewright.language.semantic.context import Semantic
@@ -371,18 +372,32 @@ def function(*signatures: str, over: str = "fd", name: str = "") -> Callable[[Fo
                 s = "s" if count > 1 else ""
                 raise TypeError(f"{title} takes {count} argument{s}, not {len(args)}")
             operands = _operands(_semantic, args, table)
-            result = formula(*[Number(_semantic, x.handle) for x in operands])
-            return tensor(result.value)
+            numbers = [Number(_semantic, x.handle) for x in operands]
+            if _semantic.options.derivatives and title not in BY_OPS:
+                return tensor(marked(title, formula, numbers).value)
+            return tensor(formula(*numbers).value)
 
         primitive.__name__ = primitive.__qualname__ = title
         primitive.__module__ = formula.__module__
         primitive.__doc__ = f"{formula.__doc__}\n\nSignatures: {', '.join(_texts(table))}."
-        marked: Any = builtin(primitive)
-        marked.formula = formula
-        marked.signatures = table
-        return marked
+        made: Any = builtin(primitive)
+        made.formula = formula
+        made.signatures = table
+        return made
 
     return wrap
+
+
+def marked(title: str, formula: Formula, operands: Sequence[Number]) -> Number:
+    """The result of a function, marked as such, for a kernel that is differentiated: its derivative
+    is that of the function of this title."""
+    constants = [
+        x.emit(arith.StopGradient(x.value)) if x.element.is_floating() else x for x in operands
+    ]
+    result = formula(*constants)
+    if not result.element.is_floating():
+        return result
+    return result.emit(arith.FunctionResult(result.value, [x.value for x in operands], title))
 
 
 def _in_order(title: str, named: dict[str, Any], first: int) -> tuple[Any, ...]:

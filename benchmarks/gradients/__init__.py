@@ -1,0 +1,1 @@
+"""Derived gradient kernels against hand-written ones, compiled by the same compiler."""
