@@ -28,12 +28,13 @@ from tilewright.ir.printer import print_module
 from tilewright.targets.cpu import codegen as cpu_codegen
 from tilewright.targets.cpu import emit as cpu_emit
 from tilewright.targets.cpu.target import CpuTarget
-from tilewright.targets.nvidia import codegen as nvidia_codegen
+from tilewright.targets.gpu.codegen import thread_code
 from tilewright.targets.nvidia import emit as nvidia_emit
 from tilewright.targets.nvidia.assemble import find_assembler
 from tilewright.targets.nvidia.best_cubin import Attempts, best_cubin
 from tilewright.targets.nvidia.compilation import assembly_request
 from tilewright.targets.nvidia.features import WARP_SIZE
+from tilewright.targets.nvidia.notes import ptx_version
 from tilewright.targets.nvidia.target import NvidiaTarget
 from tilewright.targets.protocol import Target
 
@@ -258,9 +259,9 @@ def _compile_for_nvidia(source: ASTSource) -> Laps:
     options, chip, assembler = target.parse_options({}), target.processor, find_assembler()
     ctx, laps = context_for(target, options), Laps()
     module = _tile_ir(source, target, ctx, options, laps)
-    made = nvidia_codegen.generate(module, options, chip.features, ctx)
+    made = thread_code(module, target, ctx, options)
     laps.end("code generation")
-    version = max(chip.ptx_version, made.ptx_version)
+    version = max(chip.ptx_version, ptx_version(made.notes))
     _, ptx = nvidia_emit.compile_text(made.llvm, chip.llvm_cpu, version)
     laps.end("LLVM")
     if assembler is not None:

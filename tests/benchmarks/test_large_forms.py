@@ -10,24 +10,26 @@ from benchmarks.gpu.compile_time import LARGE, Kernel, source
 from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import pipeline
 from tilewright.ir.passes import run
+from tilewright.targets.gpu.codegen import ThreadCode, thread_code
 from tilewright.targets.nvidia import emit
-from tilewright.targets.nvidia.codegen import Generated, generate
+from tilewright.targets.nvidia.notes import ptx_version
 from tilewright.targets.nvidia.target import NvidiaTarget
 
 
-def generated(kernel: Kernel, **constants: int) -> Generated:
+def generated(kernel: Kernel, **constants: int) -> ThreadCode:
     kernel = replace(kernel, constants={**kernel.constants, **constants})
     target = NvidiaTarget(90)
     options = target.parse_options(kernel.options)
     ctx = context_for(target, options)
     module = source("tilewright", kernel).module(target.frontend_options(options))
     run(module, pipeline(target), ctx)
-    return generate(module, options, target.processor.features, ctx)
+    return thread_code(module, target, ctx, options)
 
 
 def ptx_lines(kernel: Kernel, **constants: int) -> int:
     made, chip = generated(kernel, **constants), NvidiaTarget(90).processor
-    ptx = emit.compile_text(made.llvm, chip.llvm_cpu, max(chip.ptx_version, made.ptx_version))[1]
+    version = max(chip.ptx_version, ptx_version(made.notes))
+    ptx = emit.compile_text(made.llvm, chip.llvm_cpu, version)[1]
     return ptx.count("\n")
 
 

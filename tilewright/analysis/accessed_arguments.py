@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tilewright.analysis.pointers import base_of
 from tilewright.ir.core import Function, Module, Op, Region, Value
 from tilewright.ir.types import Pointer, Type, element_of
 from tilewright.ops.asm import InlineAsmEffect
+from tilewright.ops.atomic import Writing
 from tilewright.ops.control import Call, For, If, Return, While
-from tilewright.ops.memory import Access
+from tilewright.ops.memory import Access, Store
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,18 @@ class ArgumentAccesses:
     def written(self) -> list[int]:
         """The arguments that may be written through, in order."""
         return sorted(frozenset[int]().union(*self.writes))
+
+
+def first_stores(fn: Function) -> dict[int, Op]:
+    """For each pointer argument that a function certainly writes through, the first op that does,
+    by the argument's index."""
+    found: dict[int, Op] = {}
+    for op in fn.walk():
+        if isinstance(op, Store | Writing):
+            base = base_of(op.ptr)
+            if base.owner is fn.body:
+                found.setdefault(base.index, op)
+    return found
 
 
 def argument_accesses(module: Module) -> ArgumentAccesses:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.analysis.accessed_arguments import argument_accesses
-from tilewright.analysis.pointers import base_of
+from tilewright.analysis.accessed_arguments import argument_accesses, first_stores
 from tilewright.base import knobs
 from tilewright.base.diagnostics import InternalCompilerError, IRError, TritonError
 from tilewright.base.garbage import collector_paused
@@ -25,20 +24,18 @@ from tilewright.compiler.pipeline import pipeline
 from tilewright.compiler.reproducer import Reproducer
 from tilewright.compiler.source import MAX_NAME, Source, runtime_arguments
 from tilewright.compiler.version import VERSION
-from tilewright.ir.core import Function, Module, Op
-from tilewright.ir.parser import parse_module
+from tilewright.ir.core import Module
 from tilewright.ir.passes import Observer, PassContext, Step, Verifier, run
-from tilewright.ir.printer import print_module
+from tilewright.ir.stages import tile_ir_stages
 from tilewright.ir.verify import verify_module
-from tilewright.ops.atomic import Writing
-from tilewright.ops.memory import Store
 from tilewright.passes.verify_layouts import LayoutVerifier
 from tilewright.targets.protocol import (
+    TILE_IR,
     GPUTarget,
     HasGpuMachine,
     Lowered,
-    Stage,
     Target,
+    checked,
     options_dict,
 )
 from tilewright.targets.registry import target as find_target
@@ -144,42 +141,14 @@ def lower(
     if knobs.compilation.verify:
         checks = [Verifier(), LayoutVerifier(ctx)]
     run(module, steps, ctx, [*observers, *checks])
-    text = ctx.replaced_text("ttir")
-    if text is not None:
-        module = replaced_module(text, module, "ttir")
-    stages: dict[str, Stage] = {"ttir": text or print_module(module)}
-    entry = module.entry
+    module, stages = tile_ir_stages(module, ctx, getattr(target, "tile_ir", TILE_IR))
     facts = {
-        "arg_names": entry.arg_names,
-        "written": sorted(first_stores(entry)),
+        "arg_names": module.entry.arg_names,
+        "written": sorted(first_stores(module.entry)),
         "may_write": argument_accesses(module).written,
     }
-    lowered = target.compile(module, ctx, options)
-    fault = _fault_of(lowered)
-    if fault:
-        raise TypeError(f"`compile` of the target {target.name} returns {fault}")
-    return Lowered(stages | lowered.stages, facts | lowered.metadata)
-
-
-def _fault_of(lowered: Any) -> str:
-    """What is wrong with the result of a target; "" if nothing is."""
-    if not isinstance(lowered, Lowered):
-        return f"{lowered!r}, not a Lowered"
-    if not lowered.stages:
-        return "no stages"
-    return "" if "name" in lowered.metadata else "metadata without `name`, the kernel's symbol"
-
-
-def replaced_module(text: str, module: Module, stage: str) -> Module:
-    """The module of a text that overrides a stage.
-
-    Raises:
-        IRError: the text is not valid tile IR.
-    """
-    found = parse_module(text, stage)
-    verify_module(found)
-    found.entry.arg_names = module.entry.arg_names
-    return found
+    lowered = checked(target.compile(module, ctx, options), target)
+    return Lowered({**stages, **lowered.stages}, facts | lowered.metadata)
 
 
 def context_for(target: Target, options: Any, *, explain: bool = False) -> PassContext:
@@ -192,18 +161,6 @@ def context_for(target: Target, options: Any, *, explain: bool = False) -> PassC
         explain=explain,
         disabled=disabled_passes(target),
     )
-
-
-def first_stores(fn: Function) -> dict[int, Op]:
-    """For each pointer argument that the function certainly writes through, the first op that does,
-    by the argument's index."""
-    found: dict[int, Op] = {}
-    for op in fn.walk():
-        if isinstance(op, Store | Writing):
-            base = base_of(op.ptr)
-            if base.owner is fn.body:
-                found.setdefault(base.index, op)
-    return found
 
 
 def _metadata(

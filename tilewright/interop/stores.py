@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.analysis.accessed_arguments import first_stores
 from tilewright.base.diagnostics import Loc
-from tilewright.compiler.build import context_for, first_stores
+from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import STEPS
 from tilewright.compiler.source import ASTSource
 from tilewright.ir.passes import run

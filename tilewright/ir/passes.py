@@ -34,6 +34,18 @@ class Remark(NamedTuple):
     missed: bool = True
 
 
+class Original(NamedTuple):
+    """A function as it was before a pass whose result the target may reject.
+
+    Attributes:
+        function: a copy, without the effect of the pass.
+        undone: the remark if the result is rejected.
+    """
+
+    function: Function
+    undone: str
+
+
 @dataclass
 class PassContext:
     """The environment of a pass: its inputs and its reports.
@@ -48,8 +60,7 @@ class PassContext:
             instructions keep their source lines.
         replaced: overriding stages by name; see `replacement`.
         taken: the names of the overriding stages that were used.
-        before: the function as it was before a pass whose result the target may reject, by the name
-            of the pass.
+        before: the original function, by the name of the pass whose result the target may reject.
         disabled: the names of optional passes, and of parts of passes, that do not run.
     """
 
@@ -62,7 +73,7 @@ class PassContext:
     machine: GpuMachine | None = None
     replaced: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     taken: set[str] = field(default_factory=set[str])
-    before: dict[str, Function] = field(default_factory=lambda: dict[str, Function]())
+    before: dict[str, Original] = field(default_factory=lambda: dict[str, Original]())
     disabled: frozenset[str] = frozenset()
 
     @property
@@ -244,6 +255,11 @@ def run(
                 changed |= step.pass_(function, ctx)
         for observer in reversed(observers):
             observer.after(step, module, changed)
+
+
+def steps_after(steps: Sequence[Step], name: str) -> Sequence[Step]:
+    """The steps after the first one of this name."""
+    return steps[[step.name for step in steps].index(name) + 1 :]
 
 
 def check_order(steps: Sequence[Step], order: Sequence[tuple[Pass, Pass, str]]) -> None:

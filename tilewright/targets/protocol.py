@@ -143,7 +143,8 @@ class Target(Protocol):
 
     An optional attribute `interface` is the version of this interface that a plug-in was written
     for (`INTERFACE`); another version is reported when the target is loaded. An optional attribute
-    `without_effect` names options that the target accepts, but that do not
+    `tile_ir` names the stages that are the tile IR after all passes (`TILE_IR` by default). An
+    optional attribute `without_effect` names options that the target accepts, but that do not
     affect its code; tuning does not compare configurations that differ only in these. An optional
     method `claims` returns what it supports (`Claims`), if that is not everything. An optional
     method `examine` returns findings (`base/findings.py`) about the installation, which
@@ -187,6 +188,31 @@ class Target(Protocol):
             KeyError: there is no such stage.
         """
         ...
+
+
+TILE_IR = ("ttir",)
+"""The stages that are the tile IR after all passes, unless a target names others."""
+
+
+def checked(lowered: Any, target: Target) -> Lowered:
+    """The result of a target's `compile`.
+
+    Raises:
+        TypeError: it is not complete.
+    """
+    fault = _fault_of(lowered)
+    if fault:
+        raise TypeError(f"`compile` of the target {target.name} returns {fault}")
+    return lowered
+
+
+def _fault_of(lowered: Any) -> str:
+    """What is wrong with the result of a target; "" if nothing is."""
+    if not isinstance(lowered, Lowered):
+        return f"{lowered!r}, not a Lowered"
+    if not lowered.stages:
+        return "no stages"
+    return "" if "name" in lowered.metadata else "metadata without `name`, the kernel's symbol"
 
 
 class UnknownOptionError(KeyError):

@@ -17,13 +17,11 @@ from tilewright.base import knobs
 from tilewright.base.diagnostics import OutOfResources
 from tilewright.base.llvm_version import llvm_version
 from tilewright.frontend.defaults import FP8_TYPES
-from tilewright.ir.core import Module
-from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PassContext
 from tilewright.ir.types import FP8E5, FP16, FP32, FP64, I8
+from tilewright.targets.gpu.codegen import ThreadCode
 from tilewright.targets.nvidia import compilation, emit, target
 from tilewright.targets.nvidia.assemble import PTXASError, find_assembler
-from tilewright.targets.nvidia.codegen import Generated
 from tilewright.targets.nvidia.disassemble import find_disassembler
 from tilewright.targets.nvidia.options import CudaOptions
 from tilewright.targets.nvidia.target import NvidiaTarget
@@ -44,25 +42,20 @@ def hopper() -> NvidiaTarget:
 
 def lower(
     hopper: NvidiaTarget,
-    monkeypatch: pytest.MonkeyPatch,
     options: CudaOptions,
-    generated: Generated | None = None,
+    code: ThreadCode | None = None,
     ctx: PassContext | None = None,
 ) -> Lowered:
-    """What the target returns when code generation returns `generated`."""
-    made = generated or Generated(
-        scaled_add(emit.kernel_attributes(128)), "scaled_add", "laid out", 2048, 64, warps=4
-    )
+    """The result of the target for the code of a thread."""
+    code = code or thread(scaled_add(emit.kernel_attributes(128)), "scaled_add", shared_bytes=2048)
+    ctx = ctx or PassContext()
+    made = hopper.machine_code(code, ctx, options)
+    made.report(ctx)
+    return made.lowered
 
-    def generate(
-        module: Module, given: CudaOptions, features: frozenset[str], ctx: PassContext
-    ) -> Generated:
-        assert given is options
-        assert features == hopper.features()
-        return made
 
-    monkeypatch.setattr(compilation, "generate", generate)
-    return hopper.compile(parse_module(MODULE), ctx or PassContext(), options)
+def thread(llvm: str, name: str, shared_bytes: int = 0) -> ThreadCode:
+    return ThreadCode(llvm, name, tile_warps=4, warps=4, shared_bytes=shared_bytes)
 
 
 def needs_assembler() -> None:
@@ -203,9 +196,8 @@ def test_too_many_threads_are_out_of_resources_which_tuning_skips(hopper: Nvidia
 
 def test_stages_and_metadata(hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     needs_assembler()
-    lowered = lower(hopper, monkeypatch, hopper.parse_options({}))
-    assert list(lowered.stages) == ["ttgir", "llir", "ptx", "cubin"]
-    assert lowered.stages["ttgir"] == "laid out"
+    lowered = lower(hopper, hopper.parse_options({}))
+    assert list(lowered.stages) == ["llir", "ptx", "cubin"]
     assert "ptx_kernel" in str(lowered.stages["llir"])
     assert ".entry scaled_add" in str(lowered.stages["ptx"])
     facts = dict(lowered.metadata)
@@ -218,22 +210,15 @@ def test_stages_and_metadata(hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPat
         "num_ctas": 1,
         "warp_size": 32,
         "tmem_size": 0,
-        "global_scratch_size": 64,
+        "global_scratch_size": 0,
         "global_scratch_align": 128,
         "profile_scratch_size": 0,
         "profile_scratch_align": 1,
+        "launch_warps": 4,
+        "tensor_maps": [],
         "ptx_version": 81,
         "n_spills": 0,
     }
-
-
-def test_code_generation_may_change_the_launch_metadata(
-    hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = scaled_add(emit.kernel_attributes(256))
-    generated = Generated(text, "scaled_add", "", warps=8, metadata={"num_warps": 8, "more": [1]})
-    lowered = lower(hopper, monkeypatch, hopper.parse_options({}), generated)
-    assert (lowered.metadata["num_warps"], lowered.metadata["more"]) == (8, [1])
 
 
 def test_without_an_assembler_ptx_is_the_last_stage(
@@ -241,8 +226,8 @@ def test_without_an_assembler_ptx_is_the_last_stage(
 ) -> None:
     monkeypatch.setattr(compilation, "find_assembler", lambda: None)
     ctx = PassContext()
-    lowered = lower(hopper, monkeypatch, hopper.parse_options({}), ctx=ctx)
-    assert list(lowered.stages) == ["ttgir", "llir", "ptx"]
+    lowered = lower(hopper, hopper.parse_options({}), ctx=ctx)
+    assert list(lowered.stages) == ["llir", "ptx"]
     assert lowered.metadata["assembler"] == "driver"
     assert "n_regs" not in lowered.metadata
     ((step, remark, _, _),) = ctx.missed_remarks
@@ -273,7 +258,7 @@ def test_ptx_version_may_be_requested(
 ) -> None:
     with knobs.nvidia.scope():
         knobs.nvidia.assembler = "driver"
-        lowered = lower(hopper, monkeypatch, hopper.parse_options({"ptx_version": 83}))
+        lowered = lower(hopper, hopper.parse_options({"ptx_version": 83}))
     assert lowered.metadata["ptx_version"] == 83
     assert ".version 8.3\n" in str(lowered.stages["ptx"])
 
@@ -288,17 +273,15 @@ def test_rejected_ptx_is_an_error_of_the_kernel(
         ret void
     }"""
     with pytest.raises(PTXASError, match=r"Not a name of any known instruction: 'frobnicate'"):
-        lower(hopper, monkeypatch, hopper.parse_options({}), Generated(text, "f", "", warps=4))
+        lower(hopper, hopper.parse_options({}), thread(text, "f"))
 
 
 def test_equal_modules_give_equal_stages(
     hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = many_values(emit.kernel_attributes(128, maxnreg=32), 40)
-    generated = Generated(text, "many_values", "", warps=4)
-    first, second = (
-        lower(hopper, monkeypatch, hopper.parse_options({}), generated) for _ in range(2)
-    )
+    code = thread(text, "many_values")
+    first, second = (lower(hopper, hopper.parse_options({}), code) for _ in range(2))
     assert first == second
 
 
@@ -306,7 +289,7 @@ def test_sass_is_derived(hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPatch) 
     needs_assembler()
     if find_disassembler() is None:
         pytest.skip("needs nvdisasm: pip install nvidia-cuda-nvdisasm")
-    lowered = lower(hopper, monkeypatch, hopper.parse_options({}))
+    lowered = lower(hopper, hopper.parse_options({}))
     assert "LDG.E.128" in str(hopper.derive("sass", lowered.stages, lowered.metadata))
     with pytest.raises(KeyError, match="amdgcn"):
         hopper.derive("amdgcn", lowered.stages, lowered.metadata)

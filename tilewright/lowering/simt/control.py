@@ -89,6 +89,7 @@ def emit_for(kernel: Kernel, op: control.For) -> None:
     b.at(body)
     phis = [b.phi(v.type) for v in (start, *inits)]
     index, *carried = [phi.value for phi in phis]
+    kernel.carry(op.body.args)
     kernel.env[op.body.args[0]] = [index]
     passage.give(op.body.args[1:], carried)
     kernel.region(op.body)
@@ -142,6 +143,7 @@ def emit_while(kernel: Kernel, op: control.While) -> None:
     condition, *passed = op.before.terminator.operands
     b.cond_br(kernel.scalar(condition), body, after)
     b.at(body)
+    kernel.carry(op.body.args)
     _pass_on(kernel, passed, op.body.args)
     kernel.region(op.body)
     for phi, value in zip(phis, passage.take(op.body.terminator.operands), strict=True):

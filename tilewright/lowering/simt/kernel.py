@@ -87,6 +87,10 @@ class Kernel:
         shared: the allocation of shared memory, and the ops that require a barrier.
         team: the warps that execute the code emitted now; all of the program's, outside of roles.
         provided: the addresses of further parameters that the launch provides, in their order.
+        carried: the most 32-bit registers of a thread that the values carried by a loop occupy.
+        hands_registers: whether warps hand registers to others.
+        notes: what emitters state about the code for the vendor's code generation, which alone
+            knows their types.
     """
 
     def __init__(
@@ -126,6 +130,9 @@ class Kernel:
         self.shared.declare(self.module, hw.shared_space)
         more = self.function.params[len(fn.args) :]
         self.provided: dict[Provided, V] = dict(zip(provided, more, strict=True))
+        self.carried = 0
+        self.hands_registers = False
+        self.notes: set[Hashable] = set()
 
     @staticmethod
     def _param_type(type: ir.Type) -> LType:
@@ -196,6 +203,12 @@ class Kernel:
         for value, registers in zip(op.results, results, strict=True):
             assert len(registers) == register_count(value), f"{op.name}: {len(registers)}"
             self.env[value] = registers
+
+    def carry(self, values: Sequence[Value]) -> None:
+        """Record the values that a loop carries."""
+        words = (-(-memory_type(ir.element_of(v.type)).bits // 32) for v in values)
+        registers = sum(register_count(v) * n for v, n in zip(values, words, strict=True))
+        self.carried = max(self.carried, registers)
 
     def constant(self, type: ir.Type, number: Any) -> V:
         element = ir.element_of(type)

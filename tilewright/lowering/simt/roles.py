@@ -27,6 +27,7 @@ def emit_roles(kernel: Kernel, op: Roles) -> None:
     b.cond_br(b.icmp("ult", warp, warps), computes, copies)
     b.at(computes)
     if op.registers:
+        kernel.hands_registers = True
         hw.take_registers(b, op.registers[0])
     with kernel.as_team(compute):
         kernel.region(op.compute)

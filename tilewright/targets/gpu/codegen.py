@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tilewright.base import knobs
+from tilewright.base.diagnostics import Loc
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext
-from tilewright.ir.printer import print_module
 from tilewright.lowering import arith as _arith
 from tilewright.lowering.simt import asm as _asm
 from tilewright.lowering.simt import atomic as _atomic
@@ -29,6 +29,7 @@ from tilewright.lowering.simt import shape as _shape
 from tilewright.lowering.simt import sort as _sort
 from tilewright.lowering.simt.hardware import Hardware
 from tilewright.lowering.simt.kernel import Kernel
+from tilewright.lowering.simt.roles import further_warps
 
 # Importing these modules registers their emitters; a target imports its own in addition.
 REGISTERED = (
@@ -37,53 +38,83 @@ REGISTERED = (
 )
 
 
-class Emitted(NamedTuple):
-    """LLVM IR of a kernel.
+class Declaration(NamedTuple):
+    """How LLVM IR declares a kernel.
 
     Attributes:
-        llvm: the module as text, with one definition of the kernel.
+        attributes: of its function, in LLVM's words.
+        calling: its calling convention, such as ``ptx_kernel``.
+        fast_flags: fast-math flags of floating-point arithmetic, such as ``contract``.
+    """
+
+    attributes: str = ""
+    calling: str = ""
+    fast_flags: str = ""
+
+
+class ThreadCode(NamedTuple):
+    """The code of one thread of a kernel.
+
+    Attributes:
+        llvm: an LLVM module as text, with one definition of the kernel.
         name: the kernel's symbol.
-        laid_out: the tile IR it was generated from, as text.
+        loc: where the kernel is defined.
+        parameters: LLVM's types of its parameters.
+        tile_warps: warps over which its tiles are laid out.
+        warps: warps of a program, those with other roles included.
         shared_bytes: dynamic shared memory of a program, which the launch must provide.
+        carried, hands_registers, notes: see `lowering.simt.kernel.Kernel`.
         provided: `Provided.what` of each further parameter that the launch must provide.
     """
 
     llvm: str
     name: str
-    laid_out: str
-    shared_bytes: int
-    provided: tuple[Hashable, ...]
+    loc: Loc | None = None
+    parameters: tuple[str, ...] = ()
+    tile_warps: int = 1
+    warps: int = 1
+    shared_bytes: int = 0
+    carried: int = 0
+    hands_registers: bool = False
+    notes: frozenset[Hashable] = frozenset()
+    provided: tuple[Hashable, ...] = ()
 
 
-def emit_kernel(
-    module: Module,
-    hw: Hardware,
-    ctx: PassContext,
-    *,
-    attributes: str = "",
-    calling: str = "",
-    fast_flags: str = "",
-) -> Emitted:
+class Generator(Protocol):
+    """The part of a target that the generation of the code of a thread depends on."""
+
+    def hardware(self, options: Any) -> Hardware: ...
+    def declaration(self, options: Any, threads: int) -> Declaration: ...
+
+
+def thread_code(module: Module, target: Generator, ctx: PassContext, options: Any) -> ThreadCode:
     """Generate LLVM IR for the entry of a module, after the passes of `steps.py`.
 
     Args:
-        hw: the instructions of the GPU; must have as many lanes as `ctx.gpu`.
-        ctx: receives the remarks.
-        attributes: LLVM attributes of the kernel's function.
-        calling: its calling convention, such as ``ptx_kernel``.
-        fast_flags: fast-math flags of floating-point arithmetic, such as ``contract``.
+        ctx: receives the remarks; its GPU must have as many lanes as the target's hardware.
     """
+    hw, warps = target.hardware(options), ctx.gpu.warps
     assert hw.lanes == ctx.gpu.lanes, f"{hw.lanes} lanes are emitted, {ctx.gpu.lanes} laid out"
+    every = warps + further_warps(module.entry)
     kernel = Kernel(
         module.entry,
         hw,
-        ctx.gpu.warps,
-        attributes=attributes,
-        calling=calling,
-        fast_flags=fast_flags,
+        warps,
+        **target.declaration(options, every * hw.lanes)._asdict(),
         lines=not knobs.compilation.disable_line_info or ctx.explain,
         ctx=ctx,
     )
     text = kernel.emit()
-    provided = tuple(p.what for p in kernel.provided)
-    return Emitted(text, module.entry.name, print_module(module), kernel.shared.bytes, provided)
+    return ThreadCode(
+        text,
+        module.entry.name,
+        module.entry.loc,
+        tuple(v.type.text for v in kernel.function.params),
+        warps,
+        every,
+        kernel.shared.bytes,
+        kernel.carried,
+        kernel.hands_registers,
+        frozenset(kernel.notes),
+        tuple(p.what for p in kernel.provided),
+    )

@@ -7,17 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base.lazy_import import lazy_import
 from tilewright.targets.base_backend import BaseBackend
+from tilewright.targets.protocol import Lowered
 
 if TYPE_CHECKING:  # a kernel loaded from the disk cache needs no passes
+    from tilewright.ir.core import Module
     from tilewright.ir.machine import GpuMachine
-    from tilewright.ir.passes import Step
-    from tilewright.targets.gpu import steps
+    from tilewright.ir.passes import PassContext, Step
+    from tilewright.lowering.simt.hardware import Hardware
+    from tilewright.targets.gpu import codegen, compilation, steps
+    from tilewright.targets.gpu.codegen import Declaration, ThreadCode
+    from tilewright.targets.gpu.compilation import MachineCode
 else:
+    codegen = lazy_import("tilewright.targets.gpu.codegen")
+    compilation = lazy_import("tilewright.targets.gpu.compilation")
     steps = lazy_import("tilewright.targets.gpu.steps")
 
 
 class GpuTarget(BaseBackend):
-    """A target whose programs are executed by several threads of a GPU."""
+    """A target whose programs are executed by several threads of a GPU.
+
+    The tile IR of a module becomes the code of one thread, which is common to all GPUs
+    (`lowering/simt`), with the instructions of `hardware`. `machine_code` is the rest of the way.
+    """
+
+    tile_ir = ("ttir", "ttgir")
 
     def features(self) -> frozenset[str]:
         """Names of the GPU's features: `async_copy`, for asynchronous copies to shared memory, and
@@ -31,3 +44,19 @@ class GpuTarget(BaseBackend):
     def steps(self) -> Sequence[Step]:
         """The steps common to all GPUs."""
         return steps.steps()
+
+    def hardware(self, options: Any) -> Hardware:
+        """The GPU's instructions, for a kernel with these options."""
+        raise NotImplementedError
+
+    def declaration(self, options: Any, threads: int) -> Declaration:
+        """How LLVM IR declares a kernel whose programs have so many threads."""
+        return codegen.Declaration()
+
+    def machine_code(self, code: ThreadCode, ctx: PassContext, options: Any) -> MachineCode:
+        """The stages from the code of a thread on, and the metadata of the launch."""
+        raise NotImplementedError
+
+    def compile(self, module: Module, ctx: PassContext, options: Any) -> Lowered:
+        """Generate code for a module after all passes."""
+        return compilation.compile_module(self, module, ctx, options)

@@ -52,9 +52,14 @@ class Assembled(NamedTuple):
     used: Resources
     log: str = ""
 
+    @property
+    def serialises_products(self) -> bool:
+        """Whether each product completes before the next one starts."""
+        return serialises_products(self.log)
+
     def is_slower_than(self, other: Assembled) -> bool:
         """Whether its products are serialised and those of the other are not."""
-        return serialises_products(self.log) and not serialises_products(other.log)
+        return self.serialises_products and not other.serialises_products
 
 
 @dataclass(frozen=True, slots=True)

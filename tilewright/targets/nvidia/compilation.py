@@ -1,175 +1,181 @@
-"""A module after the target's passes → cubin, or PTX without an assembler.
+"""The code of one thread → PTX → cubin; PTX is the last stage without an assembler.
 
 A kernel whose loads a warp of its own does (`specialize_warps`) may need registers that this warp
-takes from the others. Whether it does is known once it is assembled. Where the result is poor, the
-function as it was before that pass is compiled, too, and the better one is taken.
+takes from the others. Whether it does is known once it is assembled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 from tilewright.base import knobs
-from tilewright.base.diagnostics import Loc, PTXASError
-from tilewright.ir import passes
-from tilewright.ir.core import Function, Module
-from tilewright.ir.parser import parse_module
+from tilewright.base.diagnostics import PTXASError
 from tilewright.ir.passes import PassContext
-from tilewright.targets.nvidia import occupancy
-from tilewright.targets.nvidia.advice import advice_in, serialises_products
+from tilewright.targets.gpu.codegen import ThreadCode
+from tilewright.targets.gpu.compilation import MachineCode
+from tilewright.targets.nvidia.advice import Advice, advice_in
 from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Request, find_assembler
 from tilewright.targets.nvidia.best_cubin import Assembled, Attempts, best_cubin
-from tilewright.targets.nvidia.codegen import Generated, generate
-from tilewright.targets.nvidia.copied_loops import NAME as SPECIALIZE
 from tilewright.targets.nvidia.emit import compile_text
 from tilewright.targets.nvidia.features import WARP_SIZE, Processor
+from tilewright.targets.nvidia.notes import Waits, ptx_version
+from tilewright.targets.nvidia.occupancy import MOST_TO_SAVE, resident_ctas
 from tilewright.targets.nvidia.options import CudaOptions
-from tilewright.targets.nvidia.steps import steps_after
+from tilewright.targets.nvidia.tma import facts_of
 from tilewright.targets.protocol import Lowered, Stage
 
 SCRATCH_ALIGN = 128  # bytes, of a program's global scratch memory; sufficient for a tensor map
 
-Residency = Callable[[int, int, int], int]
-"""The number of resident CTAs, by threads, registers of a thread, and bytes of shared memory."""
 
-
-def compile_module(
-    module: Module, chip: Processor, ctx: PassContext, options: CudaOptions
-) -> Lowered:
-    """Compile a module after the target's passes; remarks are reported to the context."""
-    laid_out = ctx.replaced_text("ttgir")
-    if laid_out is not None:
-        module = parse_module(laid_out, "ttgir")
-    made = _compiled(module, chip, ctx, options)
-    original = ctx.before.get(SPECIALIZE)
-    if original is not None and made.assembled is not None and not ctx.replaced:
-        made = _better(made, original, chip, ctx, options)
-    if made.assembled is not None:
-        _report_advice(made.assembled, ctx, module.entry.loc, debug=options.debug)
-    return made.lowered
-
-
-class _Compiled(NamedTuple):
-    """A compiled kernel.
+class Residency(NamedTuple):
+    """The CTAs of a kernel that fit on a multiprocessor.
 
     Attributes:
-        generated: what it was assembled from.
-        assembled: None if there is no assembler, or the cubin was replaced.
+        ctas: their number.
+        plain: the number without the copying warp, if that saves as many registers as it can.
     """
 
-    lowered: Lowered
-    generated: Generated
-    assembled: Assembled | None = None
+    ctas: int
+    plain: int
+
+
+@dataclass(frozen=True)
+class Cubin(MachineCode):
+    """An assembled kernel.
+
+    Attributes:
+        assembled: the cubin, with the assembler's diagnostics.
+        residency: the CTAs that fit on a multiprocessor.
+        waits: whether the loop of the copying warp's users completes its products in each
+            iteration, so that others can use the tensor cores meanwhile. A program that does not
+            wait gains nothing from more resident programs.
+        debug: whether it is a debug build, of which failed assertions call a function. Any call
+            serialises products; that is an accepted cost of the checks.
+    """
+
+    assembled: Assembled
+    residency: Residency
+    waits: bool
+    debug: bool
 
     @property
     def spills(self) -> int:
         """Spilled registers of a thread."""
-        return self.assembled.used.spilled_registers if self.assembled is not None else 0
+        return self.assembled.used.spilled_registers
 
-    def residency(self, fits: Residency, warps: int, part: float = 1) -> int:
-        """The number of resident CTAs with these warps, and a part of the registers."""
-        assert self.assembled is not None
-        registers = int(self.assembled.used.registers * part)
-        return fits(warps * WARP_SIZE, registers, self.generated.shared_bytes)
+    @property
+    def lacks_programs(self) -> bool:
+        """Whether more resident programs would make it faster, and may fit."""
+        return self.waits and self.residency.ctas < self.residency.plain
+
+    def is_doubtful(self) -> bool:
+        return self.lacks_programs or self.spills > 0 or self.assembled.serialises_products
+
+    def is_better_than(self, other: Cubin) -> bool:
+        return (
+            other.assembled.is_slower_than(self.assembled)
+            or other.spills > self.spills
+            or (other.lacks_programs and self.residency.ctas > other.residency.ctas)
+        )
+
+    def report(self, ctx: PassContext) -> None:
+        """Report the assembler's diagnostics as remarks.
+
+        Raises:
+            PTXASError: products are serialised, other than by the calls of a debug build, and the
+                setting `nvidia.strict_products` makes that an error.
+        """
+        for advice in self._advice():
+            ctx.missed("assemble", str(advice), advice.loc)
+            if not knobs.nvidia.strict_products or (self.debug and advice.serialises_for_a_call):
+                continue
+            if advice.serialises:
+                raise PTXASError(f"{advice.loc}: {advice}", self.assembled.log)
+
+    def _advice(self) -> Iterator[Advice]:
+        """The diagnostics; those that name no line are about the whole kernel."""
+        for advice in advice_in(self.assembled.log, self.assembled.ptx):
+            yield advice if advice.loc else advice._replace(loc=self.kernel)
 
 
-def _better(
-    made: _Compiled, original: Function, chip: Processor, ctx: PassContext, options: CudaOptions
-) -> _Compiled:
-    """The better one of a kernel with a copying warp and the original kernel."""
-    fits = partial(occupancy.resident_ctas, chip)
-    resident = made.residency(fits, made.generated.warps)
-    # A program that waits for its products in each iteration leaves the tensor cores to others
-    # meanwhile; one that does not gains nothing by more resident programs.
-    more = made.generated.waits_for_products and resident < made.residency(
-        fits, ctx.gpu.warps, 1 - occupancy.MOST_TO_SAVE
-    )
-    assert made.assembled is not None
-    if not (more or made.spills or serialises_products(made.assembled.log)):
-        return made
-    module = Module([original])
-    passes.run(module, steps_after(SPECIALIZE), ctx)
-    plain = _compiled(module, chip, ctx, options)
-    assert plain.assembled is not None
-    if not (
-        made.assembled.is_slower_than(plain.assembled)
-        or made.spills > plain.spills
-        or (more and plain.residency(fits, plain.generated.warps) > resident)
-    ):
-        return made
-    why = "without a copying warp there are more registers for the others, or more programs"
-    ctx.missed(SPECIALIZE, f"undone: {why} on a multiprocessor", original.loc)
-    return plain
+@dataclass(frozen=True)
+class Unassembled(MachineCode):
+    """A kernel whose PTX the driver compiles when it is loaded."""
+
+    def report(self, ctx: PassContext) -> None:
+        ctx.missed("assemble", NO_ASSEMBLER, self.kernel)
 
 
-def _compiled(module: Module, chip: Processor, ctx: PassContext, options: CudaOptions) -> _Compiled:
-    """Generate and assemble code."""
-    generated = generate(module, options, chip.features, ctx)
-    ptx_version = options.ptx_version or max(chip.ptx_version, generated.ptx_version)
-    llvm = ctx.replaced_text("llir") or generated.llvm
-    llir, ptx = compile_text(llvm, chip.llvm_cpu, ptx_version)
+def machine_code(
+    code: ThreadCode, chip: Processor, ctx: PassContext, options: CudaOptions
+) -> MachineCode:
+    """Generate PTX, and assemble it.
+
+    Raises:
+        PTXASError: the assembler rejects the PTX.
+    """
+    version = options.ptx_version or max(chip.ptx_version, ptx_version(code.notes))
+    llvm = ctx.replaced_text("llir") or code.llvm
+    llir, ptx = compile_text(llvm, chip.llvm_cpu, version)
     own_ptx = ctx.replaced_text("ptx")
-    ptx = own_ptx or ptx
-    stages: dict[str, Stage] = {"ttgir": generated.laid_out, "llir": llir, "ptx": ptx}
-    metadata = launch_facts(generated, options) | {"ptx_version": ptx_version}
+    stages: dict[str, Stage] = {"llir": llir, "ptx": own_ptx or ptx}
+    metadata = launch_facts(code, options) | {"ptx_version": version}
     replacement = ctx.replacement("cubin")
     if replacement is not None:
-        stages["cubin"] = replacement
-        return _Compiled(Lowered(stages, metadata | {"assembler": "replaced"}), generated)
+        lowered = Lowered({**stages, "cubin": replacement}, metadata | {"assembler": "replaced"})
+        return MachineCode(lowered, code.loc)
     assembler = find_assembler()
     if assembler is None:
-        ctx.missed("assemble", NO_ASSEMBLER, module.entry.loc)
-        return _Compiled(Lowered(stages, metadata | {"assembler": "driver"}), generated)
-    attempts = Attempts(assembler, assembly_request(options, chip), generated.name)
-    if options.maxnreg is not None or own_ptx is not None or generated.hands_registers:
-        best = attempts.plain(ptx)
+        return Unassembled(Lowered(stages, metadata | {"assembler": "driver"}), code.loc)
+    attempts = Attempts(assembler, assembly_request(options, chip), code.name)
+    if options.maxnreg is not None or own_ptx is not None or code.hands_registers:
+        best = attempts.plain(own_ptx or ptx)
     else:
-        threads = generated.warps * WARP_SIZE
-        shared, carried = generated.shared_bytes, generated.carried
-        best = best_cubin(attempts, ptx, chip, threads, shared, carried)
+        threads = code.warps * WARP_SIZE
+        best = best_cubin(attempts, ptx, chip, threads, code.shared_bytes, code.carried)
     stages |= {"ptx": best.ptx, "cubin": best.cubin}
     metadata |= {
         "assembler": f"{assembler.name} {assembler.version()}",
         "n_regs": best.used.registers,
         "n_spills": best.used.spilled_registers,
     }
-    return _Compiled(Lowered(stages, metadata), generated, best)
+    return Cubin(
+        Lowered(stages, metadata),
+        code.loc,
+        best,
+        _residency(code, chip, best.used.registers),
+        Waits.FOR_PRODUCTS in code.notes,
+        options.debug,
+    )
 
 
-def _report_advice(made: Assembled, ctx: PassContext, kernel: Loc | None, *, debug: bool) -> None:
-    """Report the assembler's diagnostics on a kernel as remarks.
-
-    In a debug build, failed assertions call a function, and any call serialises products; that is
-    an accepted cost of the checks.
-
-    Raises:
-        PTXASError: products are serialised, other than by the calls of a debug build, and the
-            setting `nvidia.strict_products` makes that an error.
-    """
-    for advice in advice_in(made.log, made.ptx):
-        ctx.missed("assemble", str(advice), advice.loc or kernel)
-        if not knobs.nvidia.strict_products or (debug and advice.serialises_for_a_call):
-            continue
-        if advice.serialises:
-            raise PTXASError(f"{advice.loc or kernel}: {advice}", made.log)
+def _residency(code: ThreadCode, chip: Processor, registers: int) -> Residency:
+    fits = partial(resident_ctas, chip, shared=code.shared_bytes)
+    saved = int(registers * (1 - MOST_TO_SAVE))
+    return Residency(
+        fits(code.warps * WARP_SIZE, registers), fits(code.tile_warps * WARP_SIZE, saved)
+    )
 
 
-def launch_facts(generated: Generated, options: CudaOptions) -> dict[str, Any]:
-    """The launch metadata of a kernel; that of code generation takes precedence."""
+def launch_facts(code: ThreadCode, options: CudaOptions) -> dict[str, Any]:
+    """The launch metadata of a kernel."""
     return {
-        "name": generated.name,
-        "shared": generated.shared_bytes,
+        "name": code.name,
+        "shared": code.shared_bytes,
         "num_warps": options.num_warps,
-        "num_ctas": options.num_ctas,
+        # Clusters are an optimisation that isn't implemented: a program is one CTA.
+        "num_ctas": 1,
         "warp_size": WARP_SIZE,
         "tmem_size": 0,
-        "global_scratch_size": generated.scratch_bytes,
+        "global_scratch_size": 0,
         "global_scratch_align": SCRATCH_ALIGN,
         "profile_scratch_size": 0,
         "profile_scratch_align": 1,
-        **generated.metadata,
+        "launch_warps": code.warps,
+        "tensor_maps": [facts_of(what) for what in code.provided],
     }
 
 

@@ -14,7 +14,7 @@ from copy import copy
 from typing import NamedTuple
 
 from tilewright.ir import types as ir
-from tilewright.ir.core import Function, Value
+from tilewright.ir.core import Value
 from tilewright.layout.linear import OFFSET, LinearLayout
 from tilewright.lowering.emit import (
     F16,
@@ -30,7 +30,9 @@ from tilewright.lowering.emit import (
 from tilewright.lowering.simt.buffers import emit_fetch, layout_of
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.words import words
+from tilewright.ops.control import For
 from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
+from tilewright.ops.roles import WaitBarrier
 from tilewright.targets.nvidia.choose_mma import (
     GROUP_ROWS,
     GROUP_WARPS,
@@ -39,6 +41,7 @@ from tilewright.targets.nvidia.choose_mma import (
     instruction_columns,
 )
 from tilewright.targets.nvidia.name import NAME
+from tilewright.targets.nvidia.notes import PtxVersion, Waits
 
 _NAMES = {
     ir.FP16: "f16", ir.BF16: "bf16", ir.FP32: "tf32", ir.I8: "s8", ir.U8: "u8",
@@ -115,12 +118,6 @@ def _list(first: int, count: int) -> str:
 _FP8_PTX = {ir.FP32: 84, ir.FP16: 87}
 
 
-def ptx_version(fn: Function) -> int:
-    """The minimum PTX version of the function's instructions; 0 if the architecture's suffices."""
-    mmas = [op for op in fn.walk() if isinstance(op, Mma) and ir.dtype_of(op.lhs.type).is_fp8()]
-    return max((_FP8_PTX[ir.dtype_of(op.acc.type)] for op in mmas), default=0)
-
-
 @emits(Mma, target=NAME)
 def emit_mma(kernel: Kernel, op: Mma) -> None:
     """One m16n8 instruction for each such block of a warp's part of the result and each K step.
@@ -129,6 +126,8 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
     words, one of B two, and one of the result `count` registers.
     """
     element = ir.dtype_of(op.lhs.type)
+    if element.is_fp8():
+        kernel.notes.add(PtxVersion(_FP8_PTX[ir.dtype_of(op.acc.type)]))
     acc = _Accumulators(kernel, op.acc)
     left = words(kernel.b, kernel.env[op.lhs], op.lhs.type)
     right = words(kernel.b, kernel.env[op.rhs], op.rhs.type)
@@ -389,6 +388,8 @@ def _scaled(b: Builder, index: V, by: int) -> V:
 @emits(WgmmaWait, target=NAME)
 def emit_wgmma_wait(kernel: Kernel, op: WgmmaWait) -> None:
     """See `_Accumulators.wait`."""
+    if op.values and _is_in_loop_over_slots(op):
+        kernel.notes.add(Waits.FOR_PRODUCTS)
     if not op.values:
         _side_effect(kernel.b, f"wgmma.wait_group.sync.aligned {op.pending};")
         return
@@ -398,3 +399,9 @@ def emit_wgmma_wait(kernel: Kernel, op: WgmmaWait) -> None:
         acc.wait(op.pending)
         found.append(acc.values())
     kernel.bind(op, *found)
+
+
+def _is_in_loop_over_slots(op: WgmmaWait) -> bool:
+    """Whether an op is directly in a loop of warps that wait for the slots of a copying warp."""
+    loop = op.parent_op()
+    return isinstance(loop, For) and any(isinstance(inner, WaitBarrier) for inner in loop.body)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tilewright.analysis.polynomial import Atom, Iteration
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.machine import GpuMachine
-from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.passes import Original, PassContext, compiler_pass
 from tilewright.ir.types import I64, Shared, dtype_of, shape_of
 from tilewright.ops.arith import Cmp, Select, Xor
 from tilewright.ops.control import Barrier, For, If, While, Yield
@@ -51,6 +51,12 @@ OTHER_REGISTERS = 32  # of a thread, beside the results of products: addresses, 
 COPY_REGISTERS = 40  # of a thread; 24 make those spill that compute tiles' coordinates by division
 
 
+UNDONE = (
+    "undone: without a copying warp there are more registers for the others, or more programs on a "
+    "multiprocessor"
+)
+
+
 @compiler_pass(NAME)
 def specialize_warps(fn: Function, ctx: PassContext) -> bool:
     """Move the loads of products' operands to an additional warp, as tensor copies.
@@ -68,7 +74,8 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
     copy_warps, registers = _copying_warps(loops, two_fit, ctx.gpu)
     if ctx.gpu.threads + copy_warps * ctx.gpu.lanes > MAX_THREADS:
         return False
-    original = ctx.before[NAME] = fn.clone()
+    original = fn.clone()
+    ctx.before[NAME] = Original(original, UNDONE)
     # Where two programs fit, one of them computes while the other waits for its products; rotation
     # needs registers and memory that leave room for a single one.
     if registers and not two_fit and rotate_loops([loop.loop for loop in loops], ctx):

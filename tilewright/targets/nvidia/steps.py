@@ -24,9 +24,3 @@ STEPS = common_steps(
 
 def steps() -> tuple[Step, ...]:
     return STEPS
-
-
-def steps_after(name: str) -> tuple[Step, ...]:
-    """The steps after the pass of this name."""
-    names = [step.pass_.name for step in STEPS]
-    return STEPS[names.index(name) + 1 :]

@@ -23,22 +23,32 @@ from tilewright.targets.nvidia.features import (
 from tilewright.targets.nvidia.name import NAME
 from tilewright.targets.nvidia.options import CudaOptions, check_options
 from tilewright.targets.nvidia.toolkit import find_program
-from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
+from tilewright.targets.protocol import Resource, Stage, options_from
 
 if TYPE_CHECKING:  # a kernel loaded from the disk cache needs only the key
     from tilewright.base.findings import Finding
     from tilewright.frontend import options as frontend_options
     from tilewright.frontend.options import FrontendOptions
     from tilewright.ir import machine
-    from tilewright.ir.core import Module
     from tilewright.ir.machine import GpuMachine
     from tilewright.ir.passes import PassContext, Step
     from tilewright.ir.types import DType
-    from tilewright.targets.nvidia import compilation, disassemble, doctor, resources, steps
+    from tilewright.lowering.simt.hardware import Hardware
+    from tilewright.targets.gpu.codegen import Declaration, ThreadCode
+    from tilewright.targets.gpu.compilation import MachineCode
+    from tilewright.targets.nvidia import (
+        codegen,
+        compilation,
+        disassemble,
+        doctor,
+        resources,
+        steps,
+    )
 else:
     frontend_options = lazy_import("tilewright.frontend.options")
     steps = lazy_import("tilewright.targets.nvidia.steps")
     machine = lazy_import("tilewright.ir.machine")
+    codegen = lazy_import("tilewright.targets.nvidia.codegen")
     compilation = lazy_import("tilewright.targets.nvidia.compilation")
     resources = lazy_import("tilewright.targets.nvidia.resources")
     disassemble = lazy_import("tilewright.targets.nvidia.disassemble")
@@ -135,8 +145,14 @@ class NvidiaTarget(GpuTarget):
     def steps(self) -> Sequence[Step]:
         return steps.steps()
 
-    def compile(self, module: Module, ctx: PassContext, options: CudaOptions) -> Lowered:
-        return compilation.compile_module(module, self.processor, ctx, options)
+    def hardware(self, options: CudaOptions) -> Hardware:
+        return codegen.hardware(self.processor)
+
+    def declaration(self, options: CudaOptions, threads: int) -> Declaration:
+        return codegen.declaration(options, threads)
+
+    def machine_code(self, code: ThreadCode, ctx: PassContext, options: CudaOptions) -> MachineCode:
+        return compilation.machine_code(code, self.processor, ctx, options)
 
     def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
         cubin = stages.get("cubin")

@@ -1,0 +1,25 @@
+"""What emitters of this target state about a kernel's code, for its assembly (`Kernel.notes`)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from enum import Enum, auto
+from typing import NamedTuple
+
+
+class PtxVersion(NamedTuple):
+    """An instruction requires a version of PTX, major * 10 + minor."""
+
+    version: int
+
+
+class Waits(Enum):
+    """The code waits in each iteration of a loop."""
+
+    FOR_PRODUCTS = auto()
+    """A loop over the slots of a copying warp completes its products in each iteration."""
+
+
+def ptx_version(notes: Iterable[Hashable]) -> int:
+    """The minimum PTX version of the instructions; 0 if the architecture's suffices."""
+    return max((note.version for note in notes if isinstance(note, PtxVersion)), default=0)
