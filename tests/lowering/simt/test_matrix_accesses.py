@@ -14,6 +14,7 @@ from tilewright.ir.core import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.verify import verify_module
 from tilewright.layout.families import (
+    blocked,
     mma_operand_a,
     mma_operand_b,
     shared_hopper,
@@ -144,4 +145,49 @@ def test_results_arrive(
     if swizzle * 8 > bits * ROWS:
         return
     check(bits, shared_hopper((ROWS, COLUMNS), bits, swizzle, transposed=across), 4)
+    assert set(stores) == ({(4, across)} if bits == 16 else set())
+
+
+def converted(bits: int) -> Module:
+    """A tile is loaded and stored."""
+    tile = f"{ROWS}x{COLUMNS}x"
+    pointers = f"{tile}ptr<i{bits}>"
+    module = parse_module(f"""
+    func @kernel(%p: ptr<i{bits}>, %q: ptr<i{bits}>) {{
+      %n = tile.arange start=0, end={ROWS * COLUMNS} : () -> {ROWS * COLUMNS}xi32
+      %o = tile.reshape %n, shape=({ROWS}, {COLUMNS},) : {ROWS * COLUMNS}xi32 -> {tile}i32
+      %s = tile.splat %p, shape=({ROWS}, {COLUMNS},) : ptr<i{bits}> -> {pointers}
+      %a = mem.addptr %s, %o : ({pointers}, {tile}i32) -> {pointers}
+      %v = mem.load %a, _, _, cache="", evict="", volatile=False : {pointers} -> {tile}i{bits}
+      %t = tile.splat %q, shape=({ROWS}, {COLUMNS},) : ptr<i{bits}> -> {pointers}
+      %b = mem.addptr %t, %o : ({pointers}, {tile}i32) -> {pointers}
+      mem.store %b, %v, _, cache="", evict="" : ({pointers}, {tile}i{bits}) -> ()
+      control.return [] : () -> ()
+    }}
+    """)
+    verify_module(module)
+    return module
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+@pytest.mark.parametrize("across", [False, True])
+def test_conversions_of_results(
+    bits: int, across: bool, stores: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To runs of 16 bytes along either axis, by stores of matrices."""
+    result = wgmma_accumulator((ROWS, COLUMNS), 4, COLUMNS)
+    run, lanes = 128 // bits, COLUMNS * bits // 128  # of a row of the tile
+    if across:
+        runs = blocked((ROWS, COLUMNS), (run, 1), (lanes, 32 // lanes), (1, 4), (0, 1))
+    else:
+        runs = blocked((ROWS, COLUMNS), (1, run), (32 // lanes, lanes), (4, 1), (1, 0))
+    monkeypatch.setitem(
+        ANCHORS, Load, lambda op, ctx: Demands([result] * len(op.operands), [result])
+    )
+    demand(monkeypatch, runs)
+    rng = np.random.default_rng(bits)
+    info = np.iinfo(INTEGER[bits])
+    given = rng.integers(info.min, info.max, ROWS * COLUMNS, INTEGER[bits], endpoint=True)
+    module = converted(bits)
+    assert_same(module, (1, 1, 1), [given, np.zeros_like(given)], warps=4, lanes=32)
     assert set(stores) == ({(4, across)} if bits == 16 else set())

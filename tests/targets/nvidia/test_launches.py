@@ -102,12 +102,12 @@ def waiting_kernel(a_ptr, b_ptr, c_ptr, K, N: tl.constexpr, BK: tl.constexpr):
     tl.store(c_ptr + m * N + n, acc)
 
 
-def test_barriers_are_prepared_before_the_wait() -> None:
+def test_barriers_and_maps_are_prepared_before_the_wait() -> None:
     """They are the program's own: the preceding launch may still be running."""
     a, b = products.matrix("fp16", 64, 128), products.matrix("fp16", 128, 64)
     args = [a, b, np.zeros((64, 64), np.float32), 128]
     source, _ = source_of(Program(waiting_kernel, args, {"N": 64, "BK": 32}))
     ptx = compile(source, HOPPER).asm["ptx"]
-    steps = r"(mbarrier\.init|griddepcontrol\.wait|cp\.async\.bulk)"
+    steps = r"(prefetch\.tensormap|mbarrier\.init|griddepcontrol\.wait|cp\.async\.bulk)"
     order = list(dict.fromkeys(re.findall(steps, ptx)))
-    assert order == ["mbarrier.init", WAIT, "cp.async.bulk"]
+    assert order == ["prefetch.tensormap", "mbarrier.init", WAIT, "cp.async.bulk"]

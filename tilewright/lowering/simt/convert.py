@@ -8,20 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 
 from tilewright.ir import types as ir
+from tilewright.ir.types import shape_of
 from tilewright.layout import convert
+from tilewright.layout.families import shared_hopper
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.layout.shuffles import Shuffles
 from tilewright.lowering.emit import I32, V, const, int_type, poison, vector
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.shared_memory import scratch
 from tilewright.lowering.simt.shared_stores import shared_stores
+from tilewright.lowering.simt.tile_access import (
+    VECTOR_BYTES,
+    element_type,
+    layout_of,
+    load_rows,
+    matrices_of,
+    store_tile,
+    vector_length,
+)
 from tilewright.lowering.simt.words import row
 from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops.gpu import ConvertLayout
 
 WORD_BITS = 32
+MATRIX_ROWS = (128, 64, 32)  # bytes of a row of scratch, within which chunks of 16 are swizzled
+ROWS = 8  # of a matrix
 
 
 def plan_of(op: ConvertLayout) -> convert.Plan:
@@ -49,7 +63,13 @@ def emit_convert(kernel: Kernel, op: ConvertLayout) -> None:
             moved = _shuffled(kernel, plan, to_bits(kernel, values))
             found = from_bits(kernel, op.src.type, moved)
         case convert.Shared() as plan:
-            found = from_bits(kernel, op.src.type, _exchanged(kernel, op, plan))
+            buffer = _matrix_buffer(kernel, op, plan)
+            bits = (
+                _exchanged(kernel, op, plan)
+                if buffer is None
+                else _exchanged_by_matrices(kernel, op, buffer)
+            )
+            found = from_bits(kernel, op.src.type, bits)
     kernel.bind(op, found)
 
 
@@ -174,6 +194,40 @@ def _exchanged(kernel: Kernel, op: ConvertLayout, plan: convert.Shared) -> Regis
         for i, register in enumerate(registers):
             loaded[register] = b.extract(joined, i)
     return [loaded[r] for r in plan.copies]
+
+
+def _matrix_buffer(kernel: Kernel, op: ConvertLayout, plan: convert.Shared) -> LinearLayout | None:
+    """The layout of scratch to which matrices are stored, and from which vectors of 16 bytes are
+    loaded: the fewest instructions. None if there is none."""
+    source, result = layout_of(op.src), layout_of(op.result)
+    shape, size = shape_of(op.src.type), memory_type(op.src.type).bits // 8
+    copies = any(source.free_variables(name) for name in (REGISTER, LANE, WARP))
+    if not kernel.hw.stores_matrices or len(shape) != 2 or copies or size * 8 > WORD_BITS:
+        return None
+    for axis in (1, 0):
+        for row_bytes in MATRIX_ROWS:
+            if (
+                row_bytes > shape[axis] * size
+                or shape[1 - axis] < ROWS
+                or prod(shape) * size > plan.bytes
+            ):
+                continue
+            buffer = shared_hopper(shape, size * 8, row_bytes, axis == 0)
+            if matrices_of(source, buffer, size * 8) is None:
+                continue
+            if vector_length(result, buffer, VECTOR_BYTES // size) * size == VECTOR_BYTES:
+                return buffer
+    return None
+
+
+def _exchanged_by_matrices(kernel: Kernel, op: ConvertLayout, buffer: LinearLayout) -> Registers:
+    base = kernel.shared.address(kernel.b, op)
+    store_tile(kernel, op.src, buffer, base)
+    kernel.barrier()
+    result = layout_of(op.result)
+    loaded = load_rows(kernel, result, buffer, base, element_type(op.src))
+    copies = result.free_variables(REGISTER)
+    return [loaded[r & ~copies] for r in range(result.in_size(REGISTER))]
 
 
 def _storing(kernel: Kernel, plan: convert.Shared) -> V | None:

@@ -27,8 +27,9 @@ from tilewright.lowering.emit import (
     const,
     vector,
 )
-from tilewright.lowering.simt.buffers import emit_fetch, layout_of
+from tilewright.lowering.simt.buffers import emit_fetch
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
+from tilewright.lowering.simt.tile_access import layout_of
 from tilewright.lowering.simt.words import words
 from tilewright.ops.control import For
 from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait

@@ -9,8 +9,8 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.layout.linear import OFFSET
 from tilewright.lowering.emit import I32, PTR, VOID, Builder, V, const
-from tilewright.lowering.simt.buffers import layout_of
 from tilewright.lowering.simt.kernel import PROVIDED, Kernel, Provided, emits
+from tilewright.lowering.simt.tile_access import layout_of
 from tilewright.ops.nvidia import LoadBlock, Sum
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, WaitBarrier
 from tilewright.targets.nvidia.tensor_copies import swizzle_of
@@ -99,6 +99,8 @@ def _run(b: Builder, code: str, constraints: str, args: Sequence[V]) -> None:
 def emit_init_barriers(kernel: Kernel, op: InitBarriers) -> None:
     b = kernel.b
     with kernel.only_if(b.icmp("eq", kernel.thread, 0)):
+        for tensor in kernel.provided.values():
+            _run(b, "prefetch.tensormap [$0];", "l", [tensor])  # for the first copies
         for i, count in enumerate(op.arrivals):
             place = _place(kernel, op.barriers, i)
             _run(b, f"mbarrier.init.shared::cta.b64 [$0], {count};", "r", [place])

@@ -1,0 +1,169 @@
+"""Accesses of the threads of a warp to tiles in shared memory.
+
+The layout of a buffer maps an offset, in elements, to a position in the tile. An access composes
+the layout of the tile with the inverse of the buffer's, which yields the offset of each register,
+lane and warp; register bits that count successive offsets are combined into vector accesses of up
+to 16 bytes, or into matrix loads and stores where the hardware has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tilewright.ir.core import Value
+from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout, dim_name
+from tilewright.layout.matrix import MatrixAccess, matrix_access
+from tilewright.lowering.emit import LType, V, int_type, vector
+from tilewright.lowering.simt.kernel import Kernel
+from tilewright.lowering.simt.words import row, words
+from tilewright.lowering.types import memory_type
+
+VECTOR_BYTES = 16
+
+
+def layout_of(value: Value) -> LinearLayout:
+    assert value.layout is not None, "buffers, and tiles moved to and from them, have layouts"
+    return value.layout
+
+
+class Move(NamedTuple):
+    """The registers of one access, in memory order, and the offset of the first, in elements."""
+
+    registers: tuple[int, ...]
+    offset: V
+
+
+def moves(kernel: Kernel, tile: LinearLayout, buffer: LinearLayout, limit: int) -> Iterator[Move]:
+    """The accesses that move a tile to or from a buffer, without registers that hold copies.
+
+    Args:
+        limit: the maximum number of elements of one access.
+    """
+    offsets = _offsets(tile, buffer)
+    vector_bits = _vector_bits(offsets, limit)
+    copies = tile.free_variables(REGISTER)
+    within = sum(1 << bit for bit in vector_bits)
+    starts = kernel.coordinates(offsets, dim_name(0))
+    for register in range(offsets.in_size(REGISTER)):
+        if register & (within | copies):
+            continue
+        row = [register]
+        for bit in vector_bits:
+            row += [r | 1 << bit for r in row]
+        yield Move(tuple(row), starts[register])
+
+
+def _offsets(tile: LinearLayout, buffer: LinearLayout) -> LinearLayout:
+    """The offset of each register, lane and warp in a buffer."""
+    places = tile.select_ins(REGISTER, LANE, WARP).compose(buffer.invert())
+    return places.flatten_outs(dim_name(0))
+
+
+def vector_length(tile: LinearLayout, buffer: LinearLayout, limit: int) -> int:
+    """The number of elements of an access to a buffer, which is `limit` at most."""
+    return 1 << len(_vector_bits(_offsets(tile, buffer), limit))
+
+
+def _vector_bits(offsets: LinearLayout, limit: int) -> list[int]:
+    """The register bits that count successive offsets, lowest first.
+
+    No other register, lane or warp bit may contribute to these low bits of the offset, so that
+    every access is aligned to its size.
+    """
+    registers = offsets.bases(REGISTER)
+    found: list[int] = []
+    while 1 << (len(found) + 1) <= limit:
+        unit = 1 << len(found)
+        if unit not in registers or sum(bool(c & unit) for c in offsets.columns) != 1:
+            break
+        found.append(registers.index(unit))
+    return found
+
+
+def element_type(value: Value) -> LType:
+    return int_type(memory_type(value.type).bits)
+
+
+def store_tile(kernel: Kernel, value: Value, buffer: LinearLayout, base: V) -> None:
+    """Store a tile to a buffer at the address `base`."""
+    b, element = kernel.b, element_type(value)
+    values, tile = kernel.env[value], layout_of(value)
+    holder = kernel.is_first_holder(tile)
+    if holder is None and kernel.hw.stores_matrices:
+        matrices = matrices_of(tile, buffer, element.bits)
+        if matrices is not None:
+            store_by_matrices(kernel, matrices, base, value)
+            return
+    with kernel.only_if(holder):
+        limit = VECTOR_BYTES * 8 // element.bits
+        for registers, offset in moves(kernel, tile, buffer, limit):
+            joined = row(b, [values[r] for r in registers], value.type)
+            b.store(joined, b.gep(element, base, offset), align=len(registers) * element.bits // 8)
+
+
+def load_rows(
+    kernel: Kernel, tile: LinearLayout, buffer: LinearLayout, base: V, element: LType
+) -> dict[int, V]:
+    """The elements of a thread by register, loaded as vectors."""
+    b = kernel.b
+    found: dict[int, V] = {}
+    limit = VECTOR_BYTES * 8 // element.bits
+    for registers, offset in moves(kernel, tile, buffer, limit):
+        place = b.gep(element, base, offset)
+        if len(registers) == 1:
+            found[registers[0]] = b.load(element, place)
+            continue
+        kind = vector(element, len(registers))
+        loaded = b.load(kind, place, align=len(registers) * element.bits // 8)
+        found |= {r: b.extract(loaded, i) for i, r in enumerate(registers)}
+    return found
+
+
+class Matrices(NamedTuple):
+    """The matrix loads or stores of a warp (`layout.matrix`), and whether they transpose."""
+
+    access: MatrixAccess
+    transposed: bool
+
+
+def matrices_of(tile: LinearLayout, buffer: LinearLayout, bits: int) -> Matrices | None:
+    """Matrix accesses of 8x8 units that move a tile from or to a buffer.
+
+    None where there are none, or where they would move one untransposed matrix each, which is no
+    better than an access of 32 bits by each thread.
+    """
+    if tile.free_variables(REGISTER):
+        return None
+    for transposed in (False, True):
+        access = matrix_access(tile, buffer, bits, transposed=transposed)
+        if access is not None and (transposed or access.width > 1):
+            return Matrices(access, transposed)
+    return None
+
+
+def store_by_matrices(kernel: Kernel, stores: Matrices, base: V, value: Value) -> None:
+    b, (access, transposed) = kernel.b, stores
+    values, element = kernel.env[value], element_type(value)
+    starts = kernel.coordinates(access.rows, OFFSET)
+    for start, operands in zip(starts, access.registers, strict=True):
+        packed = [words(b, [values[r] for r in registers], value.type) for registers in operands]
+        place = b.gep(element, base, start)
+        kernel.hw.store_matrices(b, place, [word for (word,) in packed], transposed)
+
+
+def load_by_matrices(kernel: Kernel, loads: Matrices, base: V, element: LType) -> dict[int, V]:
+    b = kernel.b
+    access, transposed = loads
+    found: dict[int, V] = {}
+    starts = kernel.coordinates(access.rows, OFFSET)
+    for start, operands in zip(starts, access.registers, strict=True):
+        row = b.gep(element, base, start)
+        words = kernel.hw.load_matrices(b, row, access.width, transposed)
+        for word, registers in zip(words, operands, strict=True):
+            if len(registers) == 1:
+                found[registers[0]] = word
+                continue
+            units = b.bitcast(word, vector(element, len(registers)))
+            found |= {r: b.extract(units, i) for i, r in enumerate(registers)}
+    return found
