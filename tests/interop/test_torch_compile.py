@@ -276,3 +276,24 @@ print(torch.allclose(f(x), x.var(1), atol=1e-5), found[-1])
 def test_short_reductions_have_no_loop() -> None:
     pytest.importorskip("torch", minversion="2.13")
     assert _output(BLOCKS) == "True [{'XBLOCK': 16, 'R0_BLOCK': 512}]"
+
+
+DEVICES = (
+    START
+    + """
+from torch._inductor.codegen import common
+before, register = [], common.get_device_op_overrides
+def get(device):
+    before.append(set(common.device_op_overrides_dict))
+    return register(device)
+common.get_device_op_overrides = get
+tilewright.torch.enable(cpu=False)
+print(before[0] or {"cpu", "cuda"} <= common.device_op_overrides_dict.keys())
+"""
+)
+
+
+def test_code_of_all_devices_is_registered_at_once() -> None:
+    """Torch 2.11 takes that of the CPU for a GPU if that of the CPU is registered on its own."""
+    pytest.importorskip("torch", minversion="2.9")
+    assert _output(DEVICES) == "True"

@@ -269,7 +269,7 @@ def test_a_pack_needs_a_folder_that_can_be_written(cache: DiskCache, tmp_path: P
 def test_a_listing_opens_only_folders_that_exist(
     cache: DiskCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sweep is part of the first compilation into an empty cache."""
+    """A sweep is part of some compilations."""
     paths = fill(cache, ["a", "b", "c"])
     opened: list[str] = []
     scandir = os.scandir

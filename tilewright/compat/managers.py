@@ -75,8 +75,8 @@ class FileCacheManager(CacheManager):
         if not override:
             os.makedirs(self.cache_dir, exist_ok=True)
 
-    @staticmethod
-    def _root(override: bool, dump: bool) -> Path:
+    def _root(self, override: bool, dump: bool) -> Path:
+        """The folder of the folders."""
         if not (override or dump):
             return knobs.cache.folder()
         name = "dump_dir" if dump else "override_dir"

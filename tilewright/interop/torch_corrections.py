@@ -77,9 +77,11 @@ def _keep_scalar_inputs() -> None:
 def _indent_streams() -> None:
     """Define the function for streams of generated modules in one line: Inductor inserts it into an
     indented text, and the modules that max-autotune measures were not valid Python."""
-    from torch._inductor.codegen import cpu_device_op_overrides
+    from torch._inductor.codegen import common
 
-    overrides: Any = getattr(cpu_device_op_overrides, "CpuDeviceOpOverrides", None)
+    # The class is not imported from its module: releases up to 2.11 register the code of all
+    # devices only while that of none is registered, and take that of the CPU for the others.
+    overrides: Any = type(common.get_device_op_overrides("cpu"))
     define: Any = getattr(overrides, "import_get_raw_stream_as", None)
     if define is None or _is_ours(define):
         return

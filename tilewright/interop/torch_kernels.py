@@ -1,5 +1,4 @@
-"""Inductor's tile kernels on the CPU: options that Inductor does not set, blocks of reductions, and
-shorter launches.
+"""Inductor's tile kernels: options that Inductor does not set, and blocks of reductions.
 
 A kernel's description is written where it is generated, and read where it is compiled, which may be
 a compile worker. Generated modules therefore call `adapt_autotuner` there. Nothing has an effect on
@@ -12,6 +11,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
+from tilewright.interop.torch_launches import adapt_launches
 from tilewright.runtime.devices.cpu import thread_count
 
 OPTION = "single_threaded"
@@ -62,18 +62,18 @@ def _tag_caches() -> None:
 
 
 def adapt_autotuner() -> None:
-    """Adapt Inductor's class of kernels, once in a process."""
+    """Adapt Inductor's classes of kernels, once in a process."""
     from torch._inductor.runtime import triton_heuristics
 
     _set_options(triton_heuristics.CachingAutotuner)
-    _shorten_launches(triton_heuristics.CachingAutotuner)
     _choose_blocks(triton_heuristics)
+    adapt_launches(triton_heuristics)
 
 
 def _set_options(autotuner: Any) -> None:
-    """Compile Inductor's kernels with atomic additions for one thread, where they are described so.
-
-    Other kernels, and those of the program itself, can run on any number of threads.
+    """Compile Inductor's kernels with atomic additions for one thread, where they are described so:
+    other kernels, and those of the program itself, can run on any number of threads. And compile
+    kernels for GPUs that C++ code launches without tensor maps, which it does not pass.
     """
     create: Any = getattr(autotuner, "_create_compile_options", None)
     if create is None or _is_ours(create):
@@ -84,6 +84,8 @@ def _set_options(autotuner: Any) -> None:
         meta = self.inductor_meta
         if self.device_props.type == "cpu" and meta.get("atomic_add_found") and meta.get(OPTION):
             options[OPTION] = True
+        if self.device_props.type == "cuda" and meta.get("store_cubin"):
+            options["tensor_copies"] = False
         return options
 
     autotuner._create_compile_options = create_compile_options
@@ -139,54 +141,6 @@ def blocks_without_loop(blocks: Mapping[str, int], sizes: Mapping[str, int]) -> 
     if "YBLOCK" not in blocks:
         found["XBLOCK"] = min(LEAST_BLOCK, sizes["x"])
     return found
-
-
-LAUNCH = """
-def run({parameters}, *, stream, benchmark_run=False):
-    if (
-        benchmark_run
-        or profiler._is_profiler_enabled
-        or debug_mode()
-        or kernel._cached_launcher is not launcher
-    ):
-        return slow({parameters}, stream=stream, benchmark_run=benchmark_run)
-    launcher({parameters}, stream)
-"""
-
-
-def _shorten_launches(autotuner: Any) -> None:
-    """Give a kernel that has been launched a method `run` for its parameters.
-
-    The class's own handles any parameters, which takes as long as the launch on the CPU.
-    """
-    build: Any = getattr(autotuner, "_build_fast_launcher", None)
-    if build is None or _is_ours(build):
-        return
-
-    def build_fast_launcher(self: Any, launcher: Any) -> Any:
-        built = build(self, launcher) or launcher
-        if self.device_props.type == "cpu" and type(self) is autotuner:
-            self.run = _run_of(self, built)
-        return built
-
-    autotuner._build_fast_launcher = build_fast_launcher
-
-
-def _run_of(kernel: Any, launcher: Any) -> Any:
-    from torch.autograd import profiler
-    from torch.utils._debug_mode import get_active_debug_mode
-
-    code = launcher.__code__
-    *names, _ = code.co_varnames[: code.co_argcount]  # the last is the stream
-    scope: dict[str, Any] = {
-        "kernel": kernel,
-        "launcher": launcher,
-        "profiler": profiler,
-        "debug_mode": get_active_debug_mode,
-        "slow": type(kernel).run.__get__(kernel),
-    }
-    exec(LAUNCH.format(parameters=", ".join(names)), scope)
-    return scope["run"]
 
 
 def _is_ours(function: Any) -> bool:

@@ -52,6 +52,10 @@ RESULTS_FILE = "autotune.json"
 SWEEPS_PER_BOUND = 32
 """How many sweeps happen while the size of the folder's bound is written."""
 
+USUAL_BOUND = 2 << 30
+"""The size in place of the bound where there is none: files of killed writers are removed there,
+too."""
+
 _STALE_SECONDS = 120.0  # for locks of other hosts, whose processes cannot be looked up
 
 
@@ -161,7 +165,6 @@ class DiskCache:
         self.root.parent.mkdir(parents=True, exist_ok=True)
         for part in (self.root, folder):
             part.mkdir(mode=0o700, exist_ok=True)
-        self.sweep()
 
     def _warn(self, error: OSError) -> None:
         if self._warned:
@@ -257,7 +260,7 @@ def _is_turn(key: str, size: int, bound: int) -> bool:
     On average, one sweep happens per this number of bytes that any process writes: the decision
     is a function of the key, which is as good as random, and needs no shared state.
     """
-    share = size * SWEEPS_PER_BOUND / bound if bound else 0.0
+    share = size * SWEEPS_PER_BOUND / (bound or USUAL_BOUND)
     return int(key[-8:], 16) < share * 16**8
 
 

@@ -27,8 +27,6 @@ from tilewright.targets.nvidia.options import CudaOptions
 from tilewright.targets.nvidia.tma import facts_of
 from tilewright.targets.protocol import Lowered, Stage
 
-SCRATCH_ALIGN = 128  # bytes, of a program's global scratch memory; sufficient for a tensor map
-
 
 class Residency(NamedTuple):
     """The CTAs of a kernel that fit on a multiprocessor.
@@ -161,7 +159,11 @@ def _residency(code: ThreadCode, chip: Processor, registers: int) -> Residency:
 
 
 def launch_facts(code: ThreadCode, options: CudaOptions) -> dict[str, Any]:
-    """The launch metadata of a kernel."""
+    """The launch metadata of a kernel.
+
+    It names no scratch memory, as kernels have no parameter for it: torch's launchers pass a
+    pointer for each kind that is named, even of size 0.
+    """
     return {
         "name": code.name,
         "shared": code.shared_bytes,
@@ -170,10 +172,6 @@ def launch_facts(code: ThreadCode, options: CudaOptions) -> dict[str, Any]:
         "num_ctas": 1,
         "warp_size": WARP_SIZE,
         "tmem_size": 0,
-        "global_scratch_size": 0,
-        "global_scratch_align": SCRATCH_ALIGN,
-        "profile_scratch_size": 0,
-        "profile_scratch_align": 1,
         "launch_warps": code.warps,
         "tensor_maps": [facts_of(what) for what in code.provided],
     }

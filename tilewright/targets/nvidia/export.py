@@ -235,7 +235,7 @@ def export(
             f"{request.kernel} copies blocks of tensors, which C programs cannot describe to it: "
             "compile it with tensor_copies=False"
         )
-    if metadata["global_scratch_size"]:
+    if metadata.get("global_scratch_size"):
         raise ExportError(
             f"{request.kernel} needs global scratch memory, which a launch from C does not have"
         )

@@ -1,0 +1,175 @@
+"""How Inductor launches tile kernels: shorter launches on the CPU, static ones on GPUs.
+
+Nothing has an effect on releases of torch that lack the functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tilewright.base import knobs
+from tilewright.compat.managers import FileCacheManager, base32
+from tilewright.compiler.artifact import CompiledKernel
+
+
+def adapt_launches(heuristics: Any) -> None:
+    """Adapt Inductor's module of kernels, once in a process."""
+    _shorten_launches(heuristics)
+    _store_cubins(getattr(heuristics, "StaticTritonCompileResult", None))
+
+
+# -- the CPU ---------------------------------------------------------------------------------------
+
+
+RUN = """
+def run({parameters}, *, stream, benchmark_run=False):
+    if (
+        benchmark_run
+        or profiler._is_profiler_enabled
+        or hooks
+        or debug_mode()
+        or kernel._cached_launcher is not launcher
+    ):
+        return slow({parameters}, stream=stream, benchmark_run=benchmark_run)
+    {grid}
+    start(grid_0, grid_1, grid_2, None, None, None, None, None, None, {arguments})
+"""
+
+PASSED_BY_NAME = [
+    "grid_0", "grid_1", "grid_2", "stream", "function", "metadata",
+    "launch_enter_hook", "launch_exit_hook",
+]  # fmt: skip
+"""What a launcher passes to `CompiledKernel.run` before the arguments of the kernel, but for the
+launch metadata, which is an expression."""
+
+
+class _Parts(NamedTuple):
+    """The parts of a launcher's text.
+
+    Attributes:
+        parameters: names of its parameters, but for the stream.
+        grid: lines that compute ``grid_0``, ``grid_1`` and ``grid_2``.
+        arguments: expressions of the arguments of the kernel.
+    """
+
+    parameters: Sequence[str]
+    grid: Sequence[str]
+    arguments: Sequence[str]
+
+
+def _shorten_launches(heuristics: Any) -> None:
+    """Give a kernel on the CPU that has been launched a method `run` for its parameters.
+
+    The class's own handles any parameters, calls a launcher, and has that describe the launch for
+    hooks, even if there are none. This takes longer than the launch.
+    """
+    autotuner, result = heuristics.CachingAutotuner, heuristics.TritonCompileResult
+    build: Any = getattr(autotuner, "_build_fast_launcher", None)
+    generate: Any = getattr(result, "_gen_launcher_code", None)
+    if build is None or generate is None or _is_ours(build):
+        return
+
+    @wraps(generate)
+    def gen_launcher_code(self: Any, scope: Any, def_args: Any, runner_args: Any) -> Any:
+        launcher = generate(self, scope, def_args, runner_args)
+        first, arguments = [*runner_args[:6], *runner_args[7:9]], runner_args[9:]
+        if self.compile_meta["device_type"] == "cpu" and first == PASSED_BY_NAME:
+            grid = heuristics.GridExpr.from_meta(self.inductor_meta, self.config)
+            extents = (grid.x_grid, grid.y_grid, grid.z_grid)
+            lines = [f"grid_{axis} = {extent}" for axis, extent in enumerate(extents)]
+            launcher.parts = _Parts(def_args, [*grid.prefix, *lines], arguments)
+        return launcher
+
+    @wraps(build)
+    def build_fast_launcher(self: Any, launcher: Any) -> Any:
+        built = build(self, launcher) or launcher
+        if type(self) is autotuner and hasattr(launcher, "parts"):
+            self.run = _run_of(self, built, launcher)
+        return built
+
+    result._gen_launcher_code = gen_launcher_code
+    autotuner._build_fast_launcher = build_fast_launcher
+
+
+def _run_of(kernel: Any, launcher: Any, original: Any) -> Any:
+    """The method `run` of a kernel.
+
+    Args:
+        launcher: what the kernel launches by.
+        original: the launcher that has the text's parts and the names in it.
+    """
+    from torch.autograd import profiler
+    from torch.utils._debug_mode import get_active_debug_mode
+
+    parts: _Parts = original.parts
+    scope: dict[str, Any] = {
+        **original.__globals__,
+        "start": original.__globals__["runner"],
+        "kernel": kernel,
+        "launcher": launcher,
+        "profiler": profiler,
+        "hooks": knobs.launch_hooks,
+        "debug_mode": get_active_debug_mode,
+        "slow": type(kernel).run.__get__(kernel),
+    }
+    text = RUN.format(
+        parameters=", ".join(parts.parameters),
+        grid="\n    ".join(parts.grid),
+        arguments=", ".join(parts.arguments),
+    )
+    exec(text, scope)
+    return scope["run"]
+
+
+# -- GPUs ------------------------------------------------------------------------------------------
+
+
+def _store_cubins(result: Any) -> None:
+    """Store the binaries of kernels for GPUs where torch's launcher reads them: in a folder of the
+    cache that is named by the kernel's hash. TritonBundler copies that folder into torch's caches.
+
+    Args:
+        result: Inductor's class of kernels that are launched without a function for each.
+    """
+    decide: Any = getattr(result, "can_statically_launch", None)
+    if decide is None or _is_ours(decide):
+        return
+
+    @wraps(decide)
+    def can_statically_launch(
+        kernel: CompiledKernel, inductor_meta: Any, triton_meta: Any, *rest: Any
+    ) -> Any:
+        if "cubin" not in kernel.asm or not _is_plain(kernel.metadata):
+            return None
+        folder = _Folder(triton_meta.get("device", 0), kernel.hash)
+        folder.put(kernel.asm["cubin"], f"{kernel.src.fn.__name__}.cubin")
+        return decide(kernel, inductor_meta, triton_meta, *rest)
+
+    result.can_statically_launch = staticmethod(can_statically_launch)
+
+
+def _is_plain(facts: Mapping[str, Any]) -> bool:
+    """Whether torch's launcher can launch a kernel: it passes no tensor maps, and starts no warps
+    beside `num_warps`."""
+    warps = facts["num_warps"]
+    return not facts.get("tensor_maps") and facts.get("launch_warps", warps) == warps
+
+
+class _Folder(FileCacheManager):
+    """The files of a kernel in torch's cache, which `TILEWRIGHT_CACHE_DIR` does not move."""
+
+    def __init__(self, device: int, key: str) -> None:
+        from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
+
+        self.root = Path(triton_cache_dir(device))
+        super().__init__(base32(key))
+
+    def _root(self, override: bool, dump: bool) -> Path:
+        return self.root
+
+
+def _is_ours(function: Any) -> bool:
+    return function.__code__.co_filename == __file__
