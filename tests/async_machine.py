@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -37,7 +37,16 @@ from tilewright.ir.turns import Turns
 from tilewright.ir.types import Shared, numpy_of, shape_of
 from tilewright.ops import roles
 from tilewright.ops.control import Barrier
-from tilewright.ops.gpu import Allocate, CommitCopies, CopyAsync, Fetch, Share, Slot, WaitCopies
+from tilewright.ops.gpu import (
+    Allocate,
+    CommitCopies,
+    CopyAsync,
+    Fetch,
+    PermuteBuffer,
+    Share,
+    Slot,
+    WaitCopies,
+)
 from tilewright.ops.memory import split_optional
 from tilewright.ops.numeric import Array
 from tilewright.ops.nvidia import LoadBlock, Wgmma, WgmmaWait
@@ -80,6 +89,30 @@ def _is_read_by_its_thread(slot: Value) -> bool:
     return bool(readers) and all(reader.own for reader in readers)
 
 
+def _ends_of(fetch: Fetch) -> set[Op]:
+    """The ops that show, when they start, that threads have loaded what they fetch from a slot: the
+    products and stores to buffers that use it, directly or through arithmetic."""
+    ends, pending = set[Op](), list(fetch.result.users)
+    while pending:
+        user = pending.pop()
+        if isinstance(user, Wgmma | Share):
+            ends.add(user)
+        elif user.pure and not user.regions and not user.terminator:
+            pending += [further for result in user.results for further in result.users]
+        else:
+            raise Race("arithmetic on what was loaded from a slot may follow the slot's release")
+    return ends
+
+
+def _users_of_buffer(buffer: Value) -> list[Op]:
+    """The ops that use a buffer, directly or through views."""
+    return [
+        op
+        for user in buffer.users
+        for op in (_users_of_buffer(user.results[0]) if isinstance(user, PermuteBuffer) else [user])
+    ]
+
+
 def _poison(array: Array) -> None:
     array[...] = np.full((*array.shape, array.itemsize), POISON, np.uint8).view(array.dtype)[..., 0]
 
@@ -112,7 +145,7 @@ class AsyncMachine:
         self.arrived_at: dict[int, set[int]] = {}
         self.known_slots: set[int] = set()
         self.slots: set[int] = set()  # that tensor copies fill
-        self.loaded: list[tuple[int, Array]] = []  # slots, and what was loaded from them
+        self.loaded: list[tuple[int, set[Op]]] = []  # slots, and the ops that end loads from them
         self.copying = False  # whether the copying warp has the turn
         self.stretch = 0  # how many barriers there were
         self.read: dict[int, int] = {}  # place -> the last stretch in which it was read
@@ -303,10 +336,8 @@ class AsyncMachine:
             return found
         if address not in self.slots:
             self._has_read(address)
-        elif not all(isinstance(user, Wgmma | Share) for user in op.result.users):
-            raise Race("arithmetic on what was loaded from a slot may follow the slot's release")
         else:
-            self.loaded.append((address, found))
+            self.loaded.append((address, _ends_of(op)))
         return found
 
     def _has_read(self, address: int) -> None:
@@ -318,7 +349,9 @@ class AsyncMachine:
         """The buffer of an op is always the same memory, so no product may be reading it."""
         if any(v.op is op for product in self.products for v in product.op.operands):
             raise Race("a buffer is written that a product in flight reads")
-        self._use_loaded([tile])
+        self._use_loaded(op)
+        if any(isinstance(user, Wgmma) for user in _users_of_buffer(op.result)):
+            self.loads_from = 0  # it is published, by the fence that earlier loads need
         return tile.copy()
 
     # -- products -------------------------------------------------------------------------------
@@ -330,15 +363,15 @@ class AsyncMachine:
         result = np.empty(shape_of(op.results[0].type), numpy_of(op.results[0].type))
         _poison(result)
         self.products.append(_Product(op, operands, result))
-        self._use_loaded(operands)
+        self._use_loaded(op)
         return result
 
-    def _use_loaded(self, operands: Sequence[Array]) -> None:
+    def _use_loaded(self, op: Op) -> None:
         """What was loaded from slots has been read once something uses it."""
-        for place in [place for place, tile in self.loaded if any(tile is x for x in operands)]:
+        for place in [place for place, ends in self.loaded if op in ends]:
             self._has_read(place)
             self.loads_from = self.loads_from or self.reads
-        self.loaded = [item for item in self.loaded if not any(item[1] is x for x in operands)]
+        self.loaded = [item for item in self.loaded if op not in item[1]]
 
     def _wait_products(self, op: WgmmaWait, state: Any, *values: Array) -> tuple[Array, ...]:
         while len(self.products) > op.pending:

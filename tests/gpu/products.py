@@ -184,6 +184,34 @@ def _attention(
     return weight @ z / total, (peak + np.log2(total))[..., 0]
 
 
+def attention_gradients(
+    d: int, positions: int, tile: tuple[int, int], causal: bool, heads: int = 1
+) -> Program:
+    """The benchmarks' gradient of attention in one kernel: three of its products have computed
+    operands, and one is added to memory atomically."""
+    fn = kernel_at("benchmarks/gpu/kernels/attention_backward.py::gradients_kernel")
+    rng = rng_of(d, positions, causal)
+    shape = heads, positions, d
+    q, k, v, do = (rng.normal(size=shape).astype(np.float16) for _ in range(4))
+    scale = float(np.float32(d**-0.5))
+    scale2 = float(np.float32(scale * 1.4426950408889634))
+    out, lse = _attention(q, k, v, scale2, causal)
+    lse = lse.astype(np.float32)
+    delta = (out * do).sum(axis=2).astype(np.float32)
+    x, y, z, w = (a.astype(np.float64) for a in (q, k, v, do))
+    p = np.exp2(x @ y.transpose(0, 2, 1) * scale2 - lse[..., None])
+    if causal:
+        p = np.where(np.tril(np.ones(p.shape[1:], bool)), p, 0)
+    ds = p * (w @ z.transpose(0, 2, 1) - delta[..., None])
+    half = [ds.transpose(0, 2, 1) @ x * scale, p.transpose(0, 2, 1) @ w]
+    expected = [(ds @ y).astype(np.float32), *(a.astype(np.float16) for a in half)]
+    outputs = [np.zeros_like(a) for a in expected]
+    constants = {"D": d, "BLOCK_M": tile[0], "BLOCK_N": tile[1], "CAUSAL": causal}
+    args = [q, k, v, do, lse, delta, *outputs, positions, scale, scale2]
+    grid = positions // tile[1], heads
+    return Program(fn, args, constants, grid, 2e-2, [q, k, v, do, lse, delta, *expected])
+
+
 def example_matmul(m: int, n: int, k: int, tile: tuple[int, int, int]) -> Program:
     fn = kernel_at("examples/matmul.py::matmul_kernel")
     activation = kernel_at("examples/matmul.py::leaky_relu")

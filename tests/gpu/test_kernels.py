@@ -347,6 +347,11 @@ def _attentions() -> Iterator[Job]:
         for tile, warps in (((64, 32), 4), ((128, 64), 8), ((64, 64), 8)):
             params = d, 256, 256, tile, causal
             yield Job(products.attention, params, {"num_warps": warps, "num_stages": stages})
+    for d, causal, stages in product((64, 128), (False, True), STAGES):
+        for tile, warps in (((32, 64), 4), ((64, 128), 4), ((64, 128), 8)):
+            params = d, 384, tile, causal, 2
+            options = {"num_warps": warps, "num_stages": stages}
+            yield Job(products.attention_gradients, params, options)
 
 
 def _unique(jobs: Iterator[Job]) -> list[Job]:

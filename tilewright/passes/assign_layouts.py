@@ -30,7 +30,7 @@ from tilewright.ir.types import Pointer, element_of, shape_of
 from tilewright.layout.families import row_major
 from tilewright.layout.linear import LinearLayout
 from tilewright.ops.arith import Cast
-from tilewright.ops.atomic import AnyAtomic, AtomicStore, Reading
+from tilewright.ops.atomic import AnyAtomic, Reading
 from tilewright.ops.control import For, If, While
 from tilewright.ops.gpu import ConvertLayout, Share
 from tilewright.ops.memory import Load, Store
@@ -46,7 +46,15 @@ from tilewright.passes.layout_rules import (
     result_layout,
     warp_run,
 )
-from tilewright.passes.layout_sides import ACCESS, DEFAULT, MATRIX, Assigned, choose_sides
+from tilewright.passes.layout_sides import (
+    ACCESS,
+    DEFAULT,
+    MATRIX,
+    AnyStore,
+    Assigned,
+    choose_sides,
+    is_store,
+)
 
 VECTOR_BYTES = 16  # the widest access of a thread
 SECTOR_BYTES = 32  # the granularity of transfers from and to global memory
@@ -174,7 +182,7 @@ class _Assignment:
         vector = self.vectors.get((extents, order), 1)
         return coalesced(extents, order, vector, self.lanes, self.warps)
 
-    def store_layout(self, op: Store | AtomicStore) -> LinearLayout:
+    def store_layout(self, op: AnyStore) -> LinearLayout:
         """The layout already assigned to the value if a warp writes whole sectors in it, otherwise
         the coalesced one."""
         best = self._memory_layout(op.ptr)
@@ -237,6 +245,8 @@ class _Assignment:
                 self._assign(result, Assigned(MATRIX, layout) if layout is not None else None)
             return
         match op:
+            case _ if is_store(op):
+                pass
             case _ if isinstance(op, Load | Reading) and is_tile(op.ptr):
                 self._assign(op.result, Assigned(ACCESS, self._load_layout(op)))
             case _ if derives_from_first_operand(op):
@@ -331,11 +341,12 @@ class _Assignment:
             return anchor(op, self.ctx)
         count = len(op.operands)
         match op:
+            case _ if is_store(op) and is_tile(op.ptr):
+                layout = self.store_layout(op)
+                return Demands([layout] * count, [layout] * len(op.results))
             case _ if isinstance(op, Load | Reading) and is_tile(op.ptr):
                 layout = self._layout_of(op.result)
                 return Demands([layout if is_tile(v) else None for v in op.operands], [layout])
-            case Store() | AtomicStore() if is_tile(op.ptr):
-                return Demands([self.store_layout(op)] * count, [])
             case _ if derives_from_first_operand(op):
                 return derived_demands(op, self._source(op).layout)
             case _:

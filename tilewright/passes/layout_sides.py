@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeGuard
 
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import element_of, shape_of
 from tilewright.layout.linear import LinearLayout
-from tilewright.ops.atomic import AtomicStore
+from tilewright.ops.atomic import AtomicRMW, AtomicStore
 from tilewright.ops.control import For, While
 from tilewright.ops.memory import Store
 from tilewright.passes.layout_rules import operand_layout, propagates_layout, result_layout
@@ -39,7 +39,13 @@ class Assigned(NamedTuple):
 
 DEFAULT, ACCESS, MATRIX = 1, 2, 3  # priorities: none, a memory access, a matrix instruction
 
-AnyStore = Store | AtomicStore
+AnyStore = Store | AtomicStore | AtomicRMW
+"""Ops that write a tile. An atomic read-modify-write only if its result is unused."""
+
+
+def is_store(op: Op) -> TypeGuard[AnyStore]:
+    """Whether an op writes a tile and returns nothing that is used."""
+    return isinstance(op, AnyStore) and not any(result.users for result in op.results)
 
 
 class Choice(Protocol):
@@ -137,7 +143,7 @@ class _Sides:
         for op in value.users:
             if op in self.free:
                 yield op
-            elif isinstance(op, AnyStore):
+            elif is_store(op):
                 accepted = self.choice.store_layout(op) == self.assigned[value].layout
                 if not (accepted and self._in_matrix(value)):
                     yield cut.sink

@@ -150,6 +150,9 @@ class SharedMemory:
         """
         for op in region:
             if isinstance(op, For | While):
+                if self._conflicts_within(op, pending):
+                    self.barriers.add(op)
+                    pending = frozenset()
                 # The second walk adds the accesses pending at the back edge. It is a fixed point:
                 # barriers are only added, so a third walk would start from no further accesses.
                 ends = self._walk_regions(op.regions, pending)
@@ -167,6 +170,17 @@ class SharedMemory:
             else:
                 pending = self._step(op, pending)
         return pending
+
+    def _conflicts_within(self, loop: Op, pending: Pending) -> bool:
+        """Whether a barrier in the loop would be required for accesses before it, such as the
+        writes of a buffer that the loop only reads. Once before the loop is enough."""
+        for op in loop.walk():
+            own = op in self.spans and not isinstance(op, Share | Allocate)
+            if op.concurrent or own or isinstance(op, Barrier):
+                return False
+            if any(a.conflicts(p) for a in self._accesses(op) for p in pending):
+                return True
+        return False
 
     def _step(self, op: Op, pending: Pending) -> Pending:
         accesses = self._accesses(op)

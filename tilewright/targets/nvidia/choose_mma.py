@@ -72,7 +72,7 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
         return False
     infos = axis_info(fn)
     for op in dots:
-        if _fits_wgmma(op, ctx):
+        if fits_wgmma(op, ctx):
             if ctx.enabled(TRANSPOSE) and _is_better_transposed(op, infos, ctx):
                 op = transpose_product(op)
                 ctx.count("transposed products")
@@ -122,7 +122,8 @@ def groups_of(shape: tuple[int, ...], warps: int) -> _Groups:
     return _Groups(rows, groups // rows)
 
 
-def _fits_wgmma(op: Dot, ctx: PassContext) -> bool:
+def fits_wgmma(op: Dot, ctx: PassContext) -> bool:
+    """Whether `wgmma` computes a product."""
     if "wgmma" not in ctx.features or _warps(ctx) % GROUP_WARPS or not _fits_mma(op, ctx):
         return False
     element = ir.dtype_of(op.lhs.type)
@@ -163,7 +164,9 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
         # Each thread loads its elements from the buffer, in which they lie as in memory.
         lhs = before(op, Fetch(_shared(op, lhs, 1, infos, as_in_memory=True), own=False)).result
         row_bits = TURNED_ROWS[ir.dtype_of(lhs.type).nbytes_in_memory]
-    elif _comes_from_memory(lhs):
+    elif _comes_from_memory(lhs) or isinstance(lhs.op, Permute):
+        # A computed tile that is transposed moves between threads in any case; read from shared
+        # memory, it takes no registers.
         lhs = _shared(op, lhs, 1, infos)
     rhs = _shared_along_k(op, infos)
     product = before(op, Wgmma(lhs, rhs, op.acc, op.precision, op.max_imprecise, row_bits))

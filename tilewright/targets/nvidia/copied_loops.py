@@ -13,7 +13,7 @@ from tilewright.analysis.blocks import BlockFinder
 from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext
-from tilewright.ir.types import Shared, Tile
+from tilewright.ir.types import Shared, Tile, shape_of
 from tilewright.lowering.simt.shared_memory import ALIGN, SCRATCH, allocated_bytes
 from tilewright.ops.atomic import Writing
 from tilewright.ops.control import For, If, While
@@ -84,7 +84,7 @@ def find_loops(fn: Function, ctx: PassContext) -> list[CopiedLoop]:
             continue
         try:
             found.append(_copied_loop(fn, op, op.num_stages or stages, finder, scalars))
-        except _Unsupported as error:
+        except Unsupported as error:
             ctx.missed(NAME, str(error), (error.op or op).loc)
     return _with_rings(fn, found, ctx)
 
@@ -135,7 +135,7 @@ def bytes_of(share: Share) -> int:
     return kind.nbytes
 
 
-class _Unsupported(Exception):
+class Unsupported(Exception):
     def __init__(self, why: str, op: Op | None = None) -> None:
         super().__init__(why)
         self.op = op
@@ -144,21 +144,23 @@ class _Unsupported(Exception):
 def _copied_loop(
     fn: Function, loop: For, slots: int, finder: BlockFinder, scalars: Scalars
 ) -> CopiedLoop:
-    """The plan for a loop. Raises `_Unsupported` if it cannot be converted."""
-    shares = shares_of(loop)
+    """The plan for a loop. Raises `Unsupported` if it cannot be converted."""
+    # Operands that the loop computes are shared by the computing warps themselves.
+    shares = [share for share in shares_of(loop) if isinstance(share.src.op, Load)]
     if not shares:
-        raise _Unsupported("no operand of the products is loaded in the loop")
+        raise Unsupported("no operand of the products is loaded in the loop")
     copies: list[Copied] = []
     places = {op: i for i, op in enumerate(loop.body)}
     spans: list[tuple[int, int]] = []  # the first and the last op that need the operand
     for share in shares:
-        copy = _copy_of(fn, loop, share, finder)
-        _require_scalars(loop, copy, scalars, share)
+        copy = copy_of(fn, loop, share, finder)
+        require_scalars(loop, copy, scalars, share)
         copies.append(Copied(share, copy))
         reading = readers(share.result)
         _require_products(reading)
         needed = [places[within(op, loop.body)] for op in reading]
         spans.append((min(needed), max(needed)))
+    spans = _joined(copies, spans)
     order = sorted(range(len(copies)), key=lambda i: spans[i])
     copies, spans = [copies[i] for i in order], [spans[i] for i in order]
     parts: dict[int, list[int]] = {}
@@ -168,19 +170,41 @@ def _copied_loop(
     return CopiedLoop(loop, slots, copies, list(parts.values()), [ops[last] for last in parts])
 
 
-def _copy_of(fn: Function, loop: For, share: Share, finder: BlockFinder) -> TensorCopy:
+def _joined(copies: Sequence[Copied], spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The spans, with vectors as long as an operand whose span ends later: a barrier of their own
+    would cost more than their few bytes save."""
+    ends = sorted(
+        end for copied, (_, end) in zip(copies, spans, strict=True) if not _is_vector(copied)
+    )
+    return [
+        (first, next((e for e in ends if e >= end), end)) if _is_vector(copied) else (first, end)
+        for copied, (first, end) in zip(copies, spans, strict=True)
+    ]
+
+
+def _is_vector(copied: Copied) -> bool:
+    return len(shape_of(copied.share.result.type)) == 1
+
+
+def copy_of(
+    fn: Function, loop: For, share: Share, finder: BlockFinder, *, only: bool = True
+) -> TensorCopy:
+    """The tensor copy of what is shared; `only` if the load must have no other use.
+
+    Raises:
+        Unsupported: the copying warp cannot do the load.
+    """
     load = share.src.op
-    if not isinstance(load, Load):
-        raise _Unsupported("an operand is computed, not loaded, in the loop", share)
-    if len(share.src.users) != 1:
-        raise _Unsupported("the loaded tile has other uses too", load)
-    if not all(_leaves_alone(fn, load, op) for op in _up_to_end_of(fn, loop)):
-        raise _Unsupported("the kernel writes memory that may overlap", load)
+    assert isinstance(load, Load)
+    if only and len(share.src.users) != 1:
+        raise Unsupported("the loaded tile has other uses too", load)
+    if not all(leaves_alone(fn, load, op) for op in _up_to_end_of(fn, loop)):
+        raise Unsupported("the kernel writes memory that may overlap", load)
     assert share.result.layout is not None
     try:
         return tensor_copy(fn, finder, load, share.result.layout)
     except NoTensorCopy as error:
-        raise _Unsupported(str(error), load) from None
+        raise Unsupported(str(error), load) from None
 
 
 def _up_to_end_of(fn: Function, loop: For) -> Iterator[Op]:
@@ -199,7 +223,7 @@ def _outermost(loop: For) -> Op:
     return loops[-1]
 
 
-def _leaves_alone(fn: Function, load: Load, op: Op) -> bool:
+def leaves_alone(fn: Function, load: Load, op: Op) -> bool:
     """Whether an op provably does not write what a load reads."""
     if isinstance(op, Store | Writing):
         return not may_overlap(fn, load.ptr, op.ptr)
@@ -208,28 +232,71 @@ def _leaves_alone(fn: Function, load: Load, op: Op) -> bool:
 
 
 def _require_products(reading: Sequence[Op]) -> None:
-    """Raise `_Unsupported` if threads load an operand for something else than products and buffers.
+    """Raise `Unsupported` if threads load an operand for something else than products and buffers.
 
     A thread's loads are complete, and the copying warp may overwrite what they read, once something
     has used their results; an arrival after the loads does not wait for them. Starts of products
-    and stores stay in their order with arrivals, arithmetic does not.
+    and stores stay in their order with arrivals, arithmetic does not; so its results must be
+    operands of these.
     """
     for op in reading:
-        if isinstance(op, Fetch) and not all(
-            user.in_flight or isinstance(user, Share) for user in op.result.users
-        ):
-            raise _Unsupported("the operand is loaded to registers, not read by the product", op)
+        if isinstance(op, Fetch) and not ends_in_products(op.result):
+            raise Unsupported("the operand is loaded to registers, not read by the product", op)
+
+
+def _keeps_order(op: Op) -> bool:
+    """Whether an op that uses registers stays in its order with arrivals."""
+    return op.in_flight or isinstance(op, Share)
+
+
+def ends_in_products(value: Value) -> bool:
+    """Whether a value is used for nothing else than products and buffers, through arithmetic."""
+    return all(
+        _keeps_order(op) or (op.pure and not op.regions and not op.terminator)
+        for op in uses_of(value)
+    )
+
+
+def is_published(fetch: Fetch) -> bool:
+    """Whether a buffer that products read is written with what was computed from fetched elements.
+    The threads publish it by the fence that their loads need before tensor copies."""
+    shares = [op for op in uses_of(fetch.result) if isinstance(op, Share)]
+    return any(user.in_flight for share in shares for user in buffer_users(share.result))
+
+
+def buffer_users(buffer: Value) -> Iterator[Op]:
+    """The ops that use a buffer, directly or through views."""
+    for user in buffer.users:
+        if isinstance(user, PermuteBuffer):
+            yield from buffer_users(user.results[0])
+        else:
+            yield user
+
+
+def uses_of(value: Value) -> list[Op]:
+    """The ops that use a value, directly or through arithmetic, up to products and stores to
+    buffers."""
+    found: dict[Op, None] = {}
+    pending: list[Op] = list(value.users)
+    while pending:
+        op = pending.pop()
+        if op in found:
+            continue
+        found[op] = None
+        if op.pure and not _keeps_order(op):
+            pending += [user for result in op.results for user in result.users]
+    return list(found)
 
 
 def readers(buffer: Value) -> list[Op]:
     """The ops after which a buffer has been read: for a product, those that wait for it; for what
-    is loaded to registers, the products of it, or what shares it."""
+    is loaded to registers, the uses of it."""
     found: list[Op] = []
     for user in buffer.users:
         if isinstance(user, PermuteBuffer) or user.in_flight:
             found += readers(user.results[0])
         elif isinstance(user, Fetch):
-            found += user.result.users
+            found += uses_of(user.result)
         found.append(user)
     return found
 
@@ -253,8 +320,8 @@ def holders_of(loop: For) -> list[Op]:
     return found
 
 
-def _require_scalars(loop: For, copy: TensorCopy, scalars: Scalars, share: Share) -> None:
-    """Raise `_Unsupported` unless the copying warp can compute bounds, conditions, coordinates."""
+def require_scalars(loop: For, copy: TensorCopy, scalars: Scalars, share: Share) -> None:
+    """Raise `Unsupported` unless the copying warp can compute bounds, conditions, coordinates."""
     around = [loop, *holders_of(loop)]
     needed: list[Value] = []
     for op in around:
@@ -264,15 +331,15 @@ def _require_scalars(loop: For, copy: TensorCopy, scalars: Scalars, share: Share
             case If():
                 needed.append(op.condition)
             case _:
-                raise _Unsupported(f"the loop is in a {op.name}")
+                raise Unsupported(f"the loop is in a {op.name}")
     for begin in copy.begins:
         for atom in begin.atoms():
             if isinstance(atom, Value):
                 needed.append(atom)
             elif atom.loop not in around:
-                raise _Unsupported("a coordinate counts the iterations of another loop", share)
+                raise Unsupported("a coordinate counts the iterations of another loop", share)
     if any(value in scalars.other for value in needed):
-        raise _Unsupported("bounds or coordinates depend on tiles, or on memory that is written")
+        raise Unsupported("bounds or coordinates depend on tiles, or on memory that is written")
 
 
 class Scalars:
@@ -327,5 +394,5 @@ class Scalars:
         if any(isinstance(v.type, Tile | Shared) for v in op.results):
             return False
         if isinstance(op, Load):
-            return not op.volatile and all(_leaves_alone(self.fn, op, o) for o in self.fn.walk())
+            return not op.volatile and all(leaves_alone(self.fn, op, o) for o in self.fn.walk())
         return op.pure

@@ -377,7 +377,7 @@ def _call(metadata: Mapping[str, Any], attributes: list[tuple[int, str]]) -> lis
     blocks = ["(unsigned int)gridX", "(unsigned int)gridY", "(unsigned int)gridZ"]
     if ctas > 1:
         blocks[0] = f"(unsigned int)gridX * {ctas}"
-    shape = [*blocks, str(metadata["num_warps"] * metadata["warp_size"]), "1", "1"]
+    shape = [*blocks, str(metadata["launch_warps"] * metadata["warp_size"]), "1", "1"]
     shape += [str(metadata["shared"]), "stream"]
     if not attributes:
         return [f"return cuLaunchKernel(function, {', '.join(shape)}, parameters, NULL);"]

@@ -31,6 +31,7 @@ from tilewright.lowering.simt.buffers import emit_fetch
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.tile_access import layout_of
 from tilewright.lowering.simt.words import words
+from tilewright.ops.arith import constant_value
 from tilewright.ops.control import For
 from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
 from tilewright.ops.roles import WaitBarrier
@@ -61,6 +62,9 @@ class _Accumulators:
         self.registers = (
             words(kernel.b, values, value.type) if self.element == ir.FP16 else list(values)
         )
+        # Whether they are known to be zeros before the first product.
+        known = constant_value(value)
+        self.zero = known is not None and str(float(known)) == "0.0"
         self.letter = "f" if self.element == ir.FP32 else "r"
         self.type = F32 if self.element == ir.FP32 else I32
 
@@ -80,6 +84,7 @@ class _Accumulators:
         assert self.element == ir.FP32
         found = copy(self)
         found.registers = [const(F32, 0.0)] * count
+        found.zero = True
         return found
 
     def add(self, first: int, other: _Accumulators) -> None:
@@ -94,15 +99,25 @@ class _Accumulators:
         code = f"wgmma.wait_group.sync.aligned {pending};"
         self.update(0, len(self.registers), code, "", [])
 
-    def update(self, first: int, count: int, code: str, letters: str, inputs: list[V]) -> None:
+    def update(
+        self,
+        first: int,
+        count: int,
+        code: str,
+        letters: str,
+        inputs: list[V],
+        *,
+        overwrites: bool = False,
+    ) -> None:
         """Emit code that reads and writes `count` accumulators from `first` on.
 
         They are ``$0`` to ``$(count - 1)`` in the code. As each is a tied input too, the further
-        inputs start at ``$(2 * count)``.
+        inputs start at ``$(2 * count)``; at ``$count`` if the code `overwrites` the accumulators.
         """
         b = self.kernel.b
-        old = self.registers[first : first + count]
-        constraints = [f"={self.letter}"] * count + [str(i) for i in range(count)] + list(letters)
+        old = [] if overwrites else self.registers[first : first + count]
+        ties = [str(i) for i in range(len(old))]
+        constraints = [f"={self.letter}"] * count + ties + list(letters)
         ret = b.module.row(self.type, count) if count > 1 else self.type
         new = b.inline_asm(code, ",".join(constraints), ret, [*old, *inputs], True, True)
         for i in range(count):
@@ -358,28 +373,32 @@ def _emit_block(
         f"{_RESULTS[acc.element]}.{_NAMES[element]}.{_NAMES[ir.dtype_of(op.rhs.type)]}"
     )
     for step in steps:
+        # Zeros are not read: registers that hold them would make ptxas serialise products that
+        # are in flight at the same time.
+        overwrites = step == steps.start and acc.zero
+        place = count if overwrites else 2 * count  # of the first further operand
         inputs: list[V]
         if isinstance(left, _Operand):
             start = _scaled(b, row_group, left.offset(0, GROUP_ROWS)) if groups.rows > 1 else 0
             inputs = [left.descriptor(b.add(const(I32, left.offset(step, block.row)), start))]
-            letters, source = "l", f"${2 * count}"
+            letters, source = "l", f"${place}"
             across: list[str] = [str(int(left.across_k))]
         else:
             first = 4 * (block.row // (GROUP_ROWS * groups.rows) * (k // k_step) + step // k_step)
             inputs = left[first : first + 4]
-            letters, source = "rrrr", _list(2 * count, 4)
+            letters, source = "rrrr", _list(place, 4)
             across = []
-        descriptor = f"${2 * count + len(inputs)}"
-        place = b.add(const(I32, right.offset(step, block.column)), right_start)
-        inputs.append(right.descriptor(place))
+        descriptor = f"${place + len(inputs)}"
+        start = b.add(const(I32, right.offset(step, block.column)), right_start)
+        inputs.append(right.descriptor(start))
         tail = "p" if element.is_int() else "p, 1, 1"
         if element.primitive_bitwidth == 16:
             tail = ", ".join([tail, *across, str(int(right.across_k))])
         code = (
-            "{ .reg .pred p; setp.eq.b32 p, 0, 0; "
+            f"{{ .reg .pred p; setp.{'ne' if overwrites else 'eq'}.b32 p, 0, 0; "
             f"{name} {_list(0, count)}, {source}, {descriptor}, {tail}; }}"
         )
-        acc.update(block.first, count, code, letters + "l", inputs)
+        acc.update(block.first, count, code, letters + "l", inputs, overwrites=overwrites)
 
 
 def _scaled(b: Builder, index: V, by: int) -> V:

@@ -24,7 +24,8 @@ def resources_of(chip: Processor, metadata: Mapping[str, Any]) -> list[Resource]
 
 
 def _resources(chip: Processor, metadata: Mapping[str, Any]) -> Iterator[Resource]:
-    shared, threads = int(metadata["shared"]), int(metadata["num_warps"]) * WARP_SIZE
+    warps = int(metadata.get("launch_warps", metadata["num_warps"]))
+    shared, threads = int(metadata["shared"]), warps * WARP_SIZE
     registers = metadata.get("n_regs")
     if registers is not None:
         yield Resource("registers of a thread", registers, MAX_REGISTERS)

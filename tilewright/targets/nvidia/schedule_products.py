@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ops.gpu import Fetch
-from tilewright.ops.memory import Load
+from tilewright.ops.atomic import AtomicRMW
+from tilewright.ops.gpu import Fetch, Share
+from tilewright.ops.memory import Load, Store
 from tilewright.ops.nvidia import Wgmma, WgmmaWait
-from tilewright.ops.roles import Arrive
+from tilewright.ops.roles import Arrive, WaitBarrier
+from tilewright.ops.shape import View
 
 
 @compiler_pass("schedule_products")
@@ -29,7 +33,9 @@ def schedule_products(fn: Function, ctx: PassContext) -> bool:
             moved = _fill(wait)
             ctx.count("moved before a wait", moved)
             changed |= moved > 0
-        for wait in waits:
+        for op in [op for op in region if isinstance(op, Fetch) and not _may_move(op)]:
+            changed |= _delay(op)
+        for wait in [op for op in region if isinstance(op, WgmmaWait) and op.values]:
             wait.pending = _started_after(wait)
     return changed
 
@@ -51,14 +57,20 @@ def _is_fence(op: Op) -> bool:
 
 def _sink(wait: WgmmaWait) -> bool:
     """Move a wait down to the first use of its results, with the arrivals that directly follow it,
-    which release the operands of the product."""
+    which release the operands of the product.
+
+    Products complete in order: behind a wait for a later one, there is nothing left to wait for.
+    """
     moved = [wait, *_arrivals(wait)]
     place = start = moved[-1]
     while place.next is not None:
         following = place.next
-        if following.terminator or _is_fence(following) or _uses(following, set(wait.results)):
+        fence = _is_fence(following) and not isinstance(following, Store | AtomicRMW)
+        if following.terminator or fence or _uses(following, set(wait.results)):
             break
         place = following
+        if isinstance(following, WgmmaWait):
+            break
     if place is start:
         return False
     region = wait.parent
@@ -68,6 +80,33 @@ def _sink(wait: WgmmaWait) -> bool:
         region.insert_after(op, place)
         place = op
     return True
+
+
+def _delay(fetch: Fetch) -> bool:
+    """Move what is fetched for arithmetic down to it, with ops that only rename its elements."""
+    region, moved = fetch.parent, list[Op]([fetch])
+    assert region is not None
+    while len(users := list(moved[-1].results[0].users)) == 1 and isinstance(users[0], View):
+        moved.append(users[0])
+    users = [_within(user, region) for user in moved[-1].results[0].users]
+    first = next((op for op in region if op in users), None)
+    if first is None or first.prev is moved[-1]:
+        return False
+    for op in moved:
+        if op.parent is not region:
+            return False
+        op.remove()
+        region.insert_before(op, first)
+    return True
+
+
+def _within(op: Op, region: Region) -> Op:
+    """The op itself, or its ancestor, that is directly in the region."""
+    while op.parent is not region:
+        around = op.parent_op()
+        assert around is not None
+        op = around
+    return op
 
 
 def _arrivals(wait: WgmmaWait) -> list[Op]:
@@ -93,8 +132,11 @@ def _fill(wait: WgmmaWait) -> int:
     held = set(wait.results)  # values available only after the wait
     moved = 0
     op = [wait, *_arrivals(wait)][-1].next
-    while op is not None and not op.terminator and not _is_fence(op):
+    releases = isinstance(wait.next, Arrive)
+    while op is not None and not op.terminator:
         following = op.next
+        if _is_fence(op) and (releases or not isinstance(op, WaitBarrier)):
+            break
         if not _may_move(op) or _uses(op, held):
             held.update(op.results)
         else:
@@ -106,19 +148,27 @@ def _fill(wait: WgmmaWait) -> int:
 
 
 def _may_move(op: Op) -> bool:
-    return isinstance(op, Wgmma | Load | Fetch) or op.pure
+    """Whether an op may be hoisted. What is fetched for arithmetic stays where it is used: it is
+    there without delay, and would occupy registers."""
+    if isinstance(op, Fetch):
+        return all(user.in_flight or isinstance(user, Share) for user in op.result.users)
+    return isinstance(op, Wgmma | Load | WaitBarrier) or op.pure
 
 
 def _started_after(wait: WgmmaWait) -> int:
     """The number of products started between the last one that is waited for and the wait.
 
-    A product from outside the wait's region was started before all products in it.
+    A product from outside the wait's region was started before all products in it. The number is
+    not larger than what an earlier wait has left in flight: ptxas takes the last wait for all that
+    is known, and would serialise products whose results are used after a wait that allows more.
     """
-    count = 0
+    count, least = 0, [sys.maxsize]
     op = wait.prev
     while op is not None and not (isinstance(op, Wgmma) and op.result in wait.values):
         if op.regions and not op.pure:
             return 0  # its regions may start products
+        if isinstance(op, WgmmaWait):
+            least.append(op.pending + count)
         count += isinstance(op, Wgmma)
         op = op.prev
-    return count
+    return min(count, *least)

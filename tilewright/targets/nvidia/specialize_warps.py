@@ -37,10 +37,12 @@ from tilewright.targets.nvidia.copied_loops import (
     bytes_of,
     find_loops,
     holders_of,
+    is_published,
     readers,
     shared_bytes,
     within,
 )
+from tilewright.targets.nvidia.copied_vectors import stage_vectors
 from tilewright.targets.nvidia.rotate_products import rotate_loops
 from tilewright.targets.nvidia.scalar_code import ScalarCode
 
@@ -83,6 +85,7 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
         if not loops:
             fn.body = original.clone().body
             loops = find_loops(fn, ctx)
+    loops = _with_vectors(fn, loops, ctx)
     for loop in loops:
         for copy in loop.copies:
             ctx.did(
@@ -94,6 +97,18 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
     ctx.count("rings", len({loop.ring for loop in loops}))
     _Rewrite(fn, loops, ctx.gpu.warps).run(copy_warps, registers)
     return True
+
+
+def _with_vectors(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list[CopiedLoop]:
+    """The loops with their vectors copied, too, unless that costs slots for operands."""
+    before = fn.clone()
+    if not stage_vectors(fn, [loop.loop for loop in loops], ctx):
+        return loops
+    found = find_loops(fn, ctx)
+    if [loop.slots for loop in found] == [loop.slots for loop in loops]:
+        return found
+    fn.body = before.body
+    return find_loops(fn, ctx)
 
 
 def _copying_warps(
@@ -406,7 +421,7 @@ class _Computer:
             empty = code.plus(place.slot, self.rewrite.empty(ring, number))
             code.insert(WaitBarrier(self.barriers, full, place.turn))
             code.anchor = last.next  # adjacent: passes move both together
-            loads = any(isinstance(r, Fetch) for r in needed)
+            loads = any(isinstance(r, Fetch) and not is_published(r) for r in needed)
             code.insert(Arrive(self.barriers, empty, None, self.rewrite.warps, loads))
         for copied, buffer in zip(loop.copies, ring.buffers, strict=True):
             share = copied.share

@@ -10,11 +10,15 @@ from tilewright.targets.nvidia.overlap_products import overlap_products
 from tilewright.targets.nvidia.schedule_products import schedule_products
 from tilewright.targets.nvidia.specialize_warps import specialize_warps
 from tilewright.targets.nvidia.wait_for_launches import wait_for_launches
+from tilewright.targets.nvidia.widen_programs import widen_programs
 
 _ = _codegen  # registers the target's own emitters, which `check_kernel` looks up
 
 STEPS = common_steps(
-    first=[Step(wait_for_launches, when="dependent_launch")],
+    first=[
+        Step(wait_for_launches, when="dependent_launch"),
+        Step(widen_programs, when="wgmma"),
+    ],
     choose_instructions=[Step(choose_mma)],
     pipeline=[Step(specialize_warps, when="tma")],
     overlap=[Step(overlap_products, when="wgmma")],

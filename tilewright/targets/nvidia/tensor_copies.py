@@ -28,6 +28,7 @@ from tilewright.ops.nvidia import MAX_MAP_RANK, Sum
 ALIGNMENT = 16  # bytes, of the address and of strides
 UNBOUNDED = (1 << 31) - 1  # extent of a dimension without a bound in the kernel
 SWIZZLES = (128, 64, 32)  # bytes of a row of a box
+MAX_BOX = 256  # elements of a box along a dimension
 MAX_DEPTH = 16  # limit of the ops searched for a coordinate
 
 
@@ -72,9 +73,12 @@ def tensor_copy(fn: Function, finder: BlockFinder, load: Load, buffer: LinearLay
 
 
 def _contiguous_axis(load: Load, buffer: LinearLayout) -> int:
-    """The axis of adjacent elements in shared memory, which has one of the hardware's swizzles."""
+    """The axis of adjacent elements in shared memory, which has one of the hardware's swizzles; a
+    buffer of one axis has none."""
     shape = buffer.shape
     bits = dtype_of(load.result.type).primitive_bitwidth
+    if len(shape) == 1 and shape[0] <= MAX_BOX and shape[0] * bits % (8 * ALIGNMENT) == 0:
+        return 0
     if len(shape) == 2 and shape[0] * shape[1] * bits % (8 * 1024) == 0:
         for axis in (1, 0):
             if swizzle_of(shape, bits, axis, buffer):
@@ -84,7 +88,7 @@ def _contiguous_axis(load: Load, buffer: LinearLayout) -> int:
 
 def swizzle_of(shape: tuple[int, ...], bits: int, contiguous: int, buffer: LinearLayout) -> int:
     """The swizzle of a buffer's rows in bytes; 0 if it has no layout of the hardware."""
-    if shape[1 - contiguous] < 8:
+    if len(shape) != 2 or shape[1 - contiguous] < 8:
         return 0
     for swizzle in SWIZZLES:
         fits = shape[contiguous] * bits >= swizzle * 8

@@ -13,10 +13,9 @@ from tilewright.lowering.simt.kernel import PROVIDED, Kernel, Provided, emits
 from tilewright.lowering.simt.tile_access import layout_of
 from tilewright.ops.nvidia import LoadBlock, Sum
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, WaitBarrier
-from tilewright.targets.nvidia.tensor_copies import swizzle_of
+from tilewright.targets.nvidia.tensor_copies import MAX_BOX, swizzle_of
 
 BARRIER_BYTES = 8
-MAX_BOX = 256  # elements of a box along a dimension (cuTensorMapEncodeTiled)
 MAP_BYTES = 128  # of a tensor map, which is passed by value
 
 
@@ -47,15 +46,17 @@ def facts_of(what: Hashable) -> dict[str, Any]:
 
 
 def _geometry(op: LoadBlock) -> tuple[int, int, tuple[int, ...]]:
-    """The axis of the buffer that is contiguous, its swizzle, and the box of one copy."""
+    """The axis of the buffer that is contiguous, its swizzle, and the box of one copy. A buffer of
+    one axis has no swizzle, and is one box."""
     shape, layout = ir.shape_of(op.buffer.type), layout_of(op.buffer)
     size = ir.dtype_of(op.buffer.type).nbytes_in_memory
     contiguous = op.axes.index(0)
     swizzle = swizzle_of(shape, size * 8, contiguous, layout)
-    assert swizzle, "a tensor copy writes one of the hardware's layouts"
+    assert swizzle or len(shape) == 1, "a tensor copy writes one of the hardware's layouts"
     box = [1] * len(op.coords)
     for axis, dimension in enumerate(op.axes):
-        box[dimension] = swizzle // size if axis == contiguous else min(shape[axis], MAX_BOX)
+        row = axis == contiguous and swizzle
+        box[dimension] = swizzle // size if row else min(shape[axis], MAX_BOX)
     return contiguous, swizzle, tuple(box)
 
 
@@ -159,6 +160,9 @@ def emit_load_block(kernel: Kernel, op: LoadBlock) -> None:
     barrier = _place(kernel, op.barriers, kernel.scalar(op.index))
     buffer = b.ptrtoint(kernel.scalar(op.buffer), I32)
     coords = [kernel.scalar(v) for v in op.coords]
+    if len(shape) == 1:
+        _copy(b, buffer, tensor, coords, barrier)
+        return
     other = 1 - contiguous
     for inner in range(0, shape[contiguous], swizzle // size):
         for outer in range(0, shape[other], MAX_BOX):

@@ -1,0 +1,171 @@
+"""The gradient of attention in one kernel: its schedule, its code, and its protocol.
+
+Of five products in a loop, three have operands that the loop computes, one of them through shared
+memory; a sum is added to global memory; and vectors are copied with the operands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.gpu import products
+from tests.gpu.programs import Program, source_of
+from tests.targets.nvidia.lowered import lower
+from tests.targets.nvidia.test_products import TARGET, check, compiled, count, lowered
+from tilewright.base.diagnostics import InterpreterError
+from tilewright.ir.core import Module, Op
+from tilewright.ops.atomic import AtomicRMW
+from tilewright.ops.control import For
+from tilewright.ops.gpu import Fetch, Share
+from tilewright.ops.nvidia import LoadBlock, Wgmma, WgmmaWait
+from tilewright.ops.roles import Arrive, WaitBarrier
+
+TILE = 64, 128
+
+
+def _gradients(positions: int, *, causal: bool = False, d: int = 128) -> Program:
+    return products.attention_gradients(d, positions, TILE, causal)
+
+
+def _main_loop(module: Module) -> list[Op]:
+    loops = [op for op in module.walk() if isinstance(op, For)]
+    return next(list(loop.body) for loop in loops if any(isinstance(o, Wgmma) for o in loop.body))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("tensor_copies", [False, True])
+def test_gradients(stages: int, causal: bool, tensor_copies: bool) -> None:
+    for positions in (128, 256):
+        program = _gradients(positions, causal=causal)
+        module, counts = lowered(program, 8, stages, tensor_copies=tensor_copies)
+        assert counts["rings"] == (tensor_copies and stages > 1)
+        check(program, module, seed=positions if positions > 128 else None)
+
+
+def test_four_warps_are_doubled_as_two_accumulators_fill_their_registers() -> None:
+    program = _gradients(256)
+    module, ctx = compiled(program, num_warps=4, num_stages=2)
+    assert ctx.gpu.warps == 8
+    assert any(r.by == "widen_programs" and not r.missed for r in ctx.remarks)
+    check(program, module)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [((64, 64), {}), ((64, 128), {"maxnreg": 255}), ((64, 128), {"num_warps": 8})],
+)
+def test_other_programs_keep_their_warps(shape: tuple[int, int], options: dict[str, int]) -> None:
+    program = products.attention_gradients(128 if options else 64, 128, shape, False)
+    given = {"num_warps": 4, "num_stages": 2, **options}
+    _, ctx = compiled(program, **given)
+    assert ctx.gpu.warps == given["num_warps"]
+
+
+def test_all_loads_of_the_loop_are_tensor_copies() -> None:
+    module, _ = lowered(_gradients(256), 8, 2, tensor_copies=True)
+    assert count(module, LoadBlock) == 4
+    fetches = [op for op in module.walk() if isinstance(op, Fetch)]
+    assert len(fetches) == 2
+    # They stand where they are used: in front of the arithmetic on a product's result.
+    for fetch in fetches:
+        before = fetch.prev
+        while not isinstance(before, Wgmma | WgmmaWait | WaitBarrier):
+            assert before is not None
+            before = before.prev
+        assert isinstance(before, WgmmaWait)
+
+
+def test_products_overlap() -> None:
+    """The order of starts, waits and releases, with the number of products left in flight."""
+    module, _ = lowered(_gradients(256), 8, 2, tensor_copies=True)
+    kinds = Wgmma | WgmmaWait | Arrive | AtomicRMW | Share
+    found = [
+        f"wait {op.pending}" if isinstance(op, WgmmaWait) else type(op).__name__
+        for op in _main_loop(module)
+        if isinstance(op, kinds)
+    ]
+    assert found == [
+        *("Wgmma", "Wgmma", "wait 1"),  # scores and dP; the exponentials under dP
+        *("Wgmma", "wait 1", "Share"),  # dV; dS under it
+        *("Wgmma", "Wgmma", "wait 1", "wait 1", "Arrive"),  # dQ and dK
+        *("AtomicRMW", "wait 0", "Arrive"),  # dQ is added under dK
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_code(causal: bool) -> None:
+    """Nothing is serialised or, without a mask, spilled; pairs are added from registers."""
+    source, _ = source_of(_gradients(256, causal=causal))
+    options = TARGET.parse_options({"num_warps": 8, "num_stages": 2})
+    made = lower(source.module(TARGET.frontend_options(options)), num_warps=8, num_stages=2)
+    text = made.stages["ptx"]
+    assert isinstance(text, str)
+    loops = 2 if causal else 1
+    assert len(re.findall(r"red\.relaxed\.gpu\.global\.add\.v2\.f32", text)) == 16 * loops
+    assert len(re.findall(r"stmatrix\S*\.x4\.shared", text)) == 4 * loops
+    assert "setmaxnreg" in text
+    if not causal:
+        assert made.metadata["n_spills"] == 0
+
+
+# -- the machine finds what is wrong --------------------------------------------------------------
+
+
+def _all(module: Module, cls: type[Op]) -> list[Op]:
+    return [op for op in module.walk() if isinstance(op, cls)]
+
+
+def _without(cls: type[Op], which: int) -> Callable[[Module], None]:
+    def spoil(module: Module) -> None:
+        _all(module, cls)[which].erase()
+
+    return spoil
+
+
+def _later(which: int) -> Callable[[Module], None]:
+    """A wait that leaves one more product in flight."""
+
+    def spoil(module: Module) -> None:
+        wait = _all(module, WgmmaWait)[which]
+        assert isinstance(wait, WgmmaWait)
+        wait.pending += 1
+
+    return spoil
+
+
+def _release_first(module: Module) -> None:
+    """The queries' slot is released when dQ is complete, while dK reads it."""
+    arrival = _all(module, Arrive)[-1]
+    place = next(op for op in _main_loop(module) if isinstance(op, Arrive))
+    assert arrival.parent is not None
+    arrival.remove()
+    assert place.parent is not None
+    place.parent.insert_after(arrival, place)
+
+
+MUTANTS = {
+    "no wait for the queries": _without(WaitBarrier, 0),
+    "no wait for dO": _without(WaitBarrier, 1),
+    "no wait for a free slot": _without(WaitBarrier, 2),
+    "no copy of a vector": _without(LoadBlock, 1),
+    "no release of dO": _without(Arrive, 0),
+    "no release of the queries": _without(Arrive, 1),
+    "the queries are released too early": _release_first,
+    "scores are waited for too late": _later(0),
+    "dP is waited for too late": _later(1),
+    "dQ is waited for too late": _later(2),
+    "dK is waited for too late": _later(4),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants_are_found(name: str) -> None:
+    program = _gradients(384)
+    module, _ = lowered(program, 8, 2, tensor_copies=True)
+    MUTANTS[name](module)
+    with pytest.raises((InterpreterError, AssertionError)):
+        check(program, module)
