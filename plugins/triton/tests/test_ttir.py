@@ -1,0 +1,103 @@
+"""The text of each op: golden texts, which Triton parses if it is installed, and completeness."""
+
+from __future__ import annotations
+
+import pytest
+from tilewright_triton.client import TritonFailure, client
+from tilewright_triton.ttir.print_ttir import print_ttir
+from tilewright_triton.ttir.writer import EMITTERS
+from tilewright_triton.vendors import VENDORS, vendor_of
+
+from plugins.triton.tests.golden import Case, cases, written
+from tilewright.base.diagnostics import CompilationError
+from tilewright.ir.define import REGISTRY
+from tilewright.ir.parser import parse_module
+from tilewright.ops import arith, control, gpu, nvidia, roles
+
+# Ops of which other emitters write the text, and those that the passes before have removed.
+ELSEWHERE = {arith.Constant, control.Yield, control.Condition, control.Call}
+OF_TARGETS = {module.__name__ for module in (gpu, nvidia, roles)}
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_golden(case: Case) -> None:
+    assert written(case) == case.expected
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_triton_accepts(case: Case, triton: str) -> None:
+    for arch in (["cuda", "90", 32], ["hip", "gfx942", 64]):
+        text = print_ttir(parse_module(case.source, case.name), vendor_of(str(arch[0])))
+        client().ask({"what": "verify", "target": arch, "text": text})
+
+
+def test_triton_rejects_what_is_wrong(triton: str) -> None:
+    text = 'module { tt.func @f() { %0 = arith.addi %1, %1 : i32 loc("k.py":7:3) tt.return } }'
+    with pytest.raises(TritonFailure, match="undeclared"):
+        client().ask({"what": "verify", "target": ["cuda", "90", 32], "text": text})
+
+
+def test_every_op_has_an_emitter() -> None:
+    ops = {op for op in REGISTRY.values() if op.__module__.startswith("tilewright.ops.")}
+    missing = {op.name for op in ops - ELSEWHERE - set(EMITTERS) if op.__module__ not in OF_TARGETS}
+    assert not missing
+
+
+RARE = {
+    "arith.or", "arith.mulhi", "arith.fma", "arith.abs", "arith.bitcast",
+    "arith.stop_gradient", "program.count", "tile.join", "asm.effect", "atomic.load",
+}  # fmt: skip
+"""Ops without a golden text, besides the functions of `math`."""
+
+
+def test_golden_texts_have_the_ops() -> None:
+    text = "\n".join(case.source for case in cases())
+    missing = {op.name for op in EMITTERS if f"{op.name} " not in text}
+    assert {name for name in missing if not name.startswith("math.")} == RARE
+
+
+REFUSED = {
+    "wait for one address": """func @f(%p: 8xptr<i32>, %v: 8xi32) {
+      %w = atomic.poll %p, %v, _, _, sem="acquire", scope="gpu"
+        : (8xptr<i32>, 8xi32) -> 8xi1
+      control.return [] : () -> ()
+    }""",
+    "no atomics of 8 bits": """func @f(%p: 8xptr<i8>, %v: 8xi8) {
+      %w = atomic.rmw %p, %v, _, kind="add", sem="relaxed", scope="gpu"
+        : (8xptr<i8>, 8xi8) -> 8xi8
+      control.return [] : () -> ()
+    }""",
+    "compare-and-swap with a mask": """func @f(%p: ptr<i32>, %v: i32, %m: i1) {
+      %w = atomic.cas %p, %v, %v, %m, sem="relaxed", scope="gpu"
+        : (ptr<i32>, i32, i32, i1) -> i32
+      control.return [] : () -> ()
+    }""",
+    "no products of unsigned": """func @f(%v: 32x32xu8, %c: 32x32xi32) {
+      %w = tile.dot %v, %v, %c, precision="ieee", max_imprecise=0
+        : (32x32xu8, 32x32xu8, 32x32xi32) -> 32x32xi32
+      control.return [] : () -> ()
+    }""",
+    "extents are not powers of two": """func @f(%v: 8xi32) {
+      debug.print [%v], prefix="v", hex=False, extents=((5,),) : 8xi32 -> ()
+      control.return [] : () -> ()
+    }""",
+}
+
+
+@pytest.mark.parametrize(("message", "text"), REFUSED.items(), ids=list(REFUSED))
+def test_what_triton_lacks_is_an_error(message: str, text: str) -> None:
+    with pytest.raises(CompilationError, match=message):
+        print_ttir(parse_module(text, "f"), vendor_of("cuda"))
+
+
+def test_locations_are_those_of_the_kernel() -> None:
+    text = (
+        'func @f() { loc("k.py":3:1 in f)\n  control.return [] : () -> () loc("k.py":4:5 in f)\n}\n'
+    )
+    found = print_ttir(parse_module(text, "f"), vendor_of("cuda"), locations=True)
+    assert 'tt.return loc("k.py":4:5)' in found
+
+
+@pytest.mark.parametrize(("arch", "lanes"), [("gfx942", 64), ("gfx90a", 64), ("gfx1100", 32)])
+def test_lanes_of_amd(arch: str, lanes: int) -> None:
+    assert VENDORS["hip"].lanes_of(arch) == lanes
