@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -50,13 +50,23 @@ class Family:
     check: bool = True
 
 
-def planned(make: Callable[..., Case], *args: Any) -> Planned:
+class PlannedCase(NamedTuple):
     """A deferred measurement of the case ``make(setting, *args)``."""
 
-    def measure(bench: Bench, row: Row) -> None:
-        measure_case(make(bench.setting, *args), bench, row)
+    make: Callable[..., Case]
+    args: tuple[Any, ...]
 
-    return measure
+    def case(self, setting: Setting) -> Case:
+        """The case, with its inputs allocated."""
+        return self.make(setting, *self.args)
+
+    def __call__(self, bench: Bench, row: Row) -> None:
+        measure_case(self.case(bench.setting), bench, row)
+
+
+def planned(make: Callable[..., Case], *args: Any) -> PlannedCase:
+    """A deferred measurement of the case ``make(setting, *args)``."""
+    return PlannedCase(make, args)
 
 
 def measure_case(case: Case, bench: Bench, row: Row) -> None:
