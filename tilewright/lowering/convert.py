@@ -88,10 +88,25 @@ def _int_to_float(b: Builder, x: V, source: ir.DType, to: ir.DType) -> V:
     convert = b.sitofp if signed else b.uitofp
     if to.primitive_bitwidth >= 32:
         return convert(x, register_type(to))
-    if source.primitive_bitwidth <= 16:
+    if source.primitive_bitwidth <= 32:
+        # Beyond 2^24 the conversion to fp32 rounds. There all types but bf16 have no more numbers.
+        if source.primitive_bitwidth == 32 and to == ir.BF16:
+            x = _with_sticky_bit(b, x, signed)
         return _from_f32(b, convert(x, F32), to, "rtne")
     # Through fp64, as the op's `evaluate` defines: 64-bit integers round twice.
     return _from_f64(b, convert(x, F64), to, "rtne")
+
+
+def _with_sticky_bit(b: Builder, x: V, signed: bool) -> V:
+    """A 32-bit integer that fp32 represents, and that bf16 rounds to as it does `x`: from 2^24 on,
+    bit 8 is set if a lower one was, and these are cleared. Numbers of bf16, and those halfway
+    between two, are multiples of 512 there."""
+    cleared = b.and_(x, -256)
+    inexact = b.icmp("ne", x, cleared)
+    rounded = b.or_(cleared, b.shl(b.zext(inexact, x.type), 8))
+    low = b.add(x, 1 << 24) if signed else x
+    large = b.icmp("uge", low, const(x.type, 1 << 25 if signed else 1 << 24))
+    return b.select(large, rounded, x)
 
 
 def _float_to_int(b: Builder, x: V, to: ir.DType) -> V:
@@ -114,6 +129,10 @@ def _float_to_float(b: Builder, x: V, source: ir.DType, to: ir.DType, rounding: 
 
 def _from_f64(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
     """fp64 to a narrow type with a single rounding: to fp32 rounded to odd, then to the type."""
+    if b.own_cast is not None and rounding == "rtne":
+        found = b.own_cast(b, x, "fp64", to.short)
+        if found is not None:
+            return found
     f = b.fptrunc(x, F32)
     toward = _toward_zero_f32(b, f, x)
     back = b.fpext(toward, F64)

@@ -1,8 +1,9 @@
 """Comparisons, selects, casts and hints.
 
 Canonical form: a constant operand of a comparison is on the right; the condition of a select is not
-a negation; a chain of casts is a single cast if that is exact. Termination: each rule decreases
-(number of ops, number of constants on the left), in lexicographic order.
+a negation; a chain of casts is a single cast if that is exact; constants are cast before they are
+selected. Termination: each rule decreases (number of ops other than constants and selects of them,
+number of ops, number of constants on the left), in lexicographic order.
 """
 
 from __future__ import annotations
@@ -210,6 +211,17 @@ def cast_of_cast(op: Cast, rw: Rewriter) -> Value | None:
         case _:
             pass
     return None
+
+
+@rewrite(Cast)
+def cast_of_select(op: Cast, rw: Rewriter) -> Value | None:
+    """cast(select(c, k, l)) = select(c, cast(k), cast(l)) for constants k and l"""
+    match op.src.op:
+        case Select(c, x, y) if isinstance(x.op, Constant) and isinstance(y.op, Constant):
+            on_true, on_false = (rw.insert(Cast(value, op.to, op.rounding)) for value in (x, y))
+            return rw.insert(Select(c, on_true, on_false))
+        case _:
+            return None
 
 
 @rewrite(Bitcast)

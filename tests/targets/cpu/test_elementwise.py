@@ -136,6 +136,21 @@ def test_cast(source: ir.DType, to: ir.DType) -> None:
     check(lambda x: arith.Cast(x, to=to, rounding="rtne"), [source], to)
 
 
+@pytest.mark.parametrize("source", [ir.I32, ir.U32], ids=ids)
+@pytest.mark.parametrize("to", [t for t in FLOATS if t.primitive_bitwidth <= 16], ids=ids)
+def test_integers_between_two_floats_round_once(source: ir.DType, to: ir.DType) -> None:
+    """Integers next to one that is halfway between two of bf16, or of fp32, by powers of 2."""
+    module = kernel(lambda x: arith.Cast(x, to=to, rounding="rtne"), [source], to)
+    halves = [(2 * m + 1) << e for m in (128, 201, 255, 2**23 + 1) for e in range(15, 23)]
+    near = [h + d for h in halves for d in (-257, -256, -255, -2, -1, 0, 1, 2, 255, 256, 257)]
+    near += [-n for n in near]
+    low, high = source.get_int_min_value(), source.get_int_max_value()
+    numbers = np.array([n for n in near if low <= n <= high], source.numpy)
+    for begin in range(0, len(numbers), SIZE):
+        x = np.resize(numbers[begin : begin + SIZE], SIZE)
+        assert_same(module, (1, 1, 1), [x, np.zeros(SIZE, to.numpy)])
+
+
 @pytest.mark.parametrize("source", [ir.FP32, ir.FP64, ir.FP16], ids=ids)
 @pytest.mark.parametrize("to", [t for t in FLOATS if t.primitive_bitwidth <= 16], ids=ids)
 def test_cast_toward_zero(source: ir.DType, to: ir.DType) -> None:

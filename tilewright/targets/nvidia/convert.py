@@ -13,6 +13,8 @@ _FP8 = {"fp8e4nv": "e4m3", "fp8e5": "e5m2"}
 
 def cast(b: Builder, x: V, source: str, to: str, features: frozenset[str]) -> V | None:
     """`x` converted; None if there is no instruction. See `Builder.own_cast`."""
+    if source == "fp64" and to == "fp16":
+        return b.inline_asm("cvt.rn.f16.f64 $0, $1;", "=h,d", F16, [x])
     if "fp8_cvt" not in features:
         return None
     if to in _FP8 and source == "fp32":
