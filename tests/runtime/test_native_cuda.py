@@ -411,18 +411,60 @@ def map_of(launch: Launch) -> list[int]:
     return list((ctypes.c_uint64 * 16).from_buffer_copy(launch.arguments[-1]))
 
 
-def test_tensor_maps_are_encoded_once_and_cached_by_their_arguments(
+def test_tensor_maps_are_made_by_native_code_and_kept_by_their_arguments(
     fake: FakeCuda, mapped: Kernel
 ) -> None:
-    x, out, _, factor = arguments()
-    for n in (32, 33, 2**31 - 1):
-        for natively in (False, True):
-            mapped((4,), x, out, n, factor)
-            assert mapped.natively == natively
+    _, out, _, factor = arguments()
+    for n in (33, 35, 2**31 - 1):
+        for address in (0x10000, 0x30000, 0x10000):
+            mapped((4,), OnGpu(address, "cuda:0"), out, n, factor)
             launch = fake.launches[-1]
-            assert map_of(launch)[:8] == [2, 2, 0x10020, 64, n, 256, 32, 8]
+            assert map_of(launch)[:8] == [2, 2, address + 0x20, 64, n, 256, 32, 8]
             assert launch.block == (5 * 32, 1, 1)
-    assert fake.calls.count("cuTensorMapEncodeTiled") == 3
+            assert mapped.natively == (launch is not fake.launches[0])
+    # The first launch is Python's; of the others, the last one with each n finds its maps.
+    assert fake.calls.count("cuTensorMapEncodeTiled") == 1 + 2 + 2 * 2
+
+
+SUMS = {
+    "products": (((3, (2, 2)), (-5, (2,)), (7, ())), True),
+    "many terms": (((1, (2,)), (1, (2,)), (1, (2,)), (1, ())), False),
+    "many factors": (((1, (2, 2, 2)),), False),
+}
+
+
+@pytest.mark.parametrize(("terms", "natively"), SUMS.values(), ids=SUMS.keys())
+def test_sums_that_describe_a_tensor(
+    fake: FakeCuda, mapped: Kernel, terms: Any, natively: bool
+) -> None:
+    mapped.metadata["tensor_maps"] = [ROWS | {"extents": (((64, ()),), terms)}]
+    x, out, _, factor = arguments()
+    for n in (32, 34, 36):
+        mapped((4,), x, out, n, factor)
+        expected = tensor_maps.value_of(terms, [0, 0, n])
+        assert map_of(fake.launches[-1])[4] == expected
+    assert mapped.natively == natively
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [((1 << 30, (2,)),), ((1 << 24, (2, 2)), (1, ())), ((-1, (2,)),), ((1, (2,)), (-36, ()))],
+)
+def test_extents_beyond_the_limits_are_left_to_python(
+    fake: FakeCuda, mapped: Kernel, terms: Any
+) -> None:
+    """Python finds no such map, or describes a tensor without elements."""
+    x, out, _, factor = arguments()
+    mapped.metadata["tensor_maps"] = [ROWS | {"extents": (((64, ()),), terms)}]
+    value = tensor_maps.value_of(terms, [0, 0, 36])
+    for _ in range(2):
+        if value > 0:
+            with pytest.raises(DeviceError, match="compile it with tensor_copies=False"):
+                mapped((4,), x, out, 36, factor)
+        else:
+            mapped((4,), x, out, 36, factor)
+            assert map_of(fake.launches[-1])[3:5] == [1, 1]
+        assert not mapped.natively
 
 
 def test_tensor_without_elements_has_a_null_map(fake: FakeCuda, mapped: Kernel) -> None:

@@ -16,25 +16,31 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, Final
 
+from tilewright.base.machine_code import address_of
 from tilewright.runtime.devices.cuda import Device
 from tilewright.runtime.devices.cuda_function import capture_allowed
-from tilewright.runtime.native.layout import MAP_BYTES, MAP_SETS, MAX_MAP_WORDS, map_set_of
+from tilewright.runtime.native.layout import (
+    MAP_ALIGN,
+    MAP_BYTES,
+    MAP_SETS,
+    MAX_MAP_EXTENT,
+    MAX_MAP_STRIDE,
+    MAX_MAP_TERMS,
+    MAX_MAP_WORDS,
+    MAX_MAPS,
+    MAX_RANK,
+    PROMOTE_TO_128_BYTES,
+    STRIDE_ALIGN,
+)
 from tilewright.runtime.native.structure import Structure
 
-MAP_ALIGN: Final = 64
 MAX_KEPT: Final = 1024
 """The number of sets of maps in a kernel's cache; a full cache is emptied."""
 
-# Limits of cuTensorMapEncodeTiled.
-_ALIGNMENT = 16
-_MAX_EXTENT = 1 << 32
-_MAX_STRIDE = 1 << 40
-
-# Numbers of the driver's CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion: copies
-# only move bits, so an integer type represents all types of its width.
+# Numbers of the driver's CUtensorMapDataType and CUtensorMapSwizzle: copies only move bits, so an
+# integer type represents all types of its width.
 _TYPES = {1: 0, 2: 1, 4: 2, 8: 4}
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
-_PROMOTE_TO_128_BYTES = 2
 
 Sum = Sequence[Sequence[Any]]
 
@@ -71,7 +77,7 @@ class TensorMaps:
         self._kept: dict[tuple[int, ...], _Kept | None] = {}
         # The previous sets: a launch in another thread may be reading them.
         self._older: dict[tuple[int, ...], _Kept | None] = {}
-        self._sets = Structure("MapSet", MAP_SETS)
+        self._native: list[Any] = []  # memory of native code
 
     def addresses(self, arguments: Sequence[int]) -> list[int] | None:
         """The addresses of the maps for a launch; None where there is no such map.
@@ -87,30 +93,29 @@ class TensorMaps:
             if len(self._kept) >= MAX_KEPT:
                 self._kept, self._older = {}, self._kept
             kept = self._kept[key] = self._make(arguments)
-        if kept is None:
-            return None
-        self._show(key, kept)
-        return kept.addresses
+        return None if kept is None else kept.addresses
 
     def native_fields(self) -> dict[str, int | Sequence[int]] | None:
-        """The fields with which native code looks up cached maps; None if it cannot."""
-        if len(self.arguments) > MAX_MAP_WORDS:
+        """The fields with which native code makes and keeps maps; None if it cannot."""
+        plans = [_plan(facts) for facts in self._facts]
+        if len(self.arguments) > MAX_MAP_WORDS or len(plans) > MAX_MAPS or None in plans:
             return None
+        table = Structure("MapPlan", len(plans))
+        for i, plan in enumerate(plans):
+            for field, words in (plan or {}).items():
+                table.put_words(field, words, i)
+        sets = Structure("MapSet", MAP_SETS)
+        room = _Kept(MAP_SETS * len(plans))
+        self._native += [table, sets, room]
         return {
-            "map_sets": self._sets.address,
-            "map_count": len(self._facts),
+            "map_sets": sets.address,
+            "map_room": room.addresses[0],
+            "map_plans": table.address,
+            "map_encode": address_of(self._device.api.cuTensorMapEncodeTiled),
+            "map_count": len(plans),
             "map_word_count": len(self.arguments),
             "map_arguments": self.arguments,
         }
-
-    def _show(self, key: tuple[int, ...], kept: _Kept) -> None:
-        """Publish maps to native code, under the words that they were encoded from."""
-        if len(key) > MAX_MAP_WORDS:
-            return
-        words = [word % (1 << 64) for word in key]
-        padding = [0] * (MAX_MAP_WORDS - len(words))
-        entry = [*words, *padding, kept.addresses[0]]
-        self._sets.put_words("words", entry, map_set_of(words))
 
     def _make(self, arguments: Sequence[int]) -> _Kept | None:
         kept = _Kept(len(self._facts))
@@ -128,11 +133,11 @@ class TensorMaps:
         box: Sequence[int] = facts["box"]
         if any(extent <= 0 for extent in extents):
             base, extents = _zeros(self._device), [1] * len(extents)
-            strides = [_ALIGNMENT] * len(strides)
+            strides = [STRIDE_ALIGN] * len(strides)
         if (
-            base % _ALIGNMENT
-            or any(extent > _MAX_EXTENT for extent in extents)
-            or not all(0 < s < _MAX_STRIDE and s % _ALIGNMENT == 0 for s in strides)
+            base % STRIDE_ALIGN
+            or any(extent > MAX_MAP_EXTENT for extent in extents)
+            or not all(0 < s < MAX_MAP_STRIDE and s % STRIDE_ALIGN == 0 for s in strides)
         ):
             return False
         rank = len(extents)
@@ -148,10 +153,47 @@ class TensorMaps:
             numbers(*[1] * rank),
             0,
             _SWIZZLES[facts["swizzle"]],
-            _PROMOTE_TO_128_BYTES,
+            PROMOTE_TO_128_BYTES,
             0,
         )
         return status == 0
+
+
+def _plan(facts: Mapping[str, Any]) -> dict[str, list[int]] | None:
+    """The fields of a `MapPlan`; None where a sum has too many terms or factors."""
+    offset, extents, strides = facts["offset"], facts["extents"], facts["strides"]
+    empty: list[Sum] = [()] * (MAX_RANK - len(extents))
+    sums = [_sum_words(terms) for terms in (offset, *extents, *empty, *strides[1:], *empty)]
+    if None in sums:
+        return None
+    box = list(facts["box"])
+    return {
+        "base": [facts["base"]],
+        "type": [_TYPES[facts["element_bytes"]]],
+        "rank": [len(extents)],
+        "element_bytes": [facts["element_bytes"]],
+        "swizzle": [_SWIZZLES[facts["swizzle"]]],
+        "box": _packed(box),
+        "ones": _packed([1] * len(box)),
+        "sums": [word for words in sums for word in words or ()],
+    }
+
+
+def _sum_words(terms: Sum) -> list[int] | None:
+    """The words of a `MapSum`."""
+    small = all(len(numbers) <= 2 and abs(factor) < 1 << 31 for factor, numbers in terms)
+    if len(terms) > MAX_MAP_TERMS or not small:
+        return None
+    words = [len(terms)]
+    for factor, numbers in terms:
+        words += [factor, *numbers, *[-1] * (2 - len(numbers))]
+    return words + [0] * (1 + 3 * MAX_MAP_TERMS - len(words))
+
+
+def _packed(numbers: Sequence[int]) -> list[int]:
+    """32-bit numbers, two in a word."""
+    padded = [*numbers, 0]
+    return [padded[i] | padded[i + 1] << 32 for i in range(0, len(numbers), 2)]
 
 
 _ZEROS: dict[int, int] = {}

@@ -6,7 +6,6 @@ structure. The structures of CPython, NumPy and CUDA are listed with the offsets
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from tilewright.runtime.kinds import KINDS, MAX_KINDS, Kind, category
@@ -22,11 +21,23 @@ GRIDS: Final = 4
 GRID_NAMES: Final = 6
 """The most grid functions per kernel whose names are cached, and the most names of each."""
 
-MAP_BYTES: Final = 128
+MAX_MAPS: Final = 8
 MAX_MAP_WORDS: Final = 16
-MAP_SETS: Final = 256
-"""Of tensor maps: the size of one, how many arguments a kernel's may depend on, and for how many
-different arguments they are found by native code."""
+MAX_MAP_TERMS: Final = 3
+"""The most tensor maps of a kernel that native code makes, arguments that they may depend on, and
+terms of a sum, each of at most two arguments; Python makes others."""
+MAP_SETS: Final = 64
+"""For how many different arguments a kernel's tensor maps are kept."""
+MAP_BYTES: Final = 128
+MAP_ALIGN: Final = 64
+
+# Limits of cuTensorMapEncodeTiled, in elements and bytes, and a number of the driver's
+# CUtensorMapL2promotion.
+MAX_RANK: Final = 5
+STRIDE_ALIGN: Final = 16
+MAX_MAP_EXTENT: Final = 1 << 32
+MAX_MAP_STRIDE: Final = 1 << 40
+PROMOTE_TO_128_BYTES: Final = 2
 
 MAX_WORDS: Final = 512
 MAX_DIMS: Final = 6
@@ -177,13 +188,20 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         (f"Recent*{RECENTS}", "recents"),
         (f"ptr*{MAX_PARAMS}", "numbers"),  # the values in the dict `names`, by parameter
     ),
-    "MapSet": ((f"i64*{MAX_MAP_WORDS}", "words"), ("ptr", "maps")),
+    "MapSet": ((f"i64*{MAX_MAP_WORDS}", "words"), ("i64", "filled")),
+    "MapTerm": (("i64", "factor left right"),),  # indices of arguments; negative for none
+    "MapSum": (("i64", "count"), (f"MapTerm*{MAX_MAP_TERMS}", "terms")),
+    "MapPlan": (  # one per tensor map of a kernel
+        ("i64", "base type rank element_bytes swizzle"),
+        ("i64*3", "box ones"),  # 32-bit numbers
+        (f"MapSum*{2 * MAX_RANK}", "sums"),  # offset, extents, strides but that of axis 0
+    ),
     "Record": (  # one per compiled variant
         ("i64", "kind count threads cores scratch"),
         ("ptr", "kernel function"),
         ("i64", "shared ctas attribute_count device_number"),
         ("ptr", "attributes context get_current launch work_stream stream_of device_index"),
-        ("ptr", "last_kernel name refuse map_sets"),
+        ("ptr", "last_kernel name refuse map_sets map_room map_plans map_encode"),
         ("i64", "map_count map_word_count"),
         (f"i64*{MAX_MAP_WORDS}", "map_arguments"),
         (f"i64*{MAX_SLOTS}", "slots"),
@@ -213,6 +231,8 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         ("i64*3", "grid"),
         ("Job", "job"),
         ("i64*7", "config"),
+        (f"i64*{MAX_RANK}", "map_extents map_strides"),
+        (f"i64*{(MAX_MAPS * MAP_BYTES + MAP_ALIGN) // WORD}", "maps"),
     ),
 }
 
@@ -375,14 +395,6 @@ INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 HASH_FACTOR: Final = 0x9E3779B97F4A7C15  # 2**64 / golden ratio (Fibonacci hashing, Knuth 6.4)
 HASH_SHIFT: Final = 64 - BUCKETS.bit_length() + 1
-
-
-def map_set_of(words: Iterable[int]) -> int:
-    """The index of the set of tensor maps encoded from these words."""
-    hashed = 0
-    for word in words:
-        hashed = (hashed ^ word) * HASH_FACTOR % (1 << 64)
-    return hashed >> 64 - MAP_SETS.bit_length() + 1
 
 
 # Words of a key: the lowest byte is one of these tags, the bits above it are what the variant

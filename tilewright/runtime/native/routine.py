@@ -112,6 +112,9 @@ Guard: TypeAlias = Annotated[Ref, "Guard"]
 Bound: TypeAlias = Annotated[Ref, "Bound"]
 Knob: TypeAlias = Annotated[Ref, "Knob"]
 Compiled: TypeAlias = Annotated[Ref, "Compiled"]
+MapSet: TypeAlias = Annotated[Ref, "MapSet"]
+MapPlan: TypeAlias = Annotated[Ref, "MapPlan"]
+MapSum: TypeAlias = Annotated[Ref, "MapSum"]
 
 CONTEXT = ("Runtime", "State", "Frame")
 """The leading parameters of every routine that is not an entry point."""

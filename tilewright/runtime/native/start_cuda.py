@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from tilewright.lowering.emit import I1, I8, I32, I64, PTR, V, const
+from tilewright.lowering.emit import I32, I64, PTR, V, const
 from tilewright.runtime.descriptors import EXTENT_LIMIT
 from tilewright.runtime.native.grid import grid_of
-from tilewright.runtime.native.layout import (
-    FAILED,
-    HASH_FACTOR,
-    MAP_BYTES,
-    MAP_SETS,
-    NOT_STARTED,
-    STARTED,
-)
+from tilewright.runtime.native.layout import FAILED, NOT_STARTED, STARTED
 from tilewright.runtime.native.pack import pack
 from tilewright.runtime.native.routine import Object, Record, Routine, routine
 from tilewright.runtime.native.start_function import find_stream, raise_launch_error, require_stream
+from tilewright.runtime.native.tensor_maps import add_tensor_maps
 
 
 @routine(I32, failure=NOT_STARTED)
@@ -33,7 +27,7 @@ def start_cuda(r: Routine, record: Record) -> None:
     stream = r.load(PTR, current)
     require_stream(r, stream)
     pack(r, record)
-    r.require(_add_maps(r, record))
+    r.require(add_tensor_maps(r, record))
     status = _launch(r, record, stream)
     with r.when(r.ne(status, 0)):
         raise_launch_error(r, record, r.sext(status, I64))
@@ -41,34 +35,6 @@ def start_cuda(r: Routine, record: Record) -> None:
     # Device.last_kernel, for the messages of asynchronous errors.
     r.store(record["name"], record["last_kernel"])
     r.ret(STARTED)
-
-
-@routine(I1, inline=True)
-def _add_maps(r: Routine, record: Record) -> None:
-    """Store the addresses of the kernel's tensor maps after those of its arguments; false where
-    Python has to make them, or to launch without."""
-    count = record["map_count"]
-    with r.when(r.eq(count, 0)):
-        r.ret(True)
-    words = record["map_word_count"]
-    hashed = r.alloca(I64)
-    r.store(const(I64, 0), hashed)
-    with r.loop(0, words) as loop:
-        mixed = r.xor(r.load(I64, hashed), _map_word(r, record, loop.index))
-        r.store(r.mul(mixed, const(I64, HASH_FACTOR - (1 << 64))), hashed)
-    number = r.lshr(r.load(I64, hashed), 64 - MAP_SETS.bit_length() + 1)
-    kept = r.ref("MapSet", record["map_sets"], number)
-    r.not_null(kept["maps"])
-    with r.loop(0, words) as loop:
-        r.require(r.eq(kept.get("words", loop.index), _map_word(r, record, loop.index)))
-    with r.loop(0, count) as loop:
-        place = r.gep(I8, kept["maps"], r.mul(loop.index, const(I64, MAP_BYTES)))
-        r.frame.put("pointers", r.add(record["count"], loop.index), place)
-
-
-def _map_word(r: Routine, record: Record, index: V) -> V:
-    """An argument that the tensor maps depend on."""
-    return r.frame.get("packed", record.get("map_arguments", index))
 
 
 @routine(I32)
