@@ -86,10 +86,11 @@ def run_derived(
 
 
 def jvp(
-    module: Module, grid: Any, args: Arrays, tangents: Arrays, outputs: Sequence[str]
-) -> Arrays:
+    module: Module, grid: Any, args: Arrays, tangents: Arrays, outputs: Sequence[str],
+    aux: Sequence[str] = (),
+) -> Arrays:  # fmt: skip
     """The tangents of the outputs, by forward mode."""
-    derived = forward_mode(module, tuple(tangents), tuple(outputs))
+    derived = forward_mode(module, tuple(tangents), tuple(outputs), tuple(aux))
     found = {name: np.full_like(args[name], np.nan) for name in outputs}
     for name in outputs:  # an element that is not stored keeps its tangent
         found[name][...] = tangents.get(name, 0.0)
@@ -183,6 +184,7 @@ def tape_arrays(derived: Derived, grid: Any) -> dict[str, Mapping[str, Any]]:
 def vjp(
     module: Module, grid: Any, args: Arrays, cotangents: Arrays, wrt: Sequence[str],
     atomic: Sequence[str] | None = None, accumulate: bool = False, tape: Any = None,
+    aux: Sequence[str] = (),
 ) -> Arrays:  # fmt: skip
     """The gradients, by reverse mode. The arguments must be as the forward kernel left them.
 
@@ -198,7 +200,7 @@ def vjp(
         atomic = [name for name in wrt if not loads[name].private]
         private = [name for name in wrt if loads[name].private and not loads[name].distinct]
     derived = reverse_mode(
-        module, tuple(wrt), tuple(cotangents),
+        module, tuple(wrt), tuple(cotangents), tuple(aux),
         atomic=atomic, private=private, accumulate=accumulate,
         tapes=tape or tape_plan(module, grid, args),
     )  # fmt: skip
@@ -209,7 +211,13 @@ def vjp(
 
 
 def coarse_vjp(
-    module: Module, grid: Any, args: Arrays, cotangents: Arrays, wrt: Sequence[str], workers: int
+    module: Module,
+    grid: Any,
+    args: Arrays,
+    cotangents: Arrays,
+    wrt: Sequence[str],
+    workers: int,
+    aux: Sequence[str] = (),
 ) -> Arrays | None:
     """The gradients, those of shared arrays added up by workers; None if that is not possible."""
     fn, arrays = module.entry, arrays_of(module.entry).values()
@@ -222,7 +230,8 @@ def coarse_vjp(
     atomic = [a.name for a in shared if a.name not in coarse.arrays]
     private = [name for name in wrt if loads[name].private and not loads[name].distinct]
     derived = reverse_mode(
-        module, tuple(wrt), tuple(cotangents), atomic=atomic, private=private, coarse=coarse,
+        module, tuple(wrt), tuple(cotangents), tuple(aux), atomic=atomic, private=private,
+        coarse=coarse,
         tapes=tape_plan(module, grid, args),
     )  # fmt: skip
     found = {name: np.zeros_like(args[name]) for name in wrt}
@@ -241,7 +250,12 @@ def coarse_vjp(
 
 
 def regrid_vjp(
-    module: Module, grid: Any, args: Arrays, cotangents: Arrays, wrt: Sequence[str]
+    module: Module,
+    grid: Any,
+    args: Arrays,
+    cotangents: Arrays,
+    wrt: Sequence[str],
+    aux: Sequence[str] = (),
 ) -> tuple[Arrays, list[Module]]:
     """The gradients of arrays that programs share in loops, by kernels on grids of their own, and
     these kernels; none where that is not possible."""
@@ -253,7 +267,7 @@ def regrid_vjp(
     schedules = regrids(fn, shared, points, BlockFinder())
     if not schedules:
         return {}, []
-    schedules, kernels, cut = regridded_kernels(module, tuple(cotangents), (), schedules)
+    schedules, kernels, cut = regridded_kernels(module, tuple(cotangents), tuple(aux), schedules)
     if not schedules:
         return {}, []
     found = {name: np.zeros_like(args[name]) for s in schedules for name in s.loads}
@@ -262,11 +276,13 @@ def regrid_vjp(
         "cotangent": cotangents, "gradient": found, "saved": {},
         "box": {str(i): n for i, n in enumerate(coordinates.extents)},
         "grid": {str(i): n for i, n in enumerate(points.grid)},
-        "first": {",".join(s.loads): s.first for s in schedules},
-        "places": {",".join(s.loads): s.places for s in schedules},
+        "first": {s.key: s.first for s in schedules},
+        "places": {s.key: s.places for s in schedules},
     }  # fmt: skip
     if cut is not None:
-        first = reverse_mode(module, (), tuple(cotangents), cut=cut, sources=tuple(found))
+        first = reverse_mode(
+            module, (), tuple(cotangents), tuple(aux), cut=cut, sources=tuple(found)
+        )
         more["saved"] = {
             s.name: np.full(prod(coordinates.extents) * s.lanes, np.nan, numpy_of(s.element))
             for s in first.saved
@@ -281,7 +297,8 @@ def regrid_vjp(
 def check_gradients(
     kernel: SourceFunction | str | Module, grid: Any, args: Arrays, wrt: Sequence[str],
     outputs: Sequence[str], constexprs: Mapping[str, Any] | None = None, seed: int = 0,
-    rtol: float = 1e-9, slopes: bool = True,
+    rtol: float = 1e-9, slopes: bool = True, aux: Sequence[str] = (),
+    schedules: dict[str, str] | None = None,
 ) -> Module:  # fmt: skip
     """Compare reverse mode with forward mode and central differences, and the schedule that is
     chosen with atomics only: <w, J v> = <Jᵀ w, v>. Returns the forward module. `slopes`: whether
@@ -290,21 +307,24 @@ def check_gradients(
     module = (
         kernel if isinstance(kernel, Module) else forward_module(kernel, args, constexprs or {})
     )
+    taken = {} if schedules is None else schedules
     tangents, cotangents = directions(rng, args, wrt), directions(rng, args, outputs)
-    forward = jvp(module, grid, args, tangents, outputs)
+    forward = jvp(module, grid, args, tangents, outputs, aux)
     after = copied(args)
     run_forward(module, grid, after)
-    chosen = vjp(module, grid, after, cotangents, wrt)
-    reference = vjp(module, grid, after, cotangents, wrt, atomic=tuple(wrt))
+    chosen = vjp(module, grid, after, cotangents, wrt, aux=aux)
+    reference = vjp(module, grid, after, cotangents, wrt, atomic=tuple(wrt), aux=aux)
     for name in wrt:
-        np.testing.assert_allclose(chosen[name], reference[name], rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(chosen[name], reference[name], rtol=1e-12, atol=1e-13)
     for workers in (1, 2, 4):
-        coarse = coarse_vjp(module, grid, after, cotangents, wrt, workers)
+        coarse = coarse_vjp(module, grid, after, cotangents, wrt, workers, aux)
         for name in wrt if coarse is not None else ():
             assert coarse is not None
-            np.testing.assert_allclose(coarse[name], reference[name], rtol=1e-12, atol=1e-14)
-    for name, gradient in regrid_vjp(module, grid, after, cotangents, wrt)[0].items():
-        np.testing.assert_allclose(gradient, reference[name], rtol=1e-11, atol=1e-13)
+            np.testing.assert_allclose(coarse[name], reference[name], rtol=1e-11, atol=1e-13)
+            taken[name] = "workers"
+    for name, gradient in regrid_vjp(module, grid, after, cotangents, wrt, aux)[0].items():
+        np.testing.assert_allclose(gradient, reference[name], rtol=1e-10, atol=1e-12)
+        taken[name] = "a grid of its own"
     by_tangents = sum(np.vdot(cotangents[n], forward[n]) for n in outputs)
     by_gradients = sum(np.vdot(chosen[n], tangents[n]) for n in wrt)
     size = max(1.0, abs(by_tangents))

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from tests.autodiff.cases import case
-from tests.autodiff.harness import copied, counts, forward_module, launch_points, regrid_vjp
+from tests.autodiff.harness import (
+    check_gradients,
+    copied,
+    counts,
+    forward_module,
+    launch_points,
+    regrid_vjp,
+)
 from tilewright.analysis.blocks import BlockFinder
 from tilewright.autodiff.arrays import arrays_of
 from tilewright.autodiff.regrid import Regrid, regrids
@@ -104,3 +111,28 @@ def test_programs_that_lack_an_iteration_are_left_out() -> None:
     assert all(s.uniform for s in schedules("full attention")[1])
     assert all(of_kind(kernel, If) == 1 for kernel in derived("causal attention")[1:])
     assert all(of_kind(kernel, If) == 0 for kernel in derived("full attention"))
+
+
+def test_loads_in_two_loops_have_numbers_of_their_own() -> None:
+    """Of each loop other iterations, which begin elsewhere."""
+    text = """
+def kernel(x_ptr, c_ptr, y_ptr):
+    p, q = tl.program_id(0), tl.program_id(1)
+    j = tl.arange(0, 8)
+    x = tl.load(x_ptr + q * 8 + j)
+    s = tl.zeros([8], tl.float64)
+    for k in range(0, p):
+        s += tl.load(c_ptr + (p * 4 + k) * 8 + j) * x
+    for k in range(p, 4):
+        s += tl.load(c_ptr + (p * 4 + k) * 8 + j) * tl.sin(x)
+    tl.store(y_ptr + (p * 2 + q) * 8 + j, s)
+"""
+    rng = np.random.default_rng(0)
+    args = {
+        "x_ptr": rng.uniform(-1, 1, 16),
+        "c_ptr": rng.uniform(-1, 1, 128),
+        "y_ptr": np.zeros(64),
+    }
+    taken: dict[str, str] = {}
+    check_gradients(text, (4, 2), args, ("x_ptr", "c_ptr"), ("y_ptr",), schedules=taken)
+    assert taken["c_ptr"] == "a grid of its own"

@@ -15,6 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from tests.fuzz.derivatives.check import (
+    check_mixed,
+    check_mixed_launched,
+    check_tiled,
+    check_tiled_launched,
+)
 from tests.fuzz.disabled import random_disabled
 from tests.fuzz.ir_generator import GRID, Features, random_args, random_module
 from tests.fuzz.programs.aliased import check_aliased
@@ -148,6 +154,10 @@ CHECKS: dict[str, Check] = {
     "programs-emulated": lambda seed: check_emulated(random_program(seed)),
     "kernels": kernel,
     "kernels-emulated": kernel_emulated,
+    "derivatives": check_mixed,
+    "derivatives-launched": check_mixed_launched,
+    "derivatives-tiled": check_tiled,
+    "derivatives-tiled-launched": check_tiled_launched,
     "views": views,
     "views-emulated": views_emulated,
 }

@@ -71,8 +71,8 @@ class _Boxes:
     exact: bool  # whether only bounds exclude elements
 
 
-class _NotProven(Exception):
-    """The argument is the reason."""
+class NotProven(Exception):
+    """Something that is not proven. The argument is the reason."""
 
 
 def distinct(
@@ -98,7 +98,7 @@ def distinct(
         return _verdict(found, at)
     except UnknownNumber as error:
         return Verdict(False, False, f"an index is not known before the launch: {error}", at)
-    except _NotProven as error:
+    except NotProven as error:
         return Verdict(False, False, str(error), at)
 
 
@@ -115,7 +115,7 @@ def lanes_are_distinct(
             axes = _boxes(block, points, finder).axes
             lanes = {s: high - low for s, (low, high) in axes.items() if np.any(high - low > 1)}
             _require_mixed_radix({s: (0 * length, length) for s, length in lanes.items()})
-    except (UnknownNumber, _NotProven):
+    except (UnknownNumber, NotProven):
         return False
     return True
 
@@ -141,7 +141,7 @@ def distinct_after_projection(
         return _verdict([_boxes_at(block, points, True, finder)], op)
     except UnknownNumber as error:
         return Verdict(False, False, f"an index is not known before the launch: {error}", op)
-    except _NotProven as error:
+    except NotProven as error:
         return Verdict(False, False, str(error), op)
 
 
@@ -153,16 +153,16 @@ def _require_same_block(block: Block, here: Points, chosen: Array, place: Array)
     for form in forms:
         numbers = here.polynomial(form)
         if np.any(numbers[chosen][place] != numbers):
-            raise _NotProven("the address depends on other coordinates of the program")
+            raise NotProven("the address depends on other coordinates of the program")
 
 
 def _block(op: BlockAccess, finder: BlockFinder) -> Block | None:
     """What an access touches; None for nothing."""
     block = finder.of(op)
     if isinstance(block, Refusal):
-        raise _NotProven(block.words)
+        raise NotProven(block.words)
     if block.base.op is not None:
-        raise _NotProven("the pointer is cast or chosen")
+        raise NotProven("the pointer is cast or chosen")
     return None if block.never else block
 
 
@@ -224,7 +224,7 @@ def _require_not_replaced(low: Array, high: Array, end: Array) -> None:
     """Raise unless all indices are below the first one that is replaced by another: by a remainder,
     or as in `where(i < n, i, 0)`."""
     if np.any((low < high) & ((low < 0) | (high > end))):
-        raise _NotProven("an index is replaced by a remainder or another index")
+        raise NotProven("an index is replaced by a remainder or another index")
 
 
 def _add_axis(axes: dict[int, tuple[Array, Array]], stride: int, low: Array, high: Array) -> None:
@@ -232,13 +232,13 @@ def _add_axis(axes: dict[int, tuple[Array, Array]], stride: int, low: Array, hig
         stride, low, high = -stride, 1 - high, 1 - low
     if stride == 0:
         if np.any(high - low > 1):
-            raise _NotProven("lanes of a tile have the same element, as its stride is 0")
+            raise NotProven("lanes of a tile have the same element, as its stride is 0")
         return
     if stride in axes:
         # The sum of two indices with one stride is a single index only if one of them is fixed.
         before, after = axes[stride]
         if np.any(after - before > 1) and np.any(high - low > 1):
-            raise _NotProven(f"two axes have the stride {stride}")
+            raise NotProven(f"two axes have the stride {stride}")
         low, high = low + before, high + after - 1
     axes[stride] = low, high
 
@@ -247,7 +247,7 @@ def _uniform(numbers: Array) -> int:
     if len(numbers) == 0:
         return 0
     if np.any(numbers != numbers[0]):
-        raise _NotProven("a stride changes from program to program")
+        raise NotProven("a stride changes from program to program")
     return int(numbers[0])
 
 
@@ -255,13 +255,13 @@ def _require_no_wrapping(block: Block, points: Points, finder: BlockFinder) -> N
     """Raise unless narrow integers are what their sums and products give: the description of the
     block takes them to be."""
     for value in (*block.assumed, *block.read_signed):
-        low, high = _range(finder.forms.of(value), shape_of(value.type), points)
+        low, high = range_of(finder.forms.of(value), shape_of(value.type), points)
         least, most = _signed_range(value) if value in block.read_signed else type_range(value)
         if points.count and (int(low.min()) < least or int(high.max()) > most):
-            raise _NotProven("an index wraps around: it does not fit into its type")
+            raise NotProven("an index wraps around: it does not fit into its type")
 
 
-def _range(form: Affine, shape: tuple[int, ...], points: Points) -> tuple[Array, Array]:
+def range_of(form: Affine, shape: tuple[int, ...], points: Points) -> tuple[Array, Array]:
     """The least and the largest element of a tile at each point."""
     low = high = points.polynomial(form.start)
     for stride, length in zip(form.strides, shape, strict=True):
@@ -276,11 +276,11 @@ def _range(form: Affine, shape: tuple[int, ...], points: Points) -> tuple[Array,
 
 def _range_of_remainder(piece: Piece, points: Points) -> tuple[Array, Array]:
     if not piece.is_remainder or piece.index is None or piece.divisor is None:
-        raise _NotProven("an index may wrap around")
-    low, high = _range(piece.index, shape_of(piece.value.type), points)
+        raise NotProven("an index may wrap around")
+    low, high = range_of(piece.index, shape_of(piece.value.type), points)
     divisor = points.polynomial(piece.divisor)
     if np.any(low < 0) or np.any(divisor < 1):
-        raise _NotProven("an index may wrap around")
+        raise NotProven("an index may wrap around")
     return np.where(high < divisor, low, 0), np.minimum(high, divisor - 1)
 
 
@@ -294,7 +294,7 @@ def _signed_range(value: Value) -> tuple[int, int]:
 
 
 def _verdict(found: Sequence[_Boxes], at: Op | None) -> Verdict:
-    """The verdict on all boxes; raises `_NotProven` if programs may have an element in common."""
+    """The verdict on all boxes; raises `NotProven` if programs may have an element in common."""
     strides = sorted({stride for boxes in found for stride in boxes.axes})
     counts = [len(boxes.program) for boxes in found]
     lows: dict[int, list[Array]] = {stride: [] for stride in strides}
@@ -345,7 +345,7 @@ def _require_mixed_radix(axes: dict[int, tuple[Array, Array]]) -> None:
     for stride in sorted(axes):
         low, high = axes[stride]
         if stride <= reach:
-            raise _NotProven(
+            raise NotProven(
                 f"indices with the stride {stride} meet those with smaller ones, which reach "
                 f"{reach} elements further"
             )
@@ -361,14 +361,14 @@ def _have_different_boxes(axes: Sequence[tuple[Array, Array]], program: Array) -
         ends = np.full(len(begins), np.iinfo(np.int64).min)
         np.maximum.at(ends, place, high)
         if np.any(ends[:-1] > begins[1:]):
-            raise _NotProven("tiles of different programs or iterations overlap in part")
+            raise NotProven("tiles of different programs or iterations overlap in part")
         _, code = _ranked(code * len(begins) + place)
     if int(code.max(initial=0)) + 1 == count:
         return True
     first = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(first, code, program)
     if np.any(first[code] != program):
-        raise _NotProven("several programs have the same elements")
+        raise NotProven("several programs have the same elements")
     return False
 
 

@@ -53,6 +53,7 @@ class Regrid:
             grid; None for all positions.
         loads: by array, the load whose gradient is added up.
         verdicts: by array, that of the new grid's stores.
+        number: that of the schedule among those of a kernel.
     """
 
     loop: For
@@ -65,6 +66,12 @@ class Regrid:
     places: Numbers | None
     loads: dict[str, Load]
     verdicts: dict[str, Verdict]
+    number: int = 0
+
+    @property
+    def key(self) -> str:
+        """The name of its arguments. Several schedules may be of one array, in different loops."""
+        return f"{self.number}.{','.join(self.loads)}"
 
     @property
     def nest(self) -> tuple[Region, ...]:
@@ -122,7 +129,7 @@ def _in_coordinates(
                 found[key].verdicts.update(regrid.verdicts)
             else:
                 found[key] = regrid
-    return list(found.values())
+    return [replace(regrid, number=i) for i, regrid in enumerate(found.values())]
 
 
 def _of_array(

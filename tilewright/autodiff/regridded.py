@@ -51,8 +51,8 @@ def regridded_kernels(
     """The kernels of those schedules that need no other iteration, and no loop in each iteration.
 
     The arguments of each are those of `reverse_mode`, then ("box", i), the extents of coordinates,
-    ("grid", axis), those of the kernel's grid, ("first", arrays), that of the iterations,
-    ("places", arrays), the positions of its programs unless it has all, and, of a cut,
+    ("grid", axis), those of the kernel's grid, ("first", key), that of the iterations,
+    ("places", key), the positions of its programs unless it has all, and, of a cut,
     ("saved", name). Its grid has one axis. Gradients of arrays in several schedules are added to
     what is in memory.
 
@@ -116,10 +116,9 @@ class _RegriddedWalk(ReverseWalk):
             self.buffers = CutBuffers(cut, self.emit, self.replay, self.new_arg)
             self.box = self.buffers.extents
         self.replay.extents = {i: self.new_arg("grid", str(i), I32) for i in range(3)}
-        names = ",".join(regrid.loads)
-        self.first = self.new_arg("first", names, regrid.loop.start.type)
+        self.first = self.new_arg("first", regrid.key, regrid.loop.start.type)
         self.places = (
-            self.new_arg("places", names, Pointer(I32)) if regrid.places is not None else None
+            self.new_arg("places", regrid.key, Pointer(I32)) if regrid.places is not None else None
         )
         self.replay.has_programs = False
         single = [axis for axis in range(3) if regrid.coordinates.points.grid[axis] == 1]

@@ -24,6 +24,7 @@ from tilewright.autodiff.regridded import Regridded, regridded_kernels
 from tilewright.autodiff.reverse import reverse_mode
 from tilewright.autodiff.tapes import TapePlan
 from tilewright.autodiff.tapes import explained as explained_tapes
+from tilewright.autodiff.wraps import remove_wraps
 from tilewright.base.located import line_of
 from tilewright.compiler.build import context_for
 from tilewright.compiler.driver import compile_source
@@ -112,7 +113,7 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
         bool(key.aliases), _text(proofs, steps), numbers,
         first.saved if first is not None else (),
         {
-            ("places", ",".join(schedule.loads)): schedule.places
+            ("places", schedule.key): schedule.places
             for schedule in others.schedules
             if schedule.places is not None
         },
@@ -144,7 +145,7 @@ def _numbers(others: Regridded, launch: Launch) -> dict[Made, int]:
     found: dict[Made, int] = {("grid", str(axis)): n for axis, n in enumerate(launch.grid)}
     for schedule in others.schedules:
         found |= {("box", str(i)): n for i, n in enumerate(schedule.coordinates.extents)}
-        found["first", ",".join(schedule.loads)] = schedule.first
+        found["first", schedule.key] = schedule.first
     return found if others.schedules else {}
 
 
@@ -278,6 +279,8 @@ class _Proofs:
                 unknown = Verdict(False, False, str(error), next(iter(array.writes), None))
                 self.stores |= {n: unknown for n in self.request.outputs if n == array.name}
             return None
+        remove_wraps(fn, points)
+        self.arrays = list(arrays_of(fn).values())
         finder = BlockFinder()
         for array in self.arrays:
             if array.name in self.request.wrt:
