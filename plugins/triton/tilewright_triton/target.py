@@ -94,7 +94,9 @@ class TritonTarget:
 
     def claims(self) -> Claims:
         types = tuple(t.short for t in SCALARS if not t.is_fp8() or t.short in self._fp8_types())
-        return Claims(types=types, atomics=_OF_ATOMICS, without=("use of atomic_poll",))
+        return Claims(
+            types=types, atomics=_OF_ATOMICS, without=("use of atomic_poll", *self.vendor.without)
+        )
 
     def _fp8_types(self) -> tuple[str, ...]:
         return tuple(self.described["options"].get("supported_fp8_dtypes", ()))

@@ -44,9 +44,9 @@ def emit_asm(w: Writer, op: InlineAsm | InlineAsmEffect) -> None:
     }
     inner = ", ".join(f"{k} = {v}" for k, v in attributes.items())
     names = ", ".join(a.name for a in args)
-    takes = ", ".join(w.type(a.type) for a in args)
+    takes = f" : {', '.join(w.type(a.type) for a in args)}" if args else ""
     gives = ", ".join(w.type(v.type) for v in op.results)
     head = f"tt.elementwise_inline_asm {quoted(op.code)} {{{inner}}} {names}".rstrip()
-    found = w.results([v.type for v in op.results], head, f" : {takes} -> {gives}")
+    found = w.results([v.type for v in op.results], head, f"{takes} -> {gives}")
     for value, ref in zip(op.results, found, strict=True):
         w.bind(value, ref)
