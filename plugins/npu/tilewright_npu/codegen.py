@@ -1,8 +1,10 @@
 """Tile IR to instructions.
 
-Every tile is in scratch memory, every scalar in a register. Loads and stores of blocks are copies
-by DMA; other accesses are the scalar pipe's, element by element, so that any kernel runs. Events
-order the pipes within straight-line code, and barriers do at the borders of loops and branches.
+Every tile is in scratch memory, every scalar in a register, unless the vector unit computes it.
+Loads and stores of blocks are copies by DMA; other accesses are the scalar pipe's, element by
+element, so that any kernel runs. The code of a program, and the body of an innermost loop, is
+emitted several times with different memory, so that the copies of the next programs and iterations
+run while one is computed; `events.py` orders the pipes.
 """
 
 from __future__ import annotations
@@ -12,28 +14,28 @@ from math import prod
 from typing import Any
 
 from tilewright.analysis.blocks import Block
+from tilewright.analysis.pointers import base_of
 from tilewright.analysis.polynomial import Iteration, Polynomial
 from tilewright.base.located import error_at
 from tilewright.ir.core import Function, Module, Op, Region, Value
 from tilewright.ir.define import REGISTRY
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import Tile, Type, element_of, numpy_of, shape_of, text_of
-from tilewright.ops import arith, control, memory, reduce, shape
+from tilewright.ops import arith, control, memory
 from tilewright.ops.dot import Dot
-from tilewright_npu.blocks import atoms_of, dma_blocks, fill_of, scalars_of
-from tilewright_npu.instructions import Image, Instruction, Place
-from tilewright_npu.machine import CAPACITY, CUBE, IN, MOVE, OUT, SCALAR, SCRATCH_BYTES, VECTOR
+from tilewright_npu.blocks import atoms_of, fill_of, scalars_of
+from tilewright_npu.choices import Choices, is_native
+from tilewright_npu.events import place_events
+from tilewright_npu.instructions import Access, Image, Instruction, Place
+from tilewright_npu.machine import CAPACITY, CUBE, DMA_LATENCY, IN, MOVE, OUT, SCALAR, VECTOR
 from tilewright_npu.matrix_unit import accumulating, fits, is_zero, packed_shapes
-from tilewright_npu.ordering import Access, Event, Order, needed, repeat
-from tilewright_npu.scratch import Allocator, LiveRanges
+from tilewright_npu.scratch import Allocator, Full, LiveRanges
 
 ANYWHERE = 1 << 63
+IN_FLIGHT = 8  # programs, or iterations of a loop, at most
+LOOP_CODE, PROGRAM_CODE = 100, 250  # instructions, at most, of all iterations or programs in flight
+TRIPS = 8  # of a loop, for estimates
 ACCUMULATORS = CAPACITY["l0c"] // 2  # bytes of those that stay there in loops
-SHAPES = (
-    shape.Arange, shape.Splat, shape.ExpandDims, shape.Broadcast, shape.Reshape, shape.Permute,
-    reduce.Reduce, arith.Constant,
-)  # fmt: skip
-"""Ops that the vector unit executes, besides those on elements."""
 
 
 def generate(module: Module) -> Image:
@@ -42,34 +44,69 @@ def generate(module: Module) -> Image:
     Raises:
         CompilationError: an op is unknown, or the tiles need too much scratch memory.
     """
-    return _Generator(module.entry).image()
+    choices = Choices(module.entry)
+    for in_flight in (IN_FLIGHT, 2):
+        try:
+            return _Generator(module.entry, choices, in_flight).image()
+        except Full:
+            pass
+    return _Generator(module.entry, choices, 1).image()
 
 
 class _Generator:
-    def __init__(self, fn: Function) -> None:
-        self.fn = fn
-        self.blocks = dma_blocks(fn)
-        self.live = _live_ops(fn, self.blocks)
-        self.ranges = LiveRanges(fn)
-        self.memories = {space: Allocator() for space in CAPACITY}
-        self.scratch = self.memories["scratch"]
-        self.order = Order()
+    """
+    Args:
+        fn: the kernel.
+        choices: for it.
+        in_flight: how many programs and iterations may be in flight; with 1, as little memory is
+            used as possible, and a lack of it is an error of the kernel.
+    """
+
+    def __init__(self, fn: Function, choices: Choices, in_flight: int) -> None:
+        self.fn, self.choices, self.in_flight = fn, choices, in_flight
+        self.folded = choices.folded()
+        self.ranges = LiveRanges(fn, self.folded)
+        self.memories = {s: Allocator(size, in_flight > 1) for s, size in CAPACITY.items()}
         self.code: list[Instruction] = []
+        self.touched: dict[Instruction, list[Access]] = {}
         self.places: dict[Value, Place] = {}
         self.counters: dict[Op, Place] = {}
         self.tiles: list[tuple[int, Place]] = []  # the last position, and the place
-        self.programs: dict[str, Function] = {}
+        self.microprograms: dict[str, Function] = {}
         self.registers = 0
-        self.events = 0
         self.line = ""
 
     def image(self) -> Image:
         for arg in self.fn.args:
             self.places[arg] = self._register(arg.type)
+        programs = self._several(self._program, PROGRAM_CODE)
+        place_events(programs, self.touched)
+        functions = list(self.microprograms.values())
+        text = print_module(Module(functions)) if functions else ""
+        sizes = {space: memory.size for space, memory in self.memories.items()}
+        return Image(programs, text, sizes, self.registers)
+
+    def _program(self) -> None:
         self._region(self.fn.body)
-        self._barrier()
-        text = print_module(Module(list(self.programs.values()))) if self.programs else ""
-        return Image(self.code, text, self.scratch.size, self.registers)
+        self._release(ANYWHERE)
+
+    def _several(self, emit: Callable[[], None], size: int) -> list[list[Instruction]]:
+        """Code that runs again and again, emitted for as many runs as should be in flight: copies
+        arrive, and are stored, while others are computed.
+
+        Args:
+            emit: emits the code of a run.
+            size: how many instructions the result may have.
+        """
+        runs = [self._nested(emit)]
+        code = [i for top in runs[0] for i in top.walk()]
+        latency = DMA_LATENCY * len({i.pipe for i in code} & {IN, OUT})
+        useful = 2 + -(-latency // max(1, _cycles(runs[0])))
+        # A power of two, as the memories of the matrix unit have places for two or four operands.
+        limit = min(2 * useful - 1, self.in_flight, size // max(1, len(code)))
+        while 2 * len(runs) <= limit:
+            runs += [self._nested(emit) for _ in range(len(runs))]
+        return runs
 
     # -- places ---------------------------------------------------------------------------------
 
@@ -77,25 +114,36 @@ class _Generator:
         self.registers += 1
         return Place(self.registers - 1, None, text_of(type), numpy_of(type).itemsize)
 
-    def _place(self, type: Type, until: int, op: Op | None = None) -> Place:
-        """A register, or scratch memory until a position."""
-        if not isinstance(type, Tile):
-            return self._register(type)
-        size = numpy_of(type).itemsize
-        place = Place(0, shape_of(type), text_of(element_of(type)), size)
-        place = place.moved(self.scratch.allocate(place.nbytes))
-        if self.scratch.size > SCRATCH_BYTES:
+    def _allocate(self, place: Place, until: int, op: Op | None = None) -> Place:
+        """Memory for a place, until a position."""
+        memory = self.memories[place.space]
+        try:
+            place = place.moved(memory.allocate(place.nbytes))
+        except Full:
+            if self.in_flight > 1:
+                raise
             raise error_at(
                 op.loc if op is not None else self.fn.loc,
-                f"the tiles of {self.fn.name} need {self.scratch.size} bytes of scratch memory "
-                f"here; a core has {SCRATCH_BYTES}. Make the tiles smaller",
-            )
+                f"the tiles of {self.fn.name} need {memory.in_use + place.nbytes} bytes of "
+                f"{place.space} memory here; a core has {memory.capacity}. Make the tiles smaller",
+            ) from None
         self.tiles.append((until, place))
         return place
 
-    def _define(self, value: Value, op: Op) -> Place:
-        last = max(self.ranges.last.get(value, 0), self.ranges.end[op])
-        self.places[value] = self._place(value.type, last, op)
+    def _place(self, type: Type, until: int, op: Op | None, space: str = "scratch") -> Place:
+        """Memory for a tile, or an element, until a position."""
+        size = numpy_of(type).itemsize
+        place = Place(0, shape_of(type), text_of(element_of(type)), size, space)
+        return self._allocate(place, until, op)
+
+    def _define(self, value: Value, op: Op, space: str = "register") -> Place:
+        """The place of a new value: a register, or memory."""
+        if space == "register" and not isinstance(value.type, Tile):
+            self.places[value] = self._register(value.type)
+        else:
+            last = max(self.ranges.last.get(value, 0), self.ranges.end[op])
+            space = "scratch" if space == "register" else space
+            self.places[value] = self._place(value.type, last, op, space)
         return self.places[value]
 
     def _release(self, position: int) -> None:
@@ -105,50 +153,22 @@ class _Generator:
                 self.memories[place.space].free(place.at)
         self.tiles = [tile for tile in self.tiles if tile[0] > position]
 
-    # -- instructions and their order -----------------------------------------------------------
+    # -- instructions ---------------------------------------------------------------------------
 
     def emit(
         self, pipe: str, name: str, results: Sequence[Place] = (), operands: Sequence[Place] = (),
         memory: Sequence[Access] = (), **facts: Any,
     ) -> Instruction:  # fmt: skip
-        """Append an instruction, with the events that it needs."""
-        reads = [access_of(p, False) for p in operands]
-        registers = [a for a in reads if a.space == "register"]
-        if pipe != SCALAR and registers:  # the scalar pipe reads them at the issue
-            sources = needed(self.order.unordered(SCALAR, registers))
-            if sources:
-                self._wait(Instruction(SCALAR, "sync", line=self.line), sources, [])
+        """Append an instruction."""
         instruction = Instruction(pipe, name, list(results), list(operands), facts, line=self.line)
-        accesses = [a for a in reads if pipe == SCALAR or a.space != "register"]
-        accesses += [*(access_of(p, True) for p in results), *memory]
-        self.order.issue(pipe)
-        self._wait(instruction, needed(self.order.unordered(pipe, accesses)), accesses)
+        self.touched[instruction] = list(memory)
+        self.code.append(instruction)
         return instruction
 
-    def _wait(
-        self, instruction: Instruction, sources: Sequence[Event], accesses: list[Access]
-    ) -> None:
-        """Append an instruction that waits for others."""
-        for source in sources:
-            producer = source.what
-            number = self._new_event()
-            producer.sets.append(number)
-            instruction.waits.append(number)
-            self.order.wait(instruction.pipe, source.clock)
-        self.order.add(instruction.pipe, accesses, instruction)
-        self.code.append(instruction)
-
-    def _barrier(self) -> None:
-        """Wait for all pipes, if any may be busy."""
-        if self.order.in_flight:
-            self.code.append(Instruction(SCALAR, "barrier", line=self.line))
-            self.order.barrier()
-
     def _nested(self, emit: Callable[[], None]) -> list[Instruction]:
-        """The code that a function emits, which starts and ends with idle pipes."""
+        """The code that a function emits."""
         outer, self.code = self.code, []
         emit()
-        self._barrier()
         inner, self.code = self.code, outer
         return inner
 
@@ -156,7 +176,7 @@ class _Generator:
 
     def _region(self, region: Region) -> None:
         for op in region:
-            if op not in self.live or op.terminator:
+            if op not in self.choices.live or op in self.folded or op.terminator:
                 continue
             self.line = str(op.loc) if op.loc else ""
             if REGISTRY.get(op.name) is not type(op):
@@ -176,9 +196,9 @@ class _Generator:
                 self.emit(SCALAR, "program", [self._define(op.result, op)], [],
                           what=op.name, axis=op.axis)  # fmt: skip
             case control.Barrier():
-                self._barrier()
-            case memory.Load() | memory.Store() if op in self.blocks:
-                self._copy(op, self.blocks[op])
+                self.emit(SCALAR, "barrier")
+            case memory.Load() | memory.Store() if op in self.choices.blocks:
+                self._copy(op, self.choices.blocks[op])
             case Dot() if fits(op):
                 self._product(op)
             case _ if op.reads() or op.writes():
@@ -186,49 +206,64 @@ class _Generator:
             case _:
                 self._run(op)
 
-    def _operands(self, op: Op) -> list[Place]:
-        return [self.places[v] for v in op.operands]
-
     def _run(self, op: Op) -> None:
         """An op without effects: the vector unit's, or, if that cannot do it, the scalar pipe's."""
-        operands = self._operands(op)
-        results = [self._define(r, op) for r in op.results]
-        tiles = any(p.shape is not None for p in (*operands, *results))
-        native = op.elementwise or isinstance(op, SHAPES)
-        pipe = VECTOR if tiles and native else SCALAR
-        self.emit(pipe, "run", results, operands, program=self._program(op), op=op.name)
+        name, operands = self._microprogram(op)
+        in_memory = any(p.in_memory for p in operands)
+        native = is_native(op) and (in_memory or any(isinstance(r.type, Tile) for r in op.results))
+        pipe, space = (VECTOR, "scratch") if native else (SCALAR, "register")
+        results = [self._define(r, op, space) for r in op.results]
+        self.emit(pipe, "run", results, operands, program=name, op=op.name)
+        for result, place in zip(op.results, results, strict=True):
+            if place.in_memory and result in self.choices.addressing:
+                self.emit(SCALAR, "move", [self._define(result, op)], [place])
 
     def _access(self, op: Any) -> None:
         """An access of any addresses, or another effect, by the scalar pipe."""
-        operands = self._operands(op)
+        name, operands = self._microprogram(op)
         results = [self._define(r, op) for r in op.results]
+        inputs = list(dict.fromkeys(op.operands))
         pointer, mask = getattr(op, "ptr", None), getattr(op, "mask", None)
         where = {
-            "pointer": None if pointer is None else op.operands.index(pointer),
-            "mask": None if mask is None else op.operands.index(mask),
+            "pointer": None if pointer is None else inputs.index(pointer),
+            "mask": None if mask is None else inputs.index(mask),
             "writes": op.writes(),
             "size": 0 if pointer is None else memory.pointee_of(pointer.type).nbytes_in_memory,
         }
-        touched = [] if pointer is None else [Access("memory", 0, ANYWHERE, op.writes())]
-        self.emit(SCALAR, "access", results, operands, touched, program=self._program(op),
-                  op=op.name, **where)  # fmt: skip
+        touched = [] if pointer is None else [self._touched(pointer, op.writes())]
+        self.emit(SCALAR, "access", results, operands, touched, program=name, op=op.name, **where)
 
-    def _program(self, op: Op) -> str:
-        """The name of the microprogram that executes an op."""
-        types = [v.type for v in op.operands]
-        fn = Function("m", types, [r.type for r in op.results])
-        copy = op.clone(dict(zip(op.operands, fn.args, strict=True)))
-        # An operand may occur twice.
-        for index, arg in enumerate(fn.args):
-            copy.set_operand(index, arg)
+    def _touched(self, pointer: Value, writes: bool) -> Access:
+        """The access of an array, as far as it is known which one: by its alias class."""
+        base = base_of(pointer)
+        known = self.fn.arg_attrs[base.index].get("alias") if base.owner is self.fn.body else None
+        if known is None:
+            return Access("memory", 0, ANYWHERE, writes)
+        return Access("memory", known, known + 1, writes)
+
+    def _microprogram(self, op: Op) -> tuple[str, list[Place]]:
+        """The name of the microprogram that executes an op, and its operands."""
+        splats = [v for v in op.operands if v.op in self.choices.splats and op.elementwise]
+        inputs: dict[Value, None] = {}
+        for value in op.operands:
+            sources = value.op.operands if value.op is not None and value in splats else [value]
+            inputs.update(dict.fromkeys(sources))
+        fn = Function("m", [v.type for v in inputs], [r.type for r in op.results])
+        mapping = dict(zip(inputs, fn.args, strict=True))
+        for value in dict.fromkeys(splats):
+            assert value.op is not None
+            copy = value.op.clone(mapping)
+            fn.body.append(copy)
+            mapping[value] = copy.result
+        copy = op.clone(mapping)
         fn.body.append(copy)
         fn.body.append(control.Return(copy.results))
         text = print_module(Module([fn]))
-        found = self.programs.get(text)
+        found = self.microprograms.get(text)
         if found is None:
-            fn.name = f"m{len(self.programs)}"
-            found = self.programs[text] = fn
-        return found.name
+            fn.name = f"m{len(self.microprograms)}"
+            found = self.microprograms[text] = fn
+        return found.name, [self.places[v] for v in inputs]
 
     # -- products -------------------------------------------------------------------------------
 
@@ -237,33 +272,37 @@ class _Generator:
         type = {"l0a": op.lhs, "l0b": op.rhs, "l0c": op.acc}[space].type
         size = numpy_of(type).itemsize
         place = Place(0, packed_shapes(op)[space], text_of(element_of(type)), size, space)
-        place = place.moved(self.memories[space].allocate(place.nbytes))
-        self.tiles.append((until, place))
+        return self._allocate(place, until, op)
+
+    def _packed(self, op: Dot, value: Value, space: str) -> Place:
+        """An operand in fractal order."""
+        order = space
+        if value.op in self.choices.transposes:
+            value, order = value.op.operands[0], f"t{space}"
+        place = self._fractals(op, space, self.ranges.end[op])
+        self.emit(MOVE, "pack", [place], [self.places[value]], order=order)
         return place
 
     def _accumulator(self, op: Dot, value: Value, until: int) -> Place:
         """An accumulator that starts with a value, until a position."""
         place = self._fractals(op, "l0c", until)
         if is_zero(value):
-            self.emit(MOVE, "pack", [place], order="zero")
+            self.emit(CUBE, "clear", [place])
         else:
             self.emit(MOVE, "pack", [place], [self.places[value]], order="l0c")
         return place
 
     def _product(self, op: Dot) -> None:
-        end = self.ranges.end[op]
-        lhs, rhs = (self._fractals(op, space, end) for space in ("l0a", "l0b"))
-        self.emit(MOVE, "pack", [lhs], [self.places[op.lhs]], order="l0a")
-        self.emit(MOVE, "pack", [rhs], [self.places[op.rhs]], order="l0b")
+        lhs, rhs = self._packed(op, op.lhs, "l0a"), self._packed(op, op.rhs, "l0b")
         acc = self.places.get(op.acc)
         stays = acc is not None and acc.space == "l0c"  # in a loop, see `accumulating`
         if acc is None or not stays:
-            acc = self._accumulator(op, op.acc, end)
+            acc = self._accumulator(op, op.acc, self.ranges.end[op])
         self.emit(CUBE, "multiply", [acc], [lhs, rhs, acc])
         if stays:
             self.places[op.result] = acc
         else:
-            self.emit(MOVE, "unpack", [self._define(op.result, op)], [acc])
+            self.emit(VECTOR, "unpack", [self._define(op.result, op)], [acc])
 
     # -- copies ---------------------------------------------------------------------------------
 
@@ -292,10 +331,12 @@ class _Generator:
             fill = fill_of(block)
             facts["fill"] = fill.value if isinstance(fill, arith.Constant) else None
             facts["fill_register"] = scalars[fill].at if isinstance(fill, Value) else None
-            touched = Access("memory", 0, ANYWHERE, False)
-            self.emit(IN, "load", [self._define(op.result, op)], operands, [touched], **facts)
+            touched = self._touched(op.ptr, False)
+            space = "l1" if self.choices.is_operand_of_products(op.result) else "scratch"
+            result = self._define(op.result, op, space)
+            self.emit(IN, "load", [result], operands, [touched], **facts)
         else:
-            touched = Access("memory", 0, ANYWHERE, True)
+            touched = self._touched(op.ptr, True)
             tile = self.places[op.value]
             self.emit(OUT, "store", [], [tile, *operands], [touched], **facts)
 
@@ -321,20 +362,23 @@ class _Generator:
             self._move_one(source, target)
 
     def _move_one(self, source: Place, target: Place) -> None:
-        self.emit(SCALAR if source.shape is None else VECTOR, "move", [target], [source])
+        self.emit(VECTOR if target.in_memory else SCALAR, "move", [target], [source])
 
     def _like(self, place: Place) -> Place:
-        """Another place for a value of the same type, for the rest of the kernel."""
+        """Another place for a value of the same type, until the end of the op."""
         if place.shape is None:
             self.registers += 1
             return place.moved(self.registers - 1)
-        return place.moved(self.scratch.allocate(place.nbytes))
+        return self._allocate(place, -1)
 
     def _carried(self, op: Op, values: Sequence[Value]) -> list[Place]:
         """Places that values have until the end of an op."""
-        places = [self._place(v.type, self.ranges.end[op], op) for v in values]
-        self.places.update(zip(values, places, strict=True))
-        return places
+        for value in values:
+            if isinstance(value.type, Tile):
+                self.places[value] = self._place(value.type, self.ranges.end[op], op)
+            else:
+                self.places[value] = self._register(value.type)
+        return [self.places[v] for v in values]
 
     def _results(self, op: Op, places: Sequence[Place]) -> None:
         """The results of an op are in these places, until their last use."""
@@ -359,63 +403,36 @@ class _Generator:
                 places.append(self._accumulator(product, init, self.ranges.end[op]))
                 self.places[value] = places[-1]
             products.append(product)
-        inits = [self.places[v] if p is None else place
+        inits = [self._initial(v) if p is None else place
                  for v, p, place in zip(op.inits, products, places, strict=True)]  # fmt: skip
         self._move(inits, places)
-        self._barrier()
         self.places[index] = self._register(index.type)
         self.counters[op] = self._register(index.type)
         bounds = [self.places[v] for v in (op.start, op.stop, op.step)]
-        loop = self.emit(SCALAR, "for", [self.places[index], self.counters[op]], bounds, before=[])
+        loop = self.emit(SCALAR, "for", [self.places[index], self.counters[op]], bounds)
 
         def body() -> None:
             self._region(op.body)
             self._move(self._yielded(op.body), places)
 
-        if any(isinstance(inner, control.For | control.While | control.If) for inner in op.body):
-            loop.bodies.append(self._nested(body))
-        else:
-            self._stream(loop, body)
+        loop.bodies += self._several(body, 0 if _has_nested(op) else LOOP_CODE)
         for number, (result, product) in enumerate(zip(op.results, products, strict=True)):
             if product is not None:
                 acc = places[number]
                 places[number] = self._define(result, op)
-                self.emit(MOVE, "unpack", [places[number]], [acc])
+                self.emit(VECTOR, "unpack", [places[number]], [acc])
         self._results(op, places)
 
-    def _stream(self, loop: Instruction, body: Callable[[], None]) -> None:
-        """The body of a loop whose iterations overlap: events order them, and odd ones have scratch
-        memory of their own, so that copies arrive while the iteration before is computed."""
-        start = len(self.order.events)
-        for used in self.memories.values():
-            used.forget()
-        outer, self.code = self.code, []
-        body()
-        loop.bodies.append(self.code)
-        fits = all(
-            used.in_use + used.recent_bytes() <= CAPACITY[space]
-            for space, used in self.memories.items()
-        )
-        if fits:
-            held = {space: used.hold() for space, used in self.memories.items()}
-            self.code = []
-            body()
-            loop.bodies.append(self.code)
-            for space, used in self.memories.items():
-                used.resume(held[space])
-        self.code = outer
-        loop.facts["before"] = repeat(self.order, self.order.events[start:], self._new_event)
-        self._barrier()
-
-    def _new_event(self) -> int:
-        self.events += 1
-        return self.events - 1
+    def _initial(self, value: Value) -> Place:
+        """The place of a value with which a loop starts."""
+        if value.op in self.choices.zeros and value not in self.places:
+            self._run(value.op)
+        return self.places[value]
 
     def _while(self, op: control.While) -> None:
         before = self._carried(op, op.before.args)
         after = self._carried(op, op.body.args)
         self._move([self.places[v] for v in op.inits], before)
-        self._barrier()
         loop = self.emit(SCALAR, "while")
 
         def condition() -> None:
@@ -435,7 +452,6 @@ class _Generator:
     def _if(self, op: control.If) -> None:
         places = self._carried(op, op.results)
         condition = self.places[op.condition]
-        self._barrier()
         branch = self.emit(SCALAR, "if", [], [condition])
         for region in (op.then, op.otherwise):
 
@@ -452,34 +468,22 @@ def _bytes(value: Value) -> int:
     return prod(shape_of(value.type)) * numpy_of(value.type).itemsize
 
 
-def access_of(place: Place, writes: bool) -> Access:
-    """The access of a register or a tile."""
-    if place.shape is None:
-        return Access("register", place.at, place.at + 1, writes)
-    return Access(place.space, place.at, place.at + place.nbytes, writes)
+def _has_nested(op: control.For) -> bool:
+    return any(isinstance(o, control.For | control.While | control.If) for o in op.body)
 
 
-def _live_ops(fn: Function, blocks: dict[Op, Block]) -> set[Op]:
-    """The ops that effects depend on. Copies by DMA do not depend on tiles of addresses."""
-    live: set[Op] = set()
-    queue = [op for op in fn.walk() if op.writes() and not op.regions]
-    while queue:
-        op = queue.pop()
-        if op in live:
-            continue
-        live.add(op)
-        values: list[Value] = list(op.operands)
-        if op in blocks:
-            values = scalars_of(blocks[op])
-            if isinstance(op, memory.Store):
-                values.append(op.value)
-            queue += [a.loop for a in atoms_of(blocks[op]) if isinstance(a, Iteration)]
-        for region in op.regions:
-            if region.first is not None:
-                values += region.terminator.operands
-        queue += [v.op for v in values if v.op is not None]
-        queue += [v.region.parent for v in values if v.region is not None and v.region.parent]
-        parent = op.parent_op()
-        if parent is not None:
-            queue.append(parent)
-    return live
+def _cycles(code: Sequence[Instruction]) -> int:
+    """An estimate of the cycles of code whose pipes run side by side."""
+    return max(_busy(code).values(), default=0)
+
+
+def _busy(code: Sequence[Instruction]) -> dict[str, int]:
+    """The cycles of each pipe."""
+    total: dict[str, int] = {}
+    for instruction in code:
+        total[instruction.pipe] = total.get(instruction.pipe, 0) + instruction.cycles()
+        for body in instruction.bodies:
+            often = TRIPS if instruction.name == "for" else 1
+            for pipe, cycles in _busy(body).items():
+                total[pipe] = total.get(pipe, 0) + cycles * often // len(instruction.bodies)
+    return total

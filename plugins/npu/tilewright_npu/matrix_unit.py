@@ -10,7 +10,7 @@ cycle, and adds the product to 16 x 16 elements. Operands and accumulators have 
 | ``l0c`` | the accumulator | n1 m1 m0 n0 |
 
 m0 and n0 are 16 long, k0 is 16 for 16-bit types and 32 for 8-bit ones. The pipe ``move`` packs
-tiles of scratch memory into this order, and unpacks results.
+tiles of scratch memory or ``l1`` into this order; the vector pipe unpacks results.
 """
 
 from __future__ import annotations
@@ -90,8 +90,10 @@ def pack(tile: Array, packed: tuple[int, ...], order: str) -> Array:
 
     Args:
         packed: the shape of the result.
-        order: ``l0a``, ``l0b`` or ``l0c``.
+        order: ``l0a``, ``l0b`` or ``l0c``; with a prefix ``t`` for the transposed tile.
     """
+    if order[0] == "t":
+        tile, order = tile.T, order[1:]
     outer, inner, rows, columns = packed
     if order == "l0a":  # m k -> k1 m1 m0 k0
         return tile.reshape(inner, rows, outer, columns).transpose(2, 0, 1, 3)
@@ -113,8 +115,3 @@ def multiply(lhs: Array, rhs: Array, acc: Array) -> Array:
     for a, b in zip(lhs.astype(acc.dtype), rhs.astype(acc.dtype), strict=True):
         total += np.einsum("mik,njk->nmij", a, b, dtype=acc.dtype)
     return total
-
-
-def cycles_of(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> int:
-    """The cycles of a product: one for each pair of fractals."""
-    return lhs[0] * lhs[1] * rhs[1]

@@ -8,9 +8,14 @@ from tilewright_npu.machine import ALIGNMENT
 
 class LiveRanges:
     """The position of the last use of each value. Positions number the ops in pre-order; a use in a
-    nested region counts as one at the end of the op that has the region, as it may be a loop."""
+    nested region counts as one at the end of the op that has the region, as it may be a loop.
 
-    def __init__(self, fn: Function) -> None:
+    Args:
+        fn: the kernel.
+        folded: ops that are computed where their results are used.
+    """
+
+    def __init__(self, fn: Function, folded: set[Op]) -> None:
         self.start: dict[Op, int] = {}
         self.end: dict[Op, int] = {}
         self.last: dict[Value, int] = {}
@@ -18,6 +23,9 @@ class LiveRanges:
         for op in fn.walk():
             for value in op.operands:
                 self._use(value, op)
+                if value.op in folded:
+                    for source in value.op.operands:
+                        self._use(source, op)
 
     def _number(self, region: Region) -> None:
         for op in region:
@@ -35,66 +43,57 @@ class LiveRanges:
         self.last[value] = max(self.last.get(value, -1), position)
 
 
+class Full(Exception):
+    """A memory has no free range of a size."""
+
+
 class Allocator:
-    """Offsets in scratch memory, first fit.
+    """Offsets in a memory.
+
+    Args:
+        capacity: of the memory, in bytes.
+        rotate: whether to search from the end of the last range on, so that memory is reused as
+            late as possible: what used it before is complete then. Otherwise the first range that
+            fits is taken, so that as little memory as possible is used.
 
     Attributes:
         size: the bytes that have been in use at a time.
+        in_use: the bytes that are in use now.
     """
 
-    def __init__(self) -> None:
-        self.size = 0
+    def __init__(self, capacity: int, rotate: bool) -> None:
+        self.capacity, self.rotate = capacity, rotate
+        self.size = self.in_use = 0
         self._used: list[tuple[int, int]] = []  # begin and end, in ascending order
-        self._recent: list[tuple[int, int]] = []
-
-    @property
-    def in_use(self) -> int:
-        """The bytes that are in use now."""
-        return sum(end - begin for begin, end in self._used)
+        self._next = 0
 
     def allocate(self, nbytes: int) -> int:
-        """The offset of a free range."""
+        """The offset of a free range.
+
+        Raises:
+            Full: there is none.
+        """
         nbytes = max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
-        at = 0
+        at = self._from(self._next, nbytes)
+        if at is None:
+            at = self._from(0, nbytes)
+        if at is None:
+            raise Full
+        self._used.append((at, at + nbytes))
+        self._used.sort()
+        self._next = at + nbytes if self.rotate else 0
+        self.size = max(self.size, at + nbytes)
+        self.in_use += nbytes
+        return at
+
+    def _from(self, at: int, nbytes: int) -> int | None:
         for begin, end in self._used:
             if at + nbytes <= begin:
                 break
-            at = end
-        self._used.append((at, at + nbytes))
-        self._recent.append((at, at + nbytes))
-        self._used.sort()
-        self.size = max(self.size, at + nbytes)
-        return at
+            at = max(at, end)
+        return at if at + nbytes <= self.capacity else None
 
     def free(self, at: int) -> None:
         """Release the range at an offset."""
+        self.in_use -= sum(end - begin for begin, end in self._used if begin == at)
         self._used = [used for used in self._used if used[0] != at]
-
-    def forget(self) -> None:
-        """Start a new list of recent ranges."""
-        self._recent = []
-
-    def recent_bytes(self) -> int:
-        """The bytes of the recent ranges, from the first to the last."""
-        return max((e for _, e in self._recent), default=0) - min(
-            (b for b, _ in self._recent), default=0
-        )
-
-    def hold(self) -> list[tuple[int, int]]:
-        """Take the recent ranges that have been released out of use, until `resume`."""
-        held: list[tuple[int, int]] = []
-        for begin, end in sorted(self._recent):
-            for used_begin, used_end in sorted([*self._used, *held]):
-                if used_begin <= begin < used_end:
-                    begin = used_end
-                if begin < used_begin < end:
-                    held.append((begin, used_begin))
-                    begin = used_end
-            if begin < end:
-                held.append((begin, end))
-        self._used = sorted([*self._used, *held])
-        return held
-
-    def resume(self, held: list[tuple[int, int]]) -> None:
-        """Put ranges back to use."""
-        self._used = [used for used in self._used if used not in held]

@@ -1,14 +1,14 @@
 """The simulator: runs the programs of a kernel on cores, counts cycles, and checks the order.
 
-Results are those of executing the instructions one after the other. That a core, whose pipes run at
-the same time, computes the same is checked by clocks: an instruction may touch what one of another
-pipe touches only if an event, a barrier or its issue orders the two. Otherwise `Unordered` names
-both.
+A core executes its instructions one after the other; the core that is behind in time goes on next.
+That a core, whose pipes run at the same time, computes the same is checked by clocks: an
+instruction may touch what one of another pipe touches only if an event, a barrier or its issue
+orders the two. Otherwise `Unordered` names both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.types import scalar_type
 from tilewright_npu import matrix_unit
 from tilewright_npu.device import Memory
-from tilewright_npu.instructions import Image, Instruction, Place
+from tilewright_npu.instructions import Access, Image, Instruction, Place
+from tilewright_npu.l2 import L2
 from tilewright_npu.machine import (
-    CAPACITY,
+    CLUSTER,
     CORES,
     DMA_BYTES,
     DMA_LATENCY,
@@ -29,11 +30,8 @@ from tilewright_npu.machine import (
     PIPES,
     POISON,
     SCALAR,
-    SLOW_CYCLES,
-    VECTOR_BYTES,
-    VECTOR_OVERHEAD,
 )
-from tilewright_npu.ordering import Access, Clock, Order
+from tilewright_npu.ordering import Clock, Order
 
 Array = np.ndarray[Any, Any]
 Grid = tuple[int, int, int]
@@ -69,99 +67,106 @@ class Simulator:
     def launch(self, grid: Grid, args: Sequence[Any]) -> int:
         """Run all programs, in contiguous runs on the cores; returns the cycles of the launch."""
         count = grid[0] * grid[1] * grid[2]
-        share = -(-count // CORES)
-        cycles = 0
+        share = -(-count // CORES) or 1
+        clusters = [L2() for _ in range(CORES // CLUSTER)]
         self.busy = dict.fromkeys(PIPES, 0)
+        cores = [Core(self, grid, clusters[n // CLUSTER]) for n in range(-(-count // share))]
+        running = {
+            core: core.run(range(n * share, min((n + 1) * share, count)), args)
+            for n, core in enumerate(cores)
+        }
         with np.errstate(all="ignore"):
-            for first in range(0, count, share or 1):
-                core = Core(self, grid)
-                for number in range(first, min(first + share, count)):
-                    core.run(number, args)
-                cycles = max(cycles, core.time[SCALAR])
-        return cycles
+            while running:
+                core = min(running, key=lambda core: core.next)
+                if next(running[core], None) is None:
+                    del running[core]
+        return max((core.end for core in cores), default=0)
 
 
 class Core:
     """One core: its scratch memory and registers, and the time of each pipe in cycles."""
 
-    def __init__(self, simulator: Simulator, grid: Grid) -> None:
-        self.simulator, self.memory, self.grid = simulator, simulator.memory, grid
-        sizes = CAPACITY | {"scratch": simulator.image.scratch}
-        self.memories = {space: np.full(size, POISON, np.uint8) for space, size in sizes.items()}
+    def __init__(self, simulator: Simulator, grid: Grid, l2: L2) -> None:
+        self.simulator, self.memory, self.grid, self.l2 = simulator, simulator.memory, grid, l2
+        sizes = simulator.image.sizes
+        self.memories = {space: np.zeros(size, np.uint8) for space, size in sizes.items()}
         self.registers: list[Any] = [None] * simulator.image.registers
         self.time: dict[str, int] = dict.fromkeys(PIPES, 0)
         self.order = Order()
         self.set: dict[int, tuple[Clock, int]] = {}
-        self.fresh: set[int] = set()  # events set before a loop, not by an instruction
-        self.done: dict[str, int] = dict.fromkeys(PIPES, 0)
+        self.end = 0  # when all instructions so far are complete
+        self.next = 0  # the time of what it does next
         self.index = (0, 0, 0)
 
-    def run(self, number: int, args: Sequence[Any]) -> None:
-        """Run a program to its end."""
+    def run(self, numbers: range, args: Sequence[Any]) -> Iterator[bool]:
+        """Run programs to their ends, one after the other; pauses where other cores may go on."""
         x, y, _ = self.grid
-        self.index = number % x, number // x % y, number // (x * y)
-        for memory in self.memories.values():
-            memory[:] = POISON
+        programs = self.simulator.image.programs
         self.registers[: len(args)] = args
-        self.set.clear()
-        self._code(self.simulator.image.code)
-        self._barrier()
+        for turn, number in enumerate(numbers):
+            self.index = number % x, number // x % y, number // (x * y)
+            for memory in self.memories.values():
+                memory[:] = POISON
+            self.order.forget("memory")
+            yield from self._code(programs[turn % len(programs)])
 
     # -- order and time -------------------------------------------------------------------------
 
-    def _code(self, code: Sequence[Instruction]) -> None:
+    def _code(self, code: Sequence[Instruction]) -> Iterator[bool]:
         for instruction in code:
+            execute = getattr(self, f"_{instruction.name}")
+            if instruction.bodies:
+                yield from execute(instruction)
+                continue
+            if instruction.name in ("load", "access"):
+                self.next = self._earliest(instruction)
+                yield True
             try:
-                getattr(self, f"_{instruction.name}")(instruction)
+                execute(instruction)
             except SimulatorError:
                 raise
             except Exception as error:
                 raise SimulatorError(f"{_title(instruction)}: {error}") from error
 
+    def _earliest(self, i: Instruction) -> int:
+        """When an instruction that is issued now can start."""
+        events = (self.set[event][1] for event in i.waits if event in self.set)
+        return max(self.time[i.pipe], self.time[SCALAR] + 1, *events)
+
     def _execute(
-        self, i: Instruction, touched: Sequence[Access], cycles: int, latency: int = 0
-    ) -> None:
-        """Account for an instruction: check that it is ordered, and add its cycles."""
+        self, i: Instruction, touched: Sequence[Access] = (), cycles: int | None = None,
+        done: int = 0,
+    ) -> None:  # fmt: skip
+        """Account for an instruction: check that it is ordered, and add its cycles.
+
+        Args:
+            touched: its accesses of the device's memory.
+            cycles: if they are not those of the instruction in general.
+            done: when it is complete, if that is later than the last cycle.
+        """
+        start = self._earliest(i)
+        cycles = i.cycles() if cycles is None else cycles
         self.time[SCALAR] += 1
-        start = max(self.time[i.pipe], self.time[SCALAR])
-        registers = [_access(p, False) for p in i.operands if p.shape is None]
-        if i.pipe != SCALAR:
-            self._check(i, SCALAR, registers)
         self.order.issue(i.pipe)
         for event in i.waits:
-            if event not in self.set:
-                raise SimulatorError(f"{_title(i)} waits for event e{event}, which is never set")
-            clock, at = self.set.pop(event)
-            if event not in self.fresh:
+            if event in self.set:
                 self.simulator.awaited.add(event)
-            self.order.wait(i.pipe, clock)
-            start = max(start, at)
-        accesses = [_access(p, False) for p in i.operands if p.shape is not None]
-        accesses += [*(_access(p, True) for p in i.results), *touched]
-        if i.pipe == SCALAR:
-            accesses += registers
-        self._check(i, i.pipe, accesses)
-        own = self.order.add(i.pipe, accesses, i)
+                self.order.wait(i.pipe, self.set[event][0])
+        accesses = [*i.accesses(), *touched]
+        wrong = self.order.unordered(i.pipe, accesses)
+        if wrong is not None:
+            raise Unordered(f"{_title(i)} is not ordered after {_title(wrong.what)}")
+        clock = self.order.add(i.pipe, accesses, i)
         self.time[i.pipe] = start + cycles
         self.simulator.busy[i.pipe] += cycles
-        self.done[i.pipe] = max(self.done[i.pipe], start + cycles + latency)
-        self.fresh.difference_update(i.sets)
+        done = max(done, start + cycles)
+        self.end = max(self.end, done)
         for event in i.sets:
-            self.set[event] = own.clock, start + cycles + latency
+            self.set[event] = clock, done
 
-    def _check(self, i: Instruction, pipe: str, accesses: list[Access]) -> None:
-        wrong = self.order.unordered(pipe, accesses)
-        if wrong:
-            other = wrong[-1].what
-            raise Unordered(f"{_title(i)} is not ordered after {_title(other)}")
-
-    def _barrier(self, i: Instruction | None = None) -> None:
-        latest = max(*self.time.values(), *self.done.values())
-        self.time = dict.fromkeys(PIPES, latest)
+    def _barrier(self, i: Instruction) -> None:
+        self.time = dict.fromkeys(PIPES, self.end)
         self.order.barrier()
-
-    def _sync(self, i: Instruction) -> None:
-        self._execute(i, (), 0)
 
     # -- values ---------------------------------------------------------------------------------
 
@@ -191,20 +196,15 @@ class Core:
 
     def _program(self, i: Instruction) -> None:
         source = self.index if i.facts["what"] == "program.id" else self.grid
-        self._execute(i, (), 0)
+        self._execute(i)
         self._write(i.results[0], source[i.facts["axis"]])
 
     def _move(self, i: Instruction) -> None:
-        self._execute(i, (), _vector_cycles(i) if i.pipe != SCALAR else 0)
+        self._execute(i)
         self._write(i.results[0], self._read(i.operands[0]))
 
     def _run(self, i: Instruction) -> None:
-        cycles = 0
-        if i.pipe != SCALAR:
-            cycles = _vector_cycles(i)
-        elif any(p.shape for p in (*i.operands, *i.results)):
-            cycles = _elements(i) * SLOW_CYCLES
-        self._execute(i, (), cycles)
+        self._execute(i)
         values = [_argument(self._read(p)) for p in i.operands]
         found = evaluate_function(self.simulator.programs[i.facts["program"]], values)
         for place, value in zip(i.results, found, strict=True):
@@ -212,25 +212,25 @@ class Core:
 
     def _pack(self, i: Instruction) -> None:
         (place,) = i.results
-        self._execute(i, (), _vector_cycles(i))
-        shape = place.shape or ()
-        zero = i.facts["order"] == "zero"
-        tile = np.zeros(shape) if zero else self._read(i.operands[0])
-        self._write(place, tile if zero else matrix_unit.pack(tile, shape, i.facts["order"]))
+        self._execute(i)
+        tile = self._read(i.operands[0])
+        self._write(place, matrix_unit.pack(tile, place.extents, i.facts["order"]))
+
+    def _clear(self, i: Instruction) -> None:
+        self._execute(i)
+        self._write(i.results[0], 0)
 
     def _multiply(self, i: Instruction) -> None:
-        lhs, rhs, acc = i.operands
-        self._execute(i, (), matrix_unit.cycles_of(lhs.shape or (), rhs.shape or ()))
-        values = [self._read(p) for p in (lhs, rhs, acc)]
-        self._write(i.results[0], matrix_unit.multiply(*values))
+        self._execute(i)
+        self._write(i.results[0], matrix_unit.multiply(*(self._read(p) for p in i.operands)))
 
     def _unpack(self, i: Instruction) -> None:
-        self._execute(i, (), _vector_cycles(i))
+        self._execute(i)
         self._write(i.results[0], matrix_unit.unpack(self._read(i.operands[0])))
 
     def _access(self, i: Instruction) -> None:
         values = [_argument(self._read(p)) for p in i.operands]
-        self._execute(i, self._touched(i, values), max(1, _elements(i)) * SLOW_CYCLES)
+        self._execute(i, self._touched(i, values))
         program = self.simulator.programs[i.facts["program"]]
         found = evaluate_function(program, values, reachable=self.memory.buffers())
         for place, value in zip(i.results, found, strict=True):
@@ -250,7 +250,9 @@ class Core:
     def _load(self, i: Instruction) -> None:
         (place,) = i.results
         addresses, inside = self._block(i.facts)
-        self._execute(i, *self._copied(i, addresses, inside, False))
+        start = self._earliest(i)
+        cycles, done = self.l2.read(addresses[inside], start)
+        self._execute(i, _copied(i, addresses[inside], False), cycles, done)
         element = scalar_type(place.dtype) if place.dtype[:3] != "ptr" else None
         register = i.facts["fill_register"]
         fill = self.registers[register] if register is not None else i.facts["fill"]
@@ -263,11 +265,14 @@ class Core:
             read = data[at]
             is_bool = place.dtype == "i1"
             tile[inside] = read[:, 0] != 0 if is_bool else read.view(_dtype(place)).reshape(-1)
-        self._write(place, tile.reshape(place.shape or ()))
+        self._write(place, tile.reshape(place.extents))
 
     def _store(self, i: Instruction) -> None:
         addresses, inside = self._block(i.facts)
-        self._execute(i, *self._copied(i, addresses, inside, True))
+        start, cycles = self._earliest(i), DMA_OVERHEAD
+        cycles += len(np.unique(addresses[inside] // DMA_BYTES))
+        touched = _copied(i, addresses[inside], True)
+        self._execute(i, touched, cycles, start + cycles + DMA_LATENCY)
         if inside.any():
             size = i.facts["size"]
             data, start = self._allocation(addresses, inside, size)
@@ -300,54 +305,38 @@ class Core:
         data, offset = self.memory.find(low, high)
         return data, low - offset
 
-    def _copied(
-        self, i: Instruction, addresses: Array, inside: Array, writes: bool
-    ) -> tuple[list[Access], int, int]:
-        """The accesses of a copy, its cycles and its latency."""
-        size = i.facts["size"]
-        row = addresses.shape[-1] * size if addresses.ndim else size
-        rows = addresses.size * size // row if row else 0
-        cycles = rows * -(-row // DMA_BYTES) + DMA_OVERHEAD
-        if not inside.any():
-            return [], cycles, DMA_LATENCY
-        chosen = addresses[inside]
-        touched = Access("memory", int(chosen.min()), int(chosen.max()) + size, writes)
-        return [touched], cycles, DMA_LATENCY
-
     # -- control flow ---------------------------------------------------------------------------
 
-    def _for(self, i: Instruction) -> None:
+    def _for(self, i: Instruction) -> Iterator[bool]:
         start, stop, step = (int(self._read(p)) for p in i.operands)
-        self._execute(i, (), 0)
+        self._execute(i)
         index, counter = i.results
-        self.fresh.update(i.facts["before"])
-        for event in i.facts["before"]:
-            self.set[event] = dict(self.order.known[SCALAR]), self.time[SCALAR]
         for iteration, value in enumerate(range(start, stop, max(step, 1))):
             self._write(index, value)
             self._write(counter, iteration)
             self.time[SCALAR] += 2
-            self._code(i.bodies[iteration % len(i.bodies)])
+            yield from self._code(i.bodies[iteration % len(i.bodies)])
 
-    def _while(self, i: Instruction) -> None:
-        self._execute(i, (), 0)
+    def _while(self, i: Instruction) -> Iterator[bool]:
+        self._execute(i)
         while True:
-            self._code(i.bodies[0])
+            yield from self._code(i.bodies[0])
             self.time[SCALAR] += 2
             if not self.registers[i.facts["condition"]]:
                 return
-            self._code(i.bodies[1])
+            yield from self._code(i.bodies[1])
 
-    def _if(self, i: Instruction) -> None:
+    def _if(self, i: Instruction) -> Iterator[bool]:
         condition = self._read(i.operands[0])
-        self._execute(i, (), 0)
-        self._code(i.bodies[0 if condition else 1])
+        self._execute(i)
+        yield from self._code(i.bodies[0 if condition else 1])
 
 
-def _access(place: Place, writes: bool) -> Access:
-    if place.shape is None:
-        return Access("register", place.at, place.at + 1, writes)
-    return Access(place.space, place.at, place.at + place.nbytes, writes)
+def _copied(i: Instruction, addresses: Array, writes: bool) -> list[Access]:
+    """The accesses of a copy."""
+    if not addresses.size:
+        return []
+    return [Access("memory", int(addresses.min()), int(addresses.max()) + i.facts["size"], writes)]
 
 
 def _dtype(place: Place) -> Any:
@@ -358,17 +347,6 @@ def _argument(value: Any) -> Any:
     """A value for `evaluate_function`, which takes addresses as numbers of Python."""
     is_number = not isinstance(value, np.ndarray) or value.ndim == 0
     return int(value) if is_number and value.dtype == np.uint64 else value
-
-
-def _elements(i: Instruction) -> int:
-    """Elements of the largest tile of an instruction."""
-    return max((int(np.prod(p.shape or ())) for p in (*i.operands, *i.results)), default=1)
-
-
-def _vector_cycles(i: Instruction) -> int:
-    """Repeats of the vector unit: of 256 bytes of the largest tile."""
-    size = max((p.nbytes for p in (*i.operands, *i.results) if p.shape is not None), default=0)
-    return -(-size // VECTOR_BYTES) + VECTOR_OVERHEAD
 
 
 def _title(i: Instruction) -> str:
