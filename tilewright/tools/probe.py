@@ -20,25 +20,31 @@ import numpy as np
 import tilewright.language as tl
 from tilewright.base import knobs
 from tilewright.base.diagnostics import TritonError
+from tilewright.conformance.claims import claims_of
 from tilewright.runtime.device_array import DeviceArray
+from tilewright.runtime.driver import driver_of
 from tilewright.runtime.jit import cdiv, jit
+from tilewright.targets.registry import target
 
 SIZE, BLOCK = 1000, 256
 
 
 @jit
-def probe_kernel(x: Any, out: Any, n: Any, BLOCK: tl.constexpr):
-    """out = 2 x + the sum of x over the program's block."""
+def probe_kernel(x: Any, out: Any, n: Any, BLOCK: tl.constexpr, SUM: tl.constexpr):
+    """out = 2 x + the sum of x over the program's block, without the sum if not SUM."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
     values = tl.load(x + i, mask=inside, other=0.0)
-    tl.store(out + i, 2 * values + tl.sum(values), mask=inside)
+    result = 2 * values
+    if SUM:
+        result += tl.sum(values)
+    tl.store(out + i, result, mask=inside)
 
 
-def expected(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def expected(x: np.ndarray[Any, Any], sums: bool) -> np.ndarray[Any, Any]:
     """The result of the kernel. It is exact, because the sums are integers below 2**24."""
     blocks = [x[start : start + BLOCK] for start in range(0, len(x), BLOCK)]
-    return np.concatenate([2 * block + block.sum() for block in blocks])
+    return np.concatenate([2 * block + (block.sum() if sums else 0) for block in blocks])
 
 
 def run_kernel(device: str) -> dict[str, Any]:
@@ -50,13 +56,16 @@ def run_kernel(device: str) -> dict[str, Any]:
     x = np.arange(SIZE, dtype=np.float32)
     out = np.zeros_like(x)
     args = [DeviceArray(device, array) for array in (x, out)]
+    # A target that is being brought up may not have reductions yet (level 2 of the suite).
+    kind, _, index = device.partition(":")
+    sums = "2" in claims_of(target(driver_of(kind).target_of(int(index or 0)))).levels
     begin = time.perf_counter()
     with knobs.compilation.scope():
         knobs.compilation.always_compile = True  # a cached kernel would not test the compiler
-        probe_kernel[(cdiv(SIZE, BLOCK),)](*args, SIZE, BLOCK=BLOCK)
+        probe_kernel[(cdiv(SIZE, BLOCK),)](*args, SIZE, BLOCK=BLOCK, SUM=sums)
     result = args[1].numpy()
     seconds = time.perf_counter() - begin
-    return {"seconds": seconds, "right": bool((result == expected(x)).all())}
+    return {"seconds": seconds, "right": bool((result == expected(x, sums)).all())}
 
 
 def gpus() -> dict[str, Any]:

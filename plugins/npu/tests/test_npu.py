@@ -108,7 +108,7 @@ def matmul(a_ptr, b_ptr, c_ptr, k, S: tl.constexpr, K: tl.constexpr):
 def softmax(x_ptr, out_ptr, rows, columns, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     inside = column < columns
-    for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0)):
         x = tl.load(x_ptr + row * columns + column, mask=inside, other=-float("inf"))
         numerator = tl.exp(x - tl.max(x, axis=0))
         result = numerator / tl.sum(numerator, axis=0)
