@@ -88,6 +88,44 @@ def test_missing_name_error_lists_the_existing_ones(use: Any) -> None:
     assert repr(libtriton.ir.builder) == "<missing triton._C.libtriton.ir.builder>"
 
 
+def test_gluon_is_imported_and_its_kernels_are_refused_at_their_launch() -> None:
+    code = """
+import tilewright
+tilewright.install_as_triton()
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+import triton, triton.language as tl
+
+assert gl.constexpr is tl.constexpr and gl.float16 is tl.float16
+WIDTH = gl.constexpr(4)
+
+@gluon.jit
+def copy(x, layout: gl.constexpr, barrier: mbarrier.MBarrierLayout):
+    gl.store(x, gl.load(x))
+
+@gluon.jit(noinline=True)
+def helper(x):
+    return x
+
+assert gluon.constexpr_function is triton.constexpr_function
+for use, name in (
+    (lambda: copy[(1,)](None), "the Gluon kernel copy"),
+    (lambda: gl.BlockedLayout([1], [32], [4], [0]), "gluon.language.BlockedLayout"),
+    (lambda: tma.async_copy(None), "nvidia.hopper.tma.async_copy"),
+    (lambda: TensorDescriptor.from_tensor(None), "gluon.nvidia.hopper.TensorDescriptor"),
+):
+    try:
+        use()
+    except NotImplementedError as error:
+        assert name in str(error), error
+    else:
+        assert False, name
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, check=True)
+
+
 @pytest.mark.parametrize("name", ["RemoteCacheManager", "RedisRemoteCacheBackend"])
 def test_remote_cache_error_names_the_alternative(name: str) -> None:
     with pytest.raises(NotImplementedError, match="the cache is a folder"):

@@ -108,7 +108,8 @@ for names in (("language", "tools.tensor_descriptor"), ("ops", "language.extra.t
 
 
 @pytest.mark.parametrize(
-    "name", ["triton.ops", "triton.experimental", "triton.language.extra.tlx", "triton.language.x"]
+    "name",
+    ["triton.ops", "triton.experimental.x", "triton.language.extra.tlx", "triton.language.x"],
 )
 def test_missing_module_is_reported_under_the_requested_name(name: str) -> None:
     code = f"""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any, NoReturn
 
 
@@ -37,3 +39,22 @@ class Missing:
 def missing_names(module: str, names: str, why: str) -> dict[str, Missing]:
     """A `Missing` for each of the names of a module of Triton's, separated by blanks."""
     return {name: Missing(f"{module}.{name}", why) for name in names.split()}
+
+
+class MissingModule(ModuleType):
+    """A module of Triton's, and a package, in which every name is a `Missing`."""
+
+    def __getattr__(self, name: str) -> Missing:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name)
+        return Missing(f"{self.__name__}.{name}", "kernels that use it cannot be compiled")
+
+
+class MissingLoader:
+    """Creates a `MissingModule`."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return MissingModule(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing: its names are created on access."""

@@ -20,11 +20,15 @@ from importlib.util import find_spec, spec_from_file_location
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tilewright.base.lazy_import import lazy_import
 from tilewright.compat.extras import add_extras
 
 if TYPE_CHECKING:
     from importlib.abc import Loader
+
+    from tilewright.compat import missing
 else:
+    missing = lazy_import("tilewright.compat.missing")
     # Duck-typed: importing `importlib.abc` for a base class would add archives, temporary files
     # and more to every `import tilewright`.
     Loader = object
@@ -54,6 +58,9 @@ ELSEWHERE = {
     f"{NAME}.compiler.code_generator": f"{OURS}.compat.generating",
     f"{NAME}.compiler.compiler": f"{OURS}.compiler",
     f"{NAME}.compiler.errors": f"{OURS}.errors",
+    f"{NAME}.experimental": f"{OURS}.compat.experimental",
+    f"{NAME}.experimental.gluon": f"{OURS}.compat.experimental.gluon",
+    f"{NAME}.experimental.gluon.language": f"{OURS}.compat.experimental.gluon.language",
     f"{NAME}._utils": f"{OURS}.compat.utils",
     f"{NAME}.knobs": f"{OURS}.base.knobs",
     f"{NAME}.language.extra.cpu.libdevice": f"{OURS}.language.extra.libdevice",
@@ -67,6 +74,10 @@ ELSEWHERE = {
     f"{NAME}.runtime.interpreter": f"{OURS}.runtime.jit",
 }
 """Modules whose location differs from their name."""
+
+
+GLUON = f"{NAME}.experimental.gluon"
+"""Modules below this one that are not listed above exist, and each of their names is missing."""
 
 
 def public() -> list[str]:
@@ -134,6 +145,9 @@ class TritonFinder:
             return spec_from_file_location(
                 NAME, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
             )
+        if fullname.startswith(f"{GLUON}.") and fullname not in ELSEWHERE:
+            loader: Any = missing.MissingLoader()
+            return ModuleSpec(fullname, loader, is_package=True)
         name = _our_name(fullname) if fullname.startswith(f"{NAME}.") else None
         found = find_spec(name) if name is not None else None
         if name is None or found is None:
