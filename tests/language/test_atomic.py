@@ -121,6 +121,36 @@ def test_compare_and_swap(short: str) -> None:
     assert re.search(r"atom\.relaxed\.gpu\.(global\.)?cas\.b", ptx_of(module))
 
 
+@pytest.mark.parametrize("element", [np.uint32, np.int32, np.uint64, np.int64])
+def test_compare_and_swap_of_integers_of_the_other_sign(element: type[np.integer[Any]]) -> None:
+    text = """
+    def kernel(x, old, WIDE: tl.constexpr):
+        i = tl.arange(0, 16)
+        e = i.to(tl.uint64 if WIDE else tl.uint32)
+        v = (-1 - i).to(tl.int64 if WIDE else tl.int32)
+        tl.store(old + i, tl.atomic_cas(x + i, e, v))
+    """
+    x = np.where(np.arange(16) % 3 == 0, np.arange(16), 100).astype(element)
+    old, before = np.zeros_like(x), x.copy()
+    run_everywhere(text, x, old, constexprs={"WIDE": x.itemsize == 8})
+    want = np.where(before == np.arange(16), -1 - np.arange(16), before.astype(np.int64))
+    np.testing.assert_array_equal(x, want.astype(element))
+    np.testing.assert_array_equal(old, before)
+
+
+def test_lock_in_memory_of_unsigned_words() -> None:
+    text = """
+    def kernel(lock, x):
+        while tl.atomic_cas(lock, 0, 1) == 1:
+            pass
+        tl.store(x, tl.load(x) + 1)
+        tl.atomic_xchg(lock, 0)
+    """
+    lock, x = np.zeros(1, np.uint32), np.zeros(1, np.int32)
+    run_everywhere(text, lock, x)
+    assert (lock[0], x[0]) == (0, 1)
+
+
 # -- loads, stores, waits --------------------------------------------------------------------------
 
 COPY = """

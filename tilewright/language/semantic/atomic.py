@@ -91,12 +91,20 @@ def atomic_cas(
     order = memory_order(sem), memory_scope(scope)
     if element.primitive_bitwidth not in (16, 32, 64):
         raise ValueError("atomic_cas only supports elements with width {16, 32, 64}")
-    old, new = to_tensor(s, expected), to_tensor(s, value)
+    old, new = (_with_sign_of(s, to_tensor(s, v), element) for v in (expected, value))
     type_ = convert.with_dtype(pointer, element)
     for name, found in (("cmp", old), ("val", new)):
         if found.type != type_:
             raise ValueError(f"atomic_cas takes a {name} of type {type_}, got {found.type}")
     return s.emit(ops.AtomicCAS(pointer.handle, old.handle, new.handle, None, *order))
+
+
+def _with_sign_of(s: Semantic, value: tensor, element: Scalar) -> tensor:
+    """An integer as one of the element type, if they differ only in whether they are signed."""
+    kind = value.type.scalar
+    same_width = kind.primitive_bitwidth == element.primitive_bitwidth
+    both = element.is_int() and kind.is_int()
+    return convert.bitcast(s, value, element) if both and same_width else value
 
 
 def _one_way(function: str, sem: Any, name: str) -> str:
