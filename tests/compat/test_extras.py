@@ -48,7 +48,7 @@ from triton.runtime.cache import CacheManager, FileCacheManager, _base32, get_ca
 from triton.runtime.cache import get_cache_manager, get_dump_manager, get_override_manager
 from triton.runtime.cache import knobs, make_so_cache_key, triton_key
 from triton.runtime.jit import KernelInterface, KernelParam, T, get_jit_fn_file_line, mangle_type
-from triton.runtime.jit import native_specialize_impl
+from triton.runtime.jit import native_specialize_impl, serialize_specialization_data
 from triton.tools.disasm import get_sass
 """
 
@@ -311,3 +311,17 @@ def test_setting_names_the_manager(folder: Path) -> None:
             knobs.cache.manager_class = wrong
             with pytest.raises(ValueError, match=why):
                 managers.get_cache_manager(KEY)
+
+
+def test_serialised_variant_is_compiled_by_preload() -> None:
+    target = driver.active.get_current_target()
+    options = make_backend(target).parse_options({"num_warps": 2})
+    signature = {"x_ptr": "*fp32", "n": "i32", "factor": "fp32", "flag": "constexpr"}
+    for flag in (True, object()):
+        text = compiling.serialize_specialization_data(
+            "scale_kernel", signature, {(3,): flag}, {}, options, "key"
+        )
+        if flag is True:
+            assert scale_kernel.preload(text).metadata.num_warps == 2
+        else:
+            assert text == ""

@@ -9,6 +9,7 @@ from tilewright.base import knobs
 from tilewright.compiler.version import compiler_key
 from tilewright.runtime import driver
 from tilewright.runtime.cache import digest
+from tilewright.runtime.specialization_data import serialize
 from tilewright.runtime.specialize import Mode, Spec, spec_of
 
 T = TypeVar("T")
@@ -101,3 +102,25 @@ def native_specialize_impl(
     """
     mode = Mode(is_const, specialize_value, specialize_value and align)
     return spec_of(arg, mode)
+
+
+def serialize_specialization_data(
+    name: str,
+    signature: Mapping[str, Any],
+    constants: Mapping[Any, Any],
+    attrs: Mapping[Any, Any],
+    options: Any,
+    key: str,
+) -> str:
+    """The text from which `preload` compiles a variant for the active driver's target; "" if a
+    value cannot be represented. vLLM replaces this function in `triton.runtime.jit`, which changes
+    nothing here: compilation hooks receive "" where Triton's function raises.
+
+    Args:
+        name: the qualified name of the kernel.
+        signature, constants, attrs: as for `ASTSource`.
+        options: options parsed by the target.
+        key: the variant's key.
+    """
+    target = driver.active.get_current_target()
+    return serialize(name, signature, constants, attrs, options, str(key), target)

@@ -119,6 +119,7 @@ EXTRAS: Mapping[str, Mapping[str, Callable[[], object]]] = {
         "get_jit_fn_file_line": lambda: compiling.get_jit_fn_file_line,
         "mangle_type": lambda: compiling.mangle_type,
         "native_specialize_impl": lambda: compiling.native_specialize_impl,
+        "serialize_specialization_data": lambda: compiling.serialize_specialization_data,
     },
 }
 """By module and name, functions that return the object."""

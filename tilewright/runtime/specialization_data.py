@@ -91,17 +91,40 @@ def hook_arguments(variant: Variant) -> dict[str, Any]:
 
 def dump(variant: Variant) -> str:
     """Serialise a variant, for `load`; "" if a value cannot be represented."""
-    source, target = variant.source, variant.target
+    source = variant.source
+    name, key = source.fn.__qualname__, str(variant.key)
+    parts = source.signature, source.constants, source.attrs
+    return serialize(name, *parts, variant.options, key, variant.target)
+
+
+def serialize(
+    name: str,
+    signature: Mapping[str, Any],
+    constants: Mapping[ArgPath, Any],
+    attrs: Mapping[ArgPath, Any],
+    options: Any,
+    key: str,
+    target: GPUTarget,
+) -> str:
+    """The text of a variant, for `load`; "" if a value cannot be represented.
+
+    Args:
+        name: the qualified name of the kernel.
+        signature, constants, attrs: as for `ASTSource`.
+        options: options parsed by the target.
+        key: the variant's key.
+        target: the target.
+    """
     try:
         return json.dumps(
             {
-                "name": source.fn.__qualname__,
-                "signature": source.signature,
-                "constants": [[list(p), _plain(v)] for p, v in source.constants.items()],
-                "attrs": [[list(p), facts] for p, facts in source.attrs.items()],
-                "options": options_dict(variant.options),
+                "name": name,
+                "signature": signature,
+                "constants": [[list(p), _plain(v)] for p, v in constants.items()],
+                "attrs": [[list(p), facts] for p, facts in attrs.items()],
+                "options": options_dict(options),
                 "target": [target.backend, target.arch, target.warp_size],
-                "key": str(variant.key),
+                "key": key,
             }
         )
     except TypeError:
