@@ -13,6 +13,7 @@ from tilewright.lowering.simt.kernel import PROVIDED, Kernel, Provided, emits
 from tilewright.lowering.simt.tile_access import layout_of
 from tilewright.ops.nvidia import LoadBlock, Sum
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, WaitBarrier
+from tilewright.targets.nvidia.name import NAME
 from tilewright.targets.nvidia.tensor_copies import MAX_BOX, swizzle_of
 
 BARRIER_BYTES = 8
@@ -96,7 +97,7 @@ def _run(b: Builder, code: str, constraints: str, args: Sequence[V]) -> None:
     b.inline_asm(code, f"{constraints},~{{memory}}", VOID, args, True)
 
 
-@emits(InitBarriers, target="cuda")
+@emits(InitBarriers, target=NAME)
 def emit_init_barriers(kernel: Kernel, op: InitBarriers) -> None:
     b = kernel.b
     with kernel.only_if(b.icmp("eq", kernel.thread, 0)):
@@ -109,14 +110,14 @@ def emit_init_barriers(kernel: Kernel, op: InitBarriers) -> None:
         b.inline_asm("fence.mbarrier_init.release.cluster;", "~{memory}", VOID, [], True)
 
 
-@emits(ExpectBytes, target="cuda")
+@emits(ExpectBytes, target=NAME)
 def emit_expect_bytes(kernel: Kernel, op: ExpectBytes) -> None:
     place = _place(kernel, op.barriers, kernel.scalar(op.index))
     code = f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], {op.bytes};"
     _run(kernel.b, code, "r", [place])
 
 
-@emits(Arrive, target="cuda")
+@emits(Arrive, target=NAME)
 def emit_arrive(kernel: Kernel, op: Arrive) -> None:
     """One lane of each warp arrives. The reads of the other lanes are complete as well, since they
     were completed by a wait for products, or needed to start one, which the whole warp executed.
@@ -136,7 +137,7 @@ def emit_arrive(kernel: Kernel, op: Arrive) -> None:
     _run(b, code, "r,b", [place, runs])
 
 
-@emits(WaitBarrier, target="cuda")
+@emits(WaitBarrier, target=NAME)
 def emit_wait_barrier(kernel: Kernel, op: WaitBarrier) -> None:
     place = _place(kernel, op.barriers, kernel.scalar(op.index))
     code = (
@@ -147,7 +148,7 @@ def emit_wait_barrier(kernel: Kernel, op: WaitBarrier) -> None:
     kernel.b.inline_asm(code, "r,r,~{memory}", VOID, [place, kernel.scalar(op.parity)], True, True)
 
 
-@emits(LoadBlock, target="cuda")
+@emits(LoadBlock, target=NAME)
 def emit_load_block(kernel: Kernel, op: LoadBlock) -> None:
     """One copy for each row of the swizzle along the contiguous axis, and for each box along the
     other, as they are stored in the buffer."""
