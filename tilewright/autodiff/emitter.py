@@ -218,6 +218,14 @@ class Emitter:
             return self.op(shape.Splat(value, lengths))
         return self.op(shape.Broadcast(self.op(shape.ExpandDims(value, axis)), lengths))
 
+    def positions(self, lengths: tuple[int, ...], axis: int) -> Value:
+        """A tile of the position of each element along an axis."""
+        value = self.op(shape.Arange(0, lengths[axis]))
+        for other in range(len(lengths)):
+            if other != axis:
+                value = self.op(shape.ExpandDims(value, other))
+        return self.op(shape.Broadcast(value, lengths))
+
 
 def is_zero(value: Value) -> bool:
     """Whether a value is the constant 0."""

@@ -36,7 +36,7 @@ from tilewright.ir.types import (
 from tilewright.ops import arith
 from tilewright.ops.control import Yield
 from tilewright.ops.reduce import Reduce, Scan
-from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Gather
+from tilewright.ops.shape import Gather
 
 Pairs = dict[tuple[int, int], Value]
 
@@ -86,8 +86,7 @@ class _Recurrence:
         wide = any(element_of(v.type) == FP64 for v in self._elements)
         self._element: DType = FP64 if wide else FP32
         self._shape = shape_of(self._elements[0].type)
-        self._length = self._shape[self._axis]
-        self._first = self._length - 1 if reverse else 0
+        self._first = self._shape[self._axis] - 1 if reverse else 0
 
     @property
     def _type(self) -> Type:
@@ -197,11 +196,7 @@ class _Recurrence:
 
     def _positions(self) -> Value:
         """The position of each element along the axis."""
-        value = self._emit.builder.value(Arange(0, self._length))
-        for axis in range(len(self._shape)):
-            if axis != self._axis:
-                value = self._emit.builder.value(ExpandDims(value, axis))
-        return self._emit.builder.value(Broadcast(value, self._shape))
+        return self._emit.positions(self._shape, self._axis)
 
     def is_at(self, position: int) -> Value:
         """The mask of the elements at a position."""

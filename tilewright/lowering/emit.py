@@ -162,25 +162,11 @@ class Builder(ValueBuilder):
 
         Memory of the other lanes is not accessed.
         """
-        self._check_mask(mask, type)
-        other = passthru or zero(type)
-        pointer_text = f"{ptr.type.text} align {type.bits // 8} {ptr.text}"
-        name = f"llvm.masked.load.{type.mangled}.{ptr.type.mangled}"
-        call = self._masked(
-            name, type, [pointer_text, repr(mask), repr(other)], [ptr.type, mask.type, type]
-        )
-        return self._value(call, type)
+        return self._read_masked("load", type, ptr, mask, passthru)
 
     def masked_store(self, value: V, ptr: V, mask: V) -> None:
         """Store the lanes whose mask is set."""
-        type = value.type
-        self._check_mask(mask, type)
-        pointer_text = f"{ptr.type.text} align {type.bits // 8} {ptr.text}"
-        name = f"llvm.masked.store.{type.mangled}.{ptr.type.mangled}"
-        call = self._masked(
-            name, VOID, [repr(value), pointer_text, repr(mask)], [type, ptr.type, mask.type]
-        )
-        self._effect(call)
+        self._write_masked("store", value, ptr, mask)
 
     def gather(
         self,
@@ -190,25 +176,29 @@ class Builder(ValueBuilder):
         passthru: V | None = None,
     ) -> V:
         """Load each lane from its own pointer where the mask is set, else `passthru` (zero)."""
-        self._check_mask(mask, type)
-        other = passthru or zero(type)
-        pointer_text = f"{pointers.type.text} align {type.bits // 8} {pointers.text}"
-        name = f"llvm.masked.gather.{type.mangled}.{pointers.type.mangled}"
-        call = self._masked(
-            name, type, [pointer_text, repr(mask), repr(other)], [pointers.type, mask.type, type]
-        )
-        return self._value(call, type)
+        return self._read_masked("gather", type, pointers, mask, passthru)
 
     def scatter(self, value: V, pointers: V, mask: V) -> None:
         """Store each lane to its own pointer where the mask is set, lowest lane first."""
+        self._write_masked("scatter", value, pointers, mask)
+
+    def _read_masked(self, name: str, type: LType, at: V, mask: V, passthru: V | None) -> V:
+        self._check_mask(mask, type)
+        operands = [self._aligned(at, type), repr(mask), repr(passthru or zero(type))]
+        name = f"llvm.masked.{name}.{type.mangled}.{at.type.mangled}"
+        return self._value(self._masked(name, type, operands, [at.type, mask.type, type]), type)
+
+    def _write_masked(self, name: str, value: V, at: V, mask: V) -> None:
         type = value.type
         self._check_mask(mask, type)
-        pointer_text = f"{pointers.type.text} align {type.bits // 8} {pointers.text}"
-        name = f"llvm.masked.scatter.{type.mangled}.{pointers.type.mangled}"
-        call = self._masked(
-            name, VOID, [repr(value), pointer_text, repr(mask)], [type, pointers.type, mask.type]
-        )
-        self._effect(call)
+        operands = [repr(value), self._aligned(at, type), repr(mask)]
+        name = f"llvm.masked.{name}.{type.mangled}.{at.type.mangled}"
+        self._effect(self._masked(name, VOID, operands, [type, at.type, mask.type]))
+
+    @staticmethod
+    def _aligned(at: V, type: LType) -> str:
+        """One pointer or a vector of them as an operand: elements are aligned, not vectors."""
+        return f"{at.type.text} align {type.bits // 8} {at.text}"
 
     def load_atomic(self, type: LType, ptr: V, ordering: str, scope: str = "") -> V:
         """An aligned atomic load of an integer; `scope` is a sync scope name, "" is system."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -252,42 +253,40 @@ class ValueBuilder:
         """Unsigned remainder."""
         return self._divide("urem", a, b)
 
-    def and_(self, a: Operand, b: Operand) -> V:
-        """Bitwise and. ``x & 0`` is 0, ``x & ~0`` is x."""
-        a, b = self._pair("and", a, b)
+    def _bitwise(
+        self,
+        name: str,
+        operands: tuple[Operand, Operand],
+        fold: Callable[[int, int], int],
+        identity: int,
+        absorbing: int | None = None,
+    ) -> V:
+        """A commutative operation: with `identity` it is the other operand, with `absorbing` that
+        constant itself."""
+        a, b = self._pair(name, *operands)
         if a.number is not None:
             a, b = b, a
-        if a.number is not None and b.number is not None:
-            return const(a.type, a.number & b.number)
-        if b.number == 0:
-            return b
-        if b.number is not None and b.number == wrap(b.type.bits, -1):
+        if b.number is None:
+            return self._int(name, a, b)
+        if a.number is not None:
+            return const(a.type, fold(a.number, b.number))
+        if b.number == wrap(b.type.bits, identity):
             return a
-        return self._int("and", a, b)
+        if absorbing is not None and b.number == wrap(b.type.bits, absorbing):
+            return b
+        return self._int(name, a, b)
+
+    def and_(self, a: Operand, b: Operand) -> V:
+        """Bitwise and. ``x & 0`` is 0, ``x & ~0`` is x."""
+        return self._bitwise("and", (a, b), operator.and_, identity=-1, absorbing=0)
 
     def or_(self, a: Operand, b: Operand) -> V:
         """Bitwise or. ``x | 0`` is x, ``x | ~0`` is ~0."""
-        a, b = self._pair("or", a, b)
-        if a.number is not None:
-            a, b = b, a
-        if a.number is not None and b.number is not None:
-            return const(a.type, a.number | b.number)
-        if b.number == 0:
-            return a
-        if b.number is not None and b.number == wrap(b.type.bits, -1):
-            return b
-        return self._int("or", a, b)
+        return self._bitwise("or", (a, b), operator.or_, identity=0, absorbing=-1)
 
     def xor(self, a: Operand, b: Operand) -> V:
         """Bitwise exclusive or. ``x ^ 0`` is x."""
-        a, b = self._pair("xor", a, b)
-        if a.number is not None:
-            a, b = b, a
-        if a.number is not None and b.number is not None:
-            return const(a.type, a.number ^ b.number)
-        if b.number == 0:
-            return a
-        return self._int("xor", a, b)
+        return self._bitwise("xor", (a, b), operator.xor, identity=0)
 
     def not_(self, a: V) -> V:
         """Bitwise complement."""

@@ -370,6 +370,13 @@ def common_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
 
 
+def with_axis(s: Semantic, x: tensor, axis: int) -> tensor:
+    """The tensor with another axis, of length 1, at this position of the result."""
+    if not shape_of(x.type):
+        return splat(s, x, (1,))
+    return s.emit(ExpandDims(x.handle, axis))
+
+
 def extend_to(s: Semantic, x: tensor, shape: tuple[int, ...]) -> tensor:
     """Broadcast to a shape of `common_shape`: leading axes may be missing."""
     own = shape_of(x.type)
@@ -378,7 +385,7 @@ def extend_to(s: Semantic, x: tensor, shape: tuple[int, ...]) -> tensor:
     if not own:
         return splat(s, x, shape)
     while len(own) < len(shape):
-        x = s.emit(ExpandDims(x.handle, 0))
+        x = with_axis(s, x, 0)
         own = (1, *own)
     return x if own == shape else s.emit(Broadcast(x.handle, shape))
 

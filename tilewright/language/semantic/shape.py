@@ -141,10 +141,7 @@ def expand_dims(s: Semantic, x: tensor, axis: Any) -> tensor:
     if len(set(positions)) != len(positions):
         raise ValueError(f"expand_dims received duplicate axes, normalized axes = {positions}")
     for position in positions:
-        if shape_of(x.type):
-            x = s.emit(ops.ExpandDims(x.handle, position))
-        else:
-            x = convert.splat(s, x, (1,))
+        x = convert.with_axis(s, x, position)
     return x
 
 
