@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tilewright as tw
@@ -14,14 +15,20 @@ from tilewright.backends import backends
 from tilewright.base import knobs
 from tilewright.base.findings import OK, PROBLEM
 from tilewright.base.plug_ins import DRIVERS, PlugInError, load_plug_in, plug_ins
+from tilewright.compiler.workers import Pool
 from tilewright.runtime import driver, launch
 from tilewright.targets import registry
+from tilewright.targets.protocol import UnknownOptionError
 from tilewright.tools import doctor
+from tilewright.tools.aot import export_kernel
+from tilewright.tools.signature import typed_source
 
 CODE = """
+from dataclasses import dataclass
+
 from tilewright.runtime.drivers.cpu import CpuDriver
 from tilewright.targets.interpreter.target import InterpreterTarget
-from tilewright.targets.protocol import GPUTarget
+from tilewright.targets.protocol import GPUTarget, options_from
 
 
 class Driver(CpuDriver):
@@ -31,8 +38,24 @@ class Driver(CpuDriver):
         return GPUTarget("odd")
 
 
+@dataclass(frozen=True)
+class Options:
+    num_warps: int = 4
+    num_stages: int = 3
+    debug: bool = False
+    sanitize_overflow: bool = False
+    enable_fp_fusion: bool = False
+    cores: int = 1
+
+
 class Target(InterpreterTarget):
     name = "odd"
+
+    def parse_options(self, given):
+        return options_from(Options, given)
+
+    def export(self, stages, metadata, export):
+        return {".c": export.symbol.encode()}
 
 
 class Launcher:
@@ -42,6 +65,14 @@ class Launcher:
     def start(self, grid, values, slots):
         values[0][:] = grid[0]
 """
+LANGUAGE = """
+import tilewright as tw
+
+
+@tw.jit
+def seven():
+    return 7
+"""
 ENTRIES = """
 [tilewright.targets]
 odd = odd_chip:Target
@@ -50,6 +81,8 @@ odd = odd_chip:Driver
 broken = odd_chip:Missing
 [tilewright.launchers]
 odd = odd_chip:Launcher
+[tilewright.language.extra]
+odd = odd_language
 """
 
 
@@ -57,6 +90,7 @@ odd = odd_chip:Launcher
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A distribution with a target, a driver and a launcher, and a driver that does not exist."""
     (tmp_path / "odd_chip.py").write_text(CODE)
+    (tmp_path / "odd_language.py").write_text(LANGUAGE)
     facts = tmp_path / "odd_chip-2.5.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-chip\nVersion: 2.5\n")
@@ -72,6 +106,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     for key in [key for key in registry._INSTANCES if key[0] == "odd"]:
         del registry._INSTANCES[key]
     sys.modules.pop("odd_chip", None)
+    sys.modules.pop("odd_language", None)
 
 
 @tw.jit
@@ -123,5 +158,46 @@ def test_unknown_device_lists_plug_ins() -> None:
 def test_doctor_reports_the_broken_plug_in_and_continues() -> None:
     found = list(doctor.CHECKS["plug-ins"]())
     levels = [(finding.level, finding.what) for finding in found]
-    assert levels == [(OK, "odd"), (OK, "odd"), (PROBLEM, "broken"), (OK, "odd")]
+    assert levels == [(OK, "odd"), (OK, "odd"), (PROBLEM, "broken"), (OK, "odd"), (OK, "odd")]
     assert "odd-chip 2.5" in found[2].summary
+
+
+@tw.jit
+def store_seven(x):
+    tl.store(x, tl.extra.odd.seven())
+
+
+def test_functions_of_a_plug_in_are_part_of_the_language() -> None:
+    x = np.zeros(1, np.int32)
+    store_seven[(1,)](x)
+    assert x[0] == 7
+    with pytest.raises(AttributeError, match="has no attribute 'od'"):
+        _ = tl.extra.od
+
+
+def test_options_of_other_targets_are_ignored_and_misspelt_ones_are_not() -> None:
+    for name, of_others in (("cpu", {"cores": 2}), ("odd", {"maxnreg": 64, "waves_per_eu": 2})):
+        parsed = registry.target(name).parse_options({"num_warps": 8, **of_others})
+        assert parsed.num_warps == 8
+    assert registry.target("odd").parse_options({"cores": 2}).cores == 2
+    for name in ("cpu", "odd"):
+        with pytest.raises(UnknownOptionError, match="coers was specified but unrecognised"):
+            registry.target(name).parse_options({"coers": 2})
+
+
+def test_kernels_for_a_plug_in_are_compiled_in_workers() -> None:
+    made = registry.target("odd")
+    options = made.parse_options({})
+    module = tw.compiler.ASTSource(kernel, {"x": "*i32"}).module(made.frontend_options(options))
+    pool = Pool()
+    try:
+        lowered = pool.lower(module, registry.described("odd"), options)
+    finally:
+        pool.close()
+    assert lowered is not None
+    assert lowered.metadata["name"] == "kernel"
+
+
+def test_kernels_for_a_plug_in_are_exported_by_it() -> None:
+    exported = export_kernel(typed_source(kernel, "*i32", {}, disjoint=False), "odd")
+    assert exported.files == {".c": exported.symbol.encode()}

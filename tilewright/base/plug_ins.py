@@ -5,6 +5,7 @@
 | ``tilewright.targets`` | a factory of a target, by its name |
 | ``tilewright.drivers`` | a class of drivers, by the type of its devices |
 | ``tilewright.launchers`` | a class of loaded kernels, by the name of the target |
+| ``tilewright.language.extra`` | a module of functions for kernels, by its name in ``tl.extra`` |
 
 Reading the installed distributions takes longer than importing this whole package (28 ms measured),
 so it is done only for names that are not built in, and once.
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 else:
     metadata = lazy_import("importlib.metadata")
 
-TARGETS, DRIVERS, LAUNCHERS = GROUPS = (
+TARGETS, DRIVERS, LAUNCHERS, EXTRAS = GROUPS = (
     "tilewright.targets",
     "tilewright.drivers",
     "tilewright.launchers",
+    "tilewright.language.extra",
 )
 
 

@@ -27,7 +27,7 @@ from tilewright.compiler.job import Job, receive, send, settings
 from tilewright.ir.core import Module
 from tilewright.ir.printer import print_module
 from tilewright.targets.protocol import GPUTarget, Lowered
-from tilewright.targets.registry import is_built_in
+from tilewright.targets.registry import is_installed
 
 _BOOT = "import sys; sys.path[:] = {path!r}; from tilewright.compiler.worker import serve; serve()"
 
@@ -121,7 +121,7 @@ class Pool:
             RuntimeError: the worker crashed.
             TritonError: as raised by compiling in this process.
         """
-        if not self._usable or not is_built_in(device.backend):
+        if not self._usable or not is_installed(device.backend):
             return None
         text = print_module(module, locations=True)
         job = Job(text, module.entry.arg_names, device, options, settings())
@@ -146,7 +146,7 @@ class Pool:
     def start(self, device: GPUTarget, options: Any) -> None:
         """Start a worker and preload the target, so that its first job is not slower than others.
         Returns when it is ready; does nothing if no process can be started."""
-        if not self._usable or not is_built_in(device.backend):
+        if not self._usable or not is_installed(device.backend):
             return
         try:
             worker = Worker()

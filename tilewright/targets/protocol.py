@@ -7,10 +7,12 @@ Targets are registered by name in `targets/registry.py`. Launchers and drivers a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from tilewright.base import knobs
+from tilewright.base.plug_ins import TARGETS, load_plug_in, plug_ins
 from tilewright.base.spelling import similar
 
 if TYPE_CHECKING:  # `GPUTarget` must be available without loading the compiler
@@ -147,8 +149,9 @@ class Target(Protocol):
     optional attribute `without_effect` names options that the target accepts, but that do not
     affect its code; tuning does not compare configurations that differ only in these. An optional
     method `claims` returns what it supports (`Claims`), if that is not everything. An optional
-    method `examine` returns findings (`base/findings.py`) about the installation, which
-    `python -m tilewright doctor` prints.
+    method `export`, an `Exporter` (`targets/export.py`), writes a kernel to files that C programs
+    call. An optional method `examine` returns findings (`base/findings.py`) about the installation,
+    which `python -m tilewright doctor` prints.
     """
 
     name: str
@@ -240,13 +243,23 @@ OPTIONS_OF_OTHER_TARGETS = frozenset({
     "allow_flush_denorm", "allowed_dot_input_precisions", "arch", "assume_in_bounds",
     "backend_name", "clc", "default_dot_input_precision", "deprecated_fp8_dot_operand_dtypes",
     "enable_fast_math", "enable_reflect_ftz", "extern_libs", "instrumentation_mode", "ir_override",
-    "kpack", "launch_pdl", "matrix_instr_nonkdim", "max_num_imprecise_acc_default",
-    "min_shared_mem", "num_cpu_threads", "ptx_options", "ptx_version", "sched4reg",
+    "kpack", "launch_pdl", "matrix_instr_nonkdim", "max_num_imprecise_acc_default", "maxnreg",
+    "min_shared_mem", "num_cpu_threads", "num_ctas", "ptx_options", "ptx_version", "sched4reg",
     "schedule_hint", "single_threaded", "supported_fp8_dtypes", "ukernels", "vec_lib", "warp_size",
     "waves_per_eu",
 })  # fmt: skip
 """Options of Triton's back ends. A target without one of them ignores it, so that a list of
-configurations for several devices works on each."""
+configurations for several devices works on each. Options of plug-ins are ignored by other targets,
+too (`options_of_plug_ins`)."""
+
+
+def options_of_plug_ins() -> frozenset[str]:
+    """The options of the targets of other packages, of those that can be used."""
+    found: set[str] = set()
+    for name in plug_ins(TARGETS):
+        with suppress(Exception):  # a faulty plug-in is an error where it is used
+            found.update(options_dict(load_plug_in(TARGETS, name)().parse_options({})))
+    return frozenset(found)
 
 
 def options_without_effect(target: Target) -> frozenset[str]:
@@ -291,7 +304,9 @@ def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
 def _is_ignored(name: str, value: Any) -> bool:
     """Whether an option has no meaning on a target that does not know it. A replacement of the IR
     would have one."""
-    return name in OPTIONS_OF_OTHER_TARGETS and (name != "ir_override" or value is None)
+    if name == "ir_override":
+        return value is None
+    return name in OPTIONS_OF_OTHER_TARGETS or name in options_of_plug_ins()
 
 
 def options_dict(options: Any) -> dict[str, Any]:

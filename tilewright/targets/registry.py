@@ -75,9 +75,23 @@ def is_built_in(name: str) -> bool:
     return name in BUILT_IN and name not in _REGISTERED
 
 
+def is_installed(name: str) -> bool:
+    """Whether a new process finds the same target by its name: a built-in one or a plug-in, not
+    overridden in this process."""
+    return name not in _REGISTERED and (name in BUILT_IN or name in plug_ins(TARGETS))
+
+
 def names() -> list[str]:
     """The names of all available targets."""
     return sorted({*BUILT_IN, *_REGISTERED, *plug_ins(TARGETS)})
+
+
+def exporter_of(name: str) -> Exporter | None:
+    """The function that exports kernels of a target for C programs: of a plug-in, its method
+    `export`; None if there is none."""
+    if name in EXPORTERS:
+        return EXPORTERS[name]()
+    return getattr(target(name), "export", None)
 
 
 def factory_of(name: str) -> Factory:

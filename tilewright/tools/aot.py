@@ -90,7 +90,8 @@ def export_kernel(
     """
     compiler = registry.target(target)
     source, device = typed.source, device_of(target, compiler)
-    if device.backend not in registry.EXPORTERS:
+    exporter = registry.exporter_of(device.backend)
+    if exporter is None:
         raise UsageError(
             f"kernels for {device.backend} cannot be called from C; those for "
             f"{', '.join(registry.EXPORTERS)} can"
@@ -115,7 +116,7 @@ def export_kernel(
             algorithm=_algorithm(typed, options_dict(parsed)),
         )
         kernel = compile_source(source, device, parsed)
-        files = registry.EXPORTERS[device.backend]()(kernel.asm, kernel.metadata, export)
+        files = exporter(kernel.asm, kernel.metadata, export)
     except ExportError as error:
         raise UsageError(str(error)) from error
     return Exported(export.symbol, stem, files, kernel)
