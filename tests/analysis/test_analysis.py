@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.analysis.axis_info import AxisInfo, power_of_two_in
+from tilewright.analysis.axis_rules import AxisInfo, power_of_two_in
 from tilewright.analysis.pointers import base_of, may_overlap, split_pointer
 from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Module, Op, Value

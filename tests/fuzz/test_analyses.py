@@ -8,7 +8,8 @@ import pytest
 from tests.analysis.recording import elements
 from tests.fuzz.ir_generator import Features, random_args, random_module
 from tilewright.analysis.affine import Affine, AffineForms
-from tilewright.analysis.axis_info import AxisInfo, axis_info
+from tilewright.analysis.axis_info import axis_info
+from tilewright.analysis.axis_rules import AxisInfo
 from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Function, Value
 from tilewright.ir.interpret import evaluate_function
