@@ -15,12 +15,20 @@ import pytest
 from tilewright_npu.device import MEMORY, DeviceFault
 from tilewright_npu.instructions import Image
 from tilewright_npu.l2 import L2
-from tilewright_npu.machine import DMA_LATENCY, L2_BURSTS, L2_BYTES, L2_LATENCY, repeat_cycles
+from tilewright_npu.machine import (
+    CAPACITY,
+    DMA_LATENCY,
+    L2_BURSTS,
+    L2_BYTES,
+    L2_LATENCY,
+    repeat_cycles,
+)
 from tilewright_npu.matrix_unit import depth_of, pack, unpack
 from tilewright_npu.simulator import Simulator, SimulatorError, Unordered
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.base import knobs
 from tilewright.compiler.driver import compile_source
 from tilewright.compiler.version import hash_of_tree
 from tilewright.conformance.case import Case, Program, is_array
@@ -394,12 +402,37 @@ def large(x_ptr, BLOCK: tl.constexpr):
     tl.store(x_ptr + i, tl.load(x_ptr + i) + 1)
 
 
-def test_tiles_that_do_not_fit_are_an_error_of_the_kernel() -> None:
-    x = DeviceArray("npu:0", np.zeros(1 << 16, np.float32))
-    with pytest.raises(
-        tw.CompilationError, match="bytes of scratch memory here; a core has 196608"
-    ):
-        large[(1,)](x, BLOCK=1 << 16)
+def test_tiles_that_do_not_fit_are_in_the_workspace() -> None:
+    """They are slow, but any kernel runs."""
+    cycles: list[int] = []
+    for block in (1 << 13, 1 << 16):
+        x = DeviceArray("npu:0", np.arange(1 << 16, dtype=np.float32))
+        out = DeviceArray("npu:0", np.zeros(1 << 16, np.float32))
+        listing = copy[((1 << 16) // block,)](x, out, BLOCK=block).asm["listing"]
+        np.testing.assert_array_equal(out.numpy(), np.arange(1 << 16) * 2)
+        cycles.append(MEMORY.cycles)
+        assert ("workspace" in listing) == (block > 1 << 13)
+    assert cycles[1] > 8 * (1 << 16) > 10 * cycles[0]
+
+
+def test_large_operands_of_products_are_in_the_workspace() -> None:
+    """A product that the matrix unit does not execute, either, as its tiles exceed its memories."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-2, 3, s).astype(np.float16) for s in ((256, 512), (512, 256)))
+    c = DeviceArray("npu:0", np.zeros((256, 256), np.float32))
+    kernel = matmul[(1,)](DeviceArray("npu:0", a), DeviceArray("npu:0", b), c, 512, S=256, K=512)
+    np.testing.assert_array_equal(c.numpy(), a.astype(np.float32) @ b.astype(np.float32))
+    assert "workspace" in kernel.asm["listing"]
+
+
+def test_tiles_that_exceed_the_workspace_are_an_error_of_the_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(CAPACITY, "workspace", 1 << 16)
+    monkeypatch.setattr(knobs.compilation, "always_compile", True)
+    x = DeviceArray("npu:0", np.zeros(1 << 17, np.float32))
+    with pytest.raises(tw.CompilationError, match="bytes of workspace here; a core has 65536"):
+        large[(1,)](x, BLOCK=1 << 17)
 
 
 def test_access_outside_of_memory_names_the_line() -> None:

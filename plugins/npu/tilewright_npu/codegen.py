@@ -45,12 +45,12 @@ def generate(module: Module) -> Image:
         CompilationError: an op is unknown, or the tiles need too much scratch memory.
     """
     choices = Choices(module.entry)
-    for in_flight in (IN_FLIGHT, 2):
+    for in_flight in (IN_FLIGHT, 2, 1):
         try:
-            return _Generator(module.entry, choices, in_flight).image()
+            return _Generator(module.entry, choices, in_flight, "scratch").image()
         except Full:
             pass
-    return _Generator(module.entry, choices, 1).image()
+    return _Generator(module.entry, choices, 1, "workspace").image()
 
 
 class _Generator:
@@ -59,11 +59,15 @@ class _Generator:
         fn: the kernel.
         choices: for it.
         in_flight: how many programs and iterations may be in flight; with 1, as little memory is
-            used as possible, and a lack of it is an error of the kernel.
+            used as possible.
+        last: the memory of tiles for which there is no other: scratch memory, or the workspace.
+
+    Raises:
+        Full: there is not enough scratch memory, and no workspace.
     """
 
-    def __init__(self, fn: Function, choices: Choices, in_flight: int) -> None:
-        self.fn, self.choices, self.in_flight = fn, choices, in_flight
+    def __init__(self, fn: Function, choices: Choices, in_flight: int, last: str) -> None:
+        self.fn, self.choices, self.in_flight, self.last = fn, choices, in_flight, last
         self.folded = choices.folded()
         self.ranges = LiveRanges(fn, self.folded)
         self.memories = {s: Allocator(size, in_flight > 1) for s, size in CAPACITY.items()}
@@ -120,12 +124,14 @@ class _Generator:
         try:
             place = place.moved(memory.allocate(place.nbytes))
         except Full:
-            if self.in_flight > 1:
+            if self.last == "scratch":
                 raise
+            if place.space in ("scratch", "l1"):
+                return self._allocate(place.within("workspace"), until, op)
             raise error_at(
                 op.loc if op is not None else self.fn.loc,
                 f"the tiles of {self.fn.name} need {memory.in_use + place.nbytes} bytes of "
-                f"{place.space} memory here; a core has {memory.capacity}. Make the tiles smaller",
+                f"{place.space} here; a core has {memory.capacity}. Make the tiles smaller",
             ) from None
         self.tiles.append((until, place))
         return place
@@ -159,7 +165,9 @@ class _Generator:
         self, pipe: str, name: str, results: Sequence[Place] = (), operands: Sequence[Place] = (),
         memory: Sequence[Access] = (), **facts: Any,
     ) -> Instruction:  # fmt: skip
-        """Append an instruction."""
+        """Append an instruction. Copies apart, the scalar pipe executes those on the workspace."""
+        if pipe not in (IN, OUT) and any(p.space == "workspace" for p in (*results, *operands)):
+            pipe = SCALAR
         instruction = Instruction(pipe, name, list(results), list(operands), facts, line=self.line)
         self.touched[instruction] = list(memory)
         self.code.append(instruction)

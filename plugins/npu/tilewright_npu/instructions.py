@@ -23,7 +23,7 @@ class Place(NamedTuple):
         shape: of a tile; () for one element, None for a register.
         dtype: of an element, in short form.
         bytes: of an element.
-        space: the memory: ``scratch``, ``l1``, or one of the matrix unit's.
+        space: the memory: ``scratch``, ``l1``, ``workspace``, or one of the matrix unit's.
     """
 
     at: int
@@ -50,6 +50,10 @@ class Place(NamedTuple):
     def moved(self, at: int) -> Place:
         """A place for a value of the same type."""
         return Place(at, self.shape, self.dtype, self.bytes, self.space)
+
+    def within(self, space: str) -> Place:
+        """A place for a value of the same type in another memory."""
+        return Place(self.at, self.shape, self.dtype, self.bytes, space)
 
     def __str__(self) -> str:
         if self.shape is None:

@@ -15,9 +15,11 @@ CAPACITY = {
     "l0a": 64 << 10,
     "l0b": 64 << 10,
     "l0c": 128 << 10,
+    "workspace": 64 << 20,
 }
-"""Bytes of the memories of a core. Half of a memory of the matrix unit holds one tile, so that the
-next one can be packed meanwhile."""
+"""Bytes of the memories of a core. The workspace is a part of the device's memory, for tiles that
+the scratch memory cannot hold; only copies and the scalar pipe access it. Half of a memory of the
+matrix unit holds one tile, so that the next one can be packed meanwhile."""
 
 SCALAR, IN, VECTOR, OUT, MOVE, CUBE = PIPES = ("scalar", "in", "vector", "out", "move", "cube")
 """The pipes of a core. Each executes its instructions in order; the scalar pipe issues those of the
