@@ -14,6 +14,7 @@ shows nowhere. Here
 - what threads load from a slot is read when the product that multiplies it starts, or when it is
   shared, and an arrival releases it only if it says that it does;
 - a tensor copy arrives when all roles wait, or at random; its bytes count at its barrier then;
+- what is added to memory as a block is read from its buffer, and added, at the wait for it;
 - a warp with a role is ordered after other roles by barriers only. So it is an error to read
   a slot whose copy it has not waited for, and to copy into a slot of which it does not know that
   all reads are complete;
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -49,7 +50,7 @@ from tilewright.ops.gpu import (
 )
 from tilewright.ops.memory import split_optional
 from tilewright.ops.numeric import Array
-from tilewright.ops.nvidia import LoadBlock, Wgmma, WgmmaWait
+from tilewright.ops.nvidia import AddBlock, LoadBlock, WaitBlocks, Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive, Roles, WaitBarrier
 
 POISON = 0xC5  # each byte of what is not there yet
@@ -123,6 +124,12 @@ class _TensorCopy(NamedTuple):
     barrier: Array
 
 
+class _Addition(NamedTuple):
+    op: AddBlock
+    state: Any
+    args: Sequence[Array]
+
+
 class AsyncMachine:
     """While the context is entered, the ops that are asynchronous behave as above. One program.
 
@@ -153,6 +160,7 @@ class AsyncMachine:
         self.groups: deque[list[_Copy]] = deque()
         self.arrived: list[_Copy] = []  # waited for, but maybe not by the other warps
         self.products: deque[_Product] = deque()
+        self.additions: list[_Addition] = []  # of blocks under way
         self._saved: list[tuple[type[Op], str, Any]] = []
 
     # -- entering -------------------------------------------------------------------------------
@@ -172,6 +180,8 @@ class AsyncMachine:
             (LoadBlock, "execute", self._load_block),
             (Arrive, "execute", self._arrive),
             (WaitBarrier, "execute", self._wait_barrier),
+            (AddBlock, "execute", self._add_block),
+            (WaitBlocks, "execute", self._wait_blocks),
         ):
             self._replace(cls, name, meaning)
         return self
@@ -201,6 +211,8 @@ class AsyncMachine:
         copies = [*self.started, *(c for group in self.groups for c in group), *self.blocks]
         if copies or self.products:
             raise Race(f"{len(copies)} copies and {len(self.products)} products are not waited for")
+        if self.additions:
+            raise Race(f"{len(self.additions)} additions may still read their buffers")
 
     # -- copies ---------------------------------------------------------------------------------
 
@@ -319,6 +331,27 @@ class AsyncMachine:
             self.known_slots |= self.arrived_at.pop(address, set())
         return ()
 
+    # -- additions of blocks --------------------------------------------------------------------
+
+    def _add_block(self, op: AddBlock, state: Any, *args: Array) -> Array:
+        """The addition from the same buffer before is waited for by the op."""
+        self._finish_additions(op.buffer)
+        buffer = args[-1]
+        buffer[...] = args[1]
+        self.additions.append(_Addition(op, state, [a.copy() for a in args[:-1]] + [buffer]))
+        return np.zeros_like(args[1])
+
+    def _wait_blocks(self, op: WaitBlocks, state: Any, buffer: Array) -> tuple[()]:
+        self._finish_additions(op.buffer)
+        return ()
+
+    def _finish_additions(self, buffer: Value) -> None:
+        """What is added is read from the buffer as late as it may be."""
+        for op, state, args in [a for a in self.additions if a.op.buffer is buffer]:
+            ptr, _, *rest = args
+            ADD_BLOCK(op, state, ptr, args[-1], *rest)
+        self.additions = [a for a in self.additions if a.op.buffer is not buffer]
+
     # -- buffers --------------------------------------------------------------------------------
 
     def _require_there(self, place: Array) -> int:
@@ -383,6 +416,7 @@ class AsyncMachine:
 
 
 LOAD_BLOCK, WAIT_BARRIER = LoadBlock.execute, WaitBarrier.execute
+ADD_BLOCK = AddBlock.execute
 
 
 def _allocate(op: Allocate) -> Array:

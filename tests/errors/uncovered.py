@@ -29,6 +29,7 @@ UNCOVERED = (
     Uncovered("targets/nvidia/copied_loops.py", "", "a remark: tests/targets/nvidia"),
     Uncovered("targets/nvidia/tensor_copies.py", "", "a remark: tests/targets/nvidia"),
     Uncovered("targets/nvidia/tma.py", "", INTERNAL),
+    Uncovered("targets/nvidia/add_blocks.py", "", "a remark: tests/targets/nvidia"),
     Uncovered("targets/nvidia/export.py", "tensor", "of a caller that requests tensor copies"),
     Uncovered("runtime/launchers/cuda.py", "tensor_copies", "tests/runtime/test_native_cuda.py"),
     Uncovered("ops/nvidia.py", "IndexError", "of interpreted GPU code: tests/targets/nvidia"),

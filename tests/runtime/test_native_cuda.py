@@ -395,6 +395,7 @@ ROWS = {
     "box": (32, 8),
     "element_bytes": 4,
     "swizzle": 128,
+    "added": False,
 }
 """A tensor of fp32 at 32 bytes after the first argument: n rows of 64."""
 
@@ -465,6 +466,17 @@ def test_extents_beyond_the_limits_are_left_to_python(
             mapped((4,), x, out, 36, factor)
             assert map_of(fake.launches[-1])[3:5] == [1, 1]
         assert not mapped.natively
+
+
+def test_tensor_that_blocks_are_added_to_has_its_type(fake: FakeCuda, mapped: Kernel) -> None:
+    mapped.metadata["tensor_maps"] = [ROWS | {"added": True}]
+    x, out, _, factor = arguments()
+    for n in (33, 35):
+        mapped((4,), x, out, n, factor)
+        assert map_of(fake.launches[-1])[0] == 7  # CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+    assert mapped.natively
+    with pytest.raises(DeviceError, match="compile it with tensor_copies=False"):
+        mapped((4,), x, out, 0, factor)  # there is no element to add to
 
 
 def test_tensor_without_elements_has_a_null_map(fake: FakeCuda, mapped: Kernel) -> None:

@@ -13,12 +13,14 @@ from tilewright.ir.define import Op, attr, operand, require, variadic
 from tilewright.ir.index_map import IndexMap, identity
 from tilewright.ir.traits import IN_FLIGHT, LOCAL, READS, WRITES
 from tilewright.ir.types import Shared, Tile, Type, dtype_of, is_int, is_pointer, shape_of, text_of
+from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch
 from tilewright.ops.memory import pointee_of
 from tilewright.ops.numeric import Array
 from tilewright.ops.roles import arrive, require_barrier
 
+ADDED_COLUMNS = 32  # of a box of `nvidia.add_block`: 128 bytes, a row of its swizzle
 MAX_MAP_RANK = 5  # dimensions of a tensor map (PTX ISA, "Tensors")
 
 Sum = tuple[tuple[int, tuple[int, ...]], ...]
@@ -198,15 +200,111 @@ class LoadBlock(Op, name="nvidia.load_block", traits=READS | WRITES | LOCAL):
         buffer, barriers, index = rest[count + rank :]
         if any(coords[d] < 0 for d in self.within):
             raise IndexError(f"the block begins at {coords}, before the tensor")
-        grid = np.indices(buffer.shape).astype(np.int64)
-        place = np.full(buffer.shape, value_of(self.offset, args), np.int64)
-        inside = np.ones(buffer.shape, bool)
-        for d in range(rank):
-            along = coords[d] + (grid[self.axes.index(d)] if d in self.axes else 0)
-            inside &= (along >= 0) & (along < value_of(self.extents[d], args))
-            place = place + along * value_of(self.strides[d], args)
-        size = pointee_of(self.base.type).nbytes_in_memory
-        ptr = base + place.astype(np.uint64) * np.uint64(size)
+        ptr, inside = _elements(self, base, args, coords, buffer.shape)
         buffer[...] = state.memory.load(self, ptr, inside, None)
         arrive(barriers[int(index) : int(index) + 1].reshape(()), arrived=buffer.nbytes)
+        return ()
+
+
+def _elements(
+    op: LoadBlock | AddBlock,
+    base: Array,
+    args: Sequence[int],
+    coords: Sequence[int],
+    shape: Sequence[int],
+) -> tuple[Array, Array]:
+    """The addresses of a block's elements, and which of them are in the tensor."""
+    grid = np.indices(shape).astype(np.int64)
+    place = np.full(shape, value_of(op.offset, args), np.int64)
+    inside = np.ones(shape, bool)
+    for d, coord in enumerate(coords):
+        along = coord + (grid[op.axes.index(d)] if d in op.axes else 0)
+        inside &= (along >= 0) & (along < value_of(op.extents[d], args))
+        place = place + along * value_of(op.strides[d], args)
+    size = pointee_of(op.base.type).nbytes_in_memory
+    return base + place.astype(np.uint64) * np.uint64(size), inside
+
+
+class AddBlock(AtomicRMW, name="nvidia.add_block", traits=READS | WRITES):
+    """Starts to add a tile to a block of a tensor, element by element, in any order.
+
+    The tile is `value`, and `ptr` with `mask` the same block as tiles; for the other operands see
+    `nvidia.load_block`. Each warp stores its elements to its own part of the buffer, which must not
+    be used for anything else until an `nvidia.wait_blocks`. The result is not to be used.
+
+        %8 = nvidia.add_block %0, %1, _, %2, [%3], [%4, %5], %6, kind="add", sem="relaxed",
+          scope="gpu", offset=(), extents=(((32, (),),), ((1, (0,),),),),
+          strides=(((1, (),),), ((32, (),),),), axes=(1, 0,), within=()
+          : (8x32xptr<fp32>, 8x32xfp32, ptr<fp32>, i32, i32, i32, shared<8x32xfp32>) -> 8x32xfp32
+    """
+
+    base: Value = operand()
+    args: list[Value] = variadic()
+    coords: list[Value] = variadic()
+    buffer: Value = operand()
+    offset: Sum = attr()
+    extents: tuple[Sum, ...] = attr()
+    strides: tuple[Sum, ...] = attr()
+    axes: tuple[int, ...] = attr()
+    within: tuple[int, ...] = attr()
+
+    def verify(self) -> None:
+        super().verify()
+        rank = len(self.coords)
+        require(
+            0 < rank <= MAX_MAP_RANK and rank == len(self.extents) == len(self.strides),
+            self,
+            "rank",
+            "{n} coordinates of a tensor of {m} dimensions; there are 1 to {most}",
+            n=rank,
+            m=len(self.extents),
+            most=MAX_MAP_RANK,
+        )
+        tile = Shared(shape_of(self.value.type), dtype_of(self.value.type))
+        require(
+            self.buffer.type == tile and self.kind == "add" and not self.result.users,
+            self,
+            "operand-types",
+            "adds {v} through {b}",
+            v=text_of(self.value.type),
+            b=text_of(self.buffer.type),
+        )
+
+    def execute(self, state: Any, *given: Array) -> Array:
+        ptr, value, *rest = given
+        mask = rest.pop(0) if self.mask is not None else None
+        base, *numbers = rest[:-1]
+        args, coords = numbers[: len(self.args)], numbers[len(self.args) :]
+        places, inside = _elements(
+            self, base, [int(v) for v in args], [int(v) for v in coords], value.shape
+        )
+        kept = np.ones(value.shape, bool) if mask is None else mask
+        if not (np.array_equal(kept, inside) and np.array_equal(places[kept], ptr[kept])):
+            raise IndexError("the block is not what the pointers and the mask describe")
+        return state.memory.atomic(self, ptr, value, mask)
+
+
+class WaitBlocks(Op, name="nvidia.wait_blocks", traits=WRITES | LOCAL):
+    """Waits until the additions from a buffer have read it. Their writes may still be under way.
+
+    nvidia.wait_blocks %0 : shared<64x128xfp32> -> ()
+    """
+
+    buffer: Value = operand()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def verify(self) -> None:
+        require(
+            isinstance(self.buffer.type, Shared),
+            self,
+            "operand-types",
+            "waits for reads of a buffer, not of {t}",
+            t=text_of(self.buffer.type),
+        )
+
+    no_index_maps = "it has no result"
+
+    def evaluate(self, buffer: Array) -> tuple[()]:
         return ()

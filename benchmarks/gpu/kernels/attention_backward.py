@@ -138,12 +138,15 @@ def queries_kernel(
 
 @triton.jit
 def walk_queries_once(
-    k, v, dk, dv, q_ptr, do_ptr, dq_ptr, lse_ptr, delta_ptr, scale2, key, first, last,
+    k, v, dk, dv, q_ptr, do_ptr, dq_ptr, lse_ptr, delta_ptr, scale2, key, first, last, shift,
     D: tl.constexpr, BLOCK_M: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """As `walk_queries`; adds the contribution of these keys to unscaled dQ, too."""
+    """As `walk_queries`, from `first + shift` on, and then up to there; adds the contribution of
+    these keys to unscaled dQ, too."""
     feature = tl.arange(0, D)
-    for start in range(first, last, BLOCK_M):
+    for step in range(first, last, BLOCK_M):
+        start = step + shift
+        start = tl.where(start < last, start, start - (last - first))
         query = start + tl.arange(0, BLOCK_M)
         place = query[:, None] * D + feature[None, :]
         q = tl.load(q_ptr + place)
@@ -187,11 +190,14 @@ def gradients_kernel(
         first = tl.cdiv((tile + 1) * BLOCK_N, BLOCK_M) * BLOCK_M
         dk, dv = walk_queries_once(
             k, v, dk, dv, q_ptr, do_ptr, dq_ptr, lse_ptr, delta_ptr, scale2, key, diagonal, first,
-            D, BLOCK_M, True,
+            0, D, BLOCK_M, True,
         )  # fmt: skip
+    # Programs of a head that run at the same time should add to dQ of different queries: each
+    # begins at another tile. With a mask they do in any case.
+    shift = 0 if CAUSAL else tile * BLOCK_N // BLOCK_M * BLOCK_M
     dk, dv = walk_queries_once(
         k, v, dk, dv, q_ptr, do_ptr, dq_ptr, lse_ptr, delta_ptr, scale2, key, first, positions,
-        D, BLOCK_M, False,
+        shift, D, BLOCK_M, False,
     )  # fmt: skip
     tl.store(dk_ptr + head * D + place, (dk * scale).to(dk_ptr.dtype.element_ty))
     tl.store(dv_ptr + head * D + place, dv.to(dv_ptr.dtype.element_ty))

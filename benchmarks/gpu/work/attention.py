@@ -42,6 +42,11 @@ BACKWARD = {
 }
 """The same, as the kernel of dK and dV takes them; that of dQ takes the sizes the other way."""
 
+ONE_KERNEL = {64: ((64, 128, 3, 8),), 128: ((64, 128, 2, 8), (64, 128, 3, 8))}
+"""The same, of the kernel that computes all gradients, with atomic additions to dQ."""
+
+SCALE_BLOCK = 1024
+
 LIBRARY = {
     "cuDNN": torch_attention.SDPBackend.CUDNN_ATTENTION,
     "flash": torch_attention.SDPBackend.FLASH_ATTENTION,
@@ -167,13 +172,18 @@ def _backward(setting: Setting, shape: Shape) -> Case:
     o, lse = _outputs_and_sums([t.flatten(0, 1).float() for t in (q, k, v)], shape)
     o = o.half().view_as(q)
     delta, gradients = torch.empty_like(lse), [torch.empty_like(q) for _ in range(3)]
+    sums = torch.empty(q.shape, dtype=torch.float32, device=q.device)
 
     def launches(kernels: Any) -> dict[str, Run]:
+        given_o = given, o, lse, delta, gradients
         return {
-            _describe(*config): partial(
-                _launch_backward, kernels, config, shape, given, o, lse, delta, gradients
-            )
+            _describe(*config): partial(_launch_backward, kernels, config, shape, *given_o)
             for config in BACKWARD[shape.d]
+        } | {
+            f"one kernel, {_describe(*config)}": partial(
+                _launch_one_kernel, kernels, config, shape, *given_o, sums
+            )
+            for config in ONE_KERNEL[shape.d]
         }
 
     return Case(
@@ -213,6 +223,30 @@ def _launch_backward(
     kernels.queries_kernel[(n // tile, heads)](
         q, k, v, do, lse, delta, dq, n, *scales, BLOCK_M=tile, BLOCK_N=step, **common
     )
+
+
+def _launch_one_kernel(
+    kernels: Any,
+    config: tuple[int, int, int, int],
+    shape: Shape,
+    given: Sequence[torch.Tensor],
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    delta: torch.Tensor,
+    gradients: Sequence[torch.Tensor],
+    sums: torch.Tensor,
+) -> None:
+    step, tile, stages, warps = config
+    (q, k, v, do), (dq, dk, dv) = given, gradients
+    heads, n = shape.batch * shape.heads, shape.positions
+    kernels.delta_kernel[(heads * n // DELTA_BLOCK,)](o, do, delta, D=shape.d, BLOCK=DELTA_BLOCK)
+    sums.zero_()
+    kernels.gradients_kernel[(n // tile, heads)](
+        q, k, v, do, lse, delta, sums, dk, dv, n, shape.scale, shape.scale * LOG2E,
+        D=shape.d, BLOCK_M=step, BLOCK_N=tile, CAUSAL=shape.causal,
+        num_stages=stages, num_warps=warps,
+    )  # fmt: skip
+    kernels.scale_kernel[(sums.numel() // SCALE_BLOCK,)](sums, dq, shape.scale, BLOCK=SCALE_BLOCK)
 
 
 def _library_backward(shape: Shape, given: Sequence[torch.Tensor]) -> Iterator[tuple[str, Run]]:

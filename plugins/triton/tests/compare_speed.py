@@ -92,20 +92,11 @@ def _matmul(size: int, type: torch.dtype, stages: int) -> Work:
     )  # fmt: skip
 
 
-def recorded(work: Work, wrap: Wrap) -> torch.cuda.CUDAGraph:
-    """Launches in a graph, so that their host side is not measured."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(LAUNCHES):
-            work.launch(wrap)
-    graph.replay()
-    return graph
-
-
-def milliseconds(graph: torch.cuda.CUDAGraph) -> float:
+def milliseconds(work: Work, wrap: Wrap) -> float:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
-    graph.replay()
+    for _ in range(LAUNCHES):
+        work.launch(wrap)
     end.record()
     end.synchronize()
     return begin.elapsed_time(end) / LAUNCHES
@@ -121,11 +112,10 @@ def main() -> None:
                 for _ in range(3):
                     work.launch(wrap)
                 found[way] = [r.double().clone() for r in work.results]
-            graphs = {way: recorded(work, wrap) for way, wrap in ways.items()}
             times: dict[str, list[float]] = {way: [] for way in ways}
             for _ in range(ROUNDS):
-                for way, graph in graphs.items():
-                    times[way].append(milliseconds(graph))
+                for way, wrap in ways.items():
+                    times[way].append(milliseconds(work, wrap))
             ours, theirs = (statistics.median(times[way]) for way in ways)
             pairs = zip(found["cuda"], found["triton"], strict=True)
             difference = max(float((a - b).abs().max()) for a, b in pairs)

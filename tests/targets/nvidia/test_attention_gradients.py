@@ -20,7 +20,7 @@ from tilewright.ir.core import Module, Op
 from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.control import For
 from tilewright.ops.gpu import Fetch, Share
-from tilewright.ops.nvidia import LoadBlock, Wgmma, WgmmaWait
+from tilewright.ops.nvidia import LoadBlock, WaitBlocks, Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive, WaitBarrier
 
 TILE = 64, 128
@@ -92,24 +92,34 @@ def test_products_overlap() -> None:
         *("Wgmma", "Wgmma", "wait 1"),  # scores and dP; the exponentials under dP
         *("Wgmma", "wait 1", "Share"),  # dV; dS under it
         *("Wgmma", "Wgmma", "wait 1", "wait 1", "Arrive"),  # dQ and dK
-        *("AtomicRMW", "wait 0", "Arrive"),  # dQ is added under dK
+        *("AddBlock", "wait 0", "Arrive"),  # dQ is added under dK
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_code(causal: bool) -> None:
-    """Nothing is serialised or, without a mask, spilled; pairs are added from registers."""
+    """Nothing is serialised or, without a mask, spilled; sums are added as blocks."""
     source, _ = source_of(_gradients(256, causal=causal))
     options = TARGET.parse_options({"num_warps": 8, "num_stages": 2})
     made = lower(source.module(TARGET.frontend_options(options)), num_warps=8, num_stages=2)
     text = made.stages["ptx"]
     assert isinstance(text, str)
     loops = 2 if causal else 1
-    assert len(re.findall(r"red\.relaxed\.gpu\.global\.add\.v2\.f32", text)) == 16 * loops
-    assert len(re.findall(r"stmatrix\S*\.x4\.shared", text)) == 4 * loops
+    assert len(re.findall(r"cp\.reduce\.async\.bulk\.tensor\.3d\S*\.add", text)) == 2 * loops
+    assert len(re.findall(r"stmatrix\S*\.x4\.shared", text)) >= 4 * loops
     assert "setmaxnreg" in text
     if not causal:
         assert made.metadata["n_spills"] == 0
+
+
+def test_sums_are_added_from_registers_without_tensor_copies() -> None:
+    source, _ = source_of(_gradients(256))
+    given = {"num_warps": 8, "num_stages": 2, "tensor_copies": False}
+    made = lower(source.module(TARGET.frontend_options(TARGET.parse_options(given))), **given)
+    text = made.stages["ptx"]
+    assert isinstance(text, str)
+    assert len(re.findall(r"red\.relaxed\.gpu\.global\.add\.v2\.f32", text)) == 16
+    assert "cp.reduce" not in text
 
 
 # -- the machine finds what is wrong --------------------------------------------------------------
@@ -159,6 +169,7 @@ MUTANTS = {
     "dP is waited for too late": _later(1),
     "dQ is waited for too late": _later(2),
     "dK is waited for too late": _later(4),
+    "the buffer of sums is freed while it is read": _without(WaitBlocks, 0),
 }
 
 

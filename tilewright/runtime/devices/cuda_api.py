@@ -234,10 +234,5 @@ def _after_fork_in_child() -> None:
         _api.close(FORKED)
 
 
-def was_forked() -> bool:
-    """Whether this process was forked after the driver had started, and cannot use it."""
-    return _api is not None and not _api.usable
-
-
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -40,6 +40,7 @@ MAX_KEPT: Final = 1024
 # Numbers of the driver's CUtensorMapDataType and CUtensorMapSwizzle: copies only move bits, so an
 # integer type represents all types of its width.
 _TYPES = {1: 0, 2: 1, 4: 2, 8: 4}
+_FP32 = 7  # for additions, which do not only move bits
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 
 Sum = Sequence[Sequence[Any]]
@@ -132,6 +133,8 @@ class TensorMaps:
         strides = [value_of(terms, arguments) * size for terms in facts["strides"][1:]]
         box: Sequence[int] = facts["box"]
         if any(extent <= 0 for extent in extents):
+            if facts["added"]:
+                return False  # there is no memory that may be added to
             base, extents = _zeros(self._device), [1] * len(extents)
             strides = [STRIDE_ALIGN] * len(strides)
         if (
@@ -144,7 +147,7 @@ class TensorMaps:
         words, numbers = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
         status = self._device.api.cuTensorMapEncodeTiled(
             address,
-            _TYPES[size],
+            _type_of(facts),
             rank,
             base,
             words(*extents),
@@ -159,6 +162,10 @@ class TensorMaps:
         return status == 0
 
 
+def _type_of(facts: Mapping[str, Any]) -> int:
+    return _FP32 if facts["added"] else _TYPES[facts["element_bytes"]]
+
+
 def _plan(facts: Mapping[str, Any]) -> dict[str, list[int]] | None:
     """The fields of a `MapPlan`; None where a sum has too many terms or factors."""
     offset, extents, strides = facts["offset"], facts["extents"], facts["strides"]
@@ -169,7 +176,7 @@ def _plan(facts: Mapping[str, Any]) -> dict[str, list[int]] | None:
     box = list(facts["box"])
     return {
         "base": [facts["base"]],
-        "type": [_TYPES[facts["element_bytes"]]],
+        "type": [_type_of(facts)],
         "rank": [len(extents)],
         "element_bytes": [facts["element_bytes"]],
         "swizzle": [_SWIZZLES[facts["swizzle"]]],

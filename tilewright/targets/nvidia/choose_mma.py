@@ -137,8 +137,9 @@ def _tiles(op: Dot, ctx: PassContext, *, transposed: bool = False) -> bool:
     shape = ir.shape_of(op.acc.type)[:: -1 if transposed else 1]
     _, columns = groups_of(shape, _warps(ctx))
     # Instead of wgmma with few columns for each of several groups, mma.sync; but that of fp8 is
-    # expanded to products of fp16.
-    least = 8 if columns == 1 else 32 if ir.dtype_of(op.lhs.type).is_fp8() else 64
+    # expanded to products of fp16, and operands that go through shared memory take no registers.
+    few = ir.dtype_of(op.lhs.type).is_fp8() or _is_transposed_result(op.lhs)
+    least = 8 if columns == 1 else 32 if few else 64
     return shape[0] % GROUP_ROWS == 0 and shape[1] // columns >= least
 
 
@@ -164,7 +165,7 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
         # Each thread loads its elements from the buffer, in which they lie as in memory.
         lhs = before(op, Fetch(_shared(op, lhs, 1, infos, as_in_memory=True), own=False)).result
         row_bits = TURNED_ROWS[ir.dtype_of(lhs.type).nbytes_in_memory]
-    elif _comes_from_memory(lhs) or isinstance(lhs.op, Permute):
+    elif _comes_from_memory(lhs) or _is_transposed_result(lhs):
         # A computed tile that is transposed moves between threads in any case; read from shared
         # memory, it takes no registers.
         lhs = _shared(op, lhs, 1, infos)
@@ -181,6 +182,11 @@ def _source(value: Value) -> Value:
         value = op.operands[0]
         op = value.op
     return value
+
+
+def _is_transposed_result(value: Value) -> bool:
+    """Whether the value is a computed tile, transposed."""
+    return isinstance(value.op, Permute) and not _comes_from_memory(value)
 
 
 def _comes_from_memory(value: Value) -> bool:

@@ -76,7 +76,7 @@ class Cubin(MachineCode):
         return (
             other.assembled.is_slower_than(self.assembled)
             or other.spills > self.spills
-            or (other.lacks_programs and self.residency.ctas > other.residency.ctas)
+            or (other.waits and self.residency.ctas > other.residency.ctas)
         )
 
     def report(self, ctx: PassContext) -> None:

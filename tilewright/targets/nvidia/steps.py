@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.ir.passes import Step
 from tilewright.targets.gpu.steps import steps as common_steps
 from tilewright.targets.nvidia import codegen as _codegen
+from tilewright.targets.nvidia.add_blocks import add_blocks
 from tilewright.targets.nvidia.choose_mma import choose_mma
 from tilewright.targets.nvidia.overlap_products import overlap_products
 from tilewright.targets.nvidia.schedule_products import schedule_products
@@ -22,7 +23,7 @@ STEPS = common_steps(
     choose_instructions=[Step(choose_mma)],
     pipeline=[Step(specialize_warps, when="tma")],
     overlap=[Step(overlap_products, when="wgmma")],
-    schedule=[Step(schedule_products, when="wgmma")],
+    schedule=[Step(add_blocks, when="tma"), Step(schedule_products, when="wgmma")],
 )
 
 

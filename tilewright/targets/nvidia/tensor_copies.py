@@ -17,10 +17,11 @@ from tilewright.analysis.polynomial import Atom, Iteration, Polynomial
 from tilewright.analysis.ranges import value_range
 from tilewright.analysis.wraps import wrap_is_needed
 from tilewright.ir.core import Function, Value
-from tilewright.ir.types import dtype_of, is_int
+from tilewright.ir.types import Tile, dtype_of, is_int
 from tilewright.layout.families import shared_hopper
 from tilewright.layout.linear import LinearLayout
 from tilewright.ops import arith
+from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import MAX_MAP_RANK, Sum
 
@@ -70,6 +71,27 @@ def tensor_copy(fn: Function, finder: BlockFinder, load: Load, buffer: LinearLay
     if load.volatile:
         raise NoTensorCopy("the load is volatile")
     return _Description(fn, finder, block).copy(_contiguous_axis(load, buffer))
+
+
+def tensor_addition(fn: Function, finder: BlockFinder, op: AtomicRMW) -> TensorCopy:
+    """The block to which an atomic addition adds a tile of two axes, the second one contiguous.
+
+    Raises:
+        NoTensorCopy: it is none.
+    """
+    block = finder.of(op)
+    if not isinstance(block, Block):
+        raise NoTensorCopy(block.words)
+    if block.never or block.conditions or block.residual:
+        raise NoTensorCopy("the mask does not consist of bounds of indices")
+    if any(axis.end is not None for axis in block.axes):
+        raise NoTensorCopy("rows wrap around by a remainder (%) or a limit")
+    copy = _Description(fn, finder, block).copy(1)
+    if any(
+        isinstance(a, Value) and isinstance(a.type, Tile) for b in copy.begins for a in b.atoms()
+    ):
+        raise NoTensorCopy("a coordinate depends on tiles")
+    return copy
 
 
 def _contiguous_axis(load: Load, buffer: LinearLayout) -> int:

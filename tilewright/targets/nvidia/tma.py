@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
-from tilewright.layout.linear import OFFSET
+from tilewright.layout.linear import OFFSET, REGISTER, WARP, LinearLayout
 from tilewright.lowering.emit import I32, PTR, VOID, Builder, V, const
 from tilewright.lowering.simt.kernel import PROVIDED, Kernel, Provided, emits
-from tilewright.lowering.simt.tile_access import layout_of
-from tilewright.ops.nvidia import LoadBlock, Sum
+from tilewright.lowering.simt.tile_access import layout_of, store_tile
+from tilewright.ops.nvidia import ADDED_COLUMNS, AddBlock, LoadBlock, Sum, WaitBlocks
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, WaitBarrier
+from tilewright.targets.nvidia.add_blocks import rows_of_boxes
 from tilewright.targets.nvidia.name import NAME
 from tilewright.targets.nvidia.tensor_copies import MAX_BOX, swizzle_of
 
@@ -29,6 +30,7 @@ class TensorMap(NamedTuple):
         box: elements of a copy by dimension.
         element_bytes: 1, 2, 4 or 8.
         swizzle: bytes of a row of the box, within which chunks of 16 are permuted.
+        added: whether blocks of fp32 are added to the tensor.
     """
 
     base: int
@@ -38,6 +40,7 @@ class TensorMap(NamedTuple):
     box: tuple[int, ...]
     element_bytes: int
     swizzle: int
+    added: bool
 
 
 def facts_of(what: Hashable) -> dict[str, Any]:
@@ -61,11 +64,20 @@ def _geometry(op: LoadBlock) -> tuple[int, int, tuple[int, ...]]:
     return contiguous, swizzle, tuple(box)
 
 
-def _tensor_map(op: LoadBlock) -> TensorMap:
+def _added_geometry(op: AddBlock) -> tuple[int, int, tuple[int, ...]]:
+    """As `_geometry`; the box is a part of what a warp holds."""
+    box = [1] * len(op.coords)
+    box[op.axes[0]] = rows_of_boxes(layout_of(op.value))
+    box[op.axes[1]] = ADDED_COLUMNS
+    return 1, ADDED_COLUMNS * ir.FP32.nbytes_in_memory, tuple(box)
+
+
+def _tensor_map(op: LoadBlock | AddBlock) -> TensorMap:
     def numbered(terms: Sum) -> Sum:
         return tuple((c, tuple(op.args[i].index for i in factors)) for c, factors in terms)
 
-    _, swizzle, box = _geometry(op)
+    added = isinstance(op, AddBlock)
+    _, swizzle, box = _added_geometry(op) if added else _geometry(op)
     return TensorMap(
         op.base.index,
         numbered(op.offset),
@@ -74,15 +86,17 @@ def _tensor_map(op: LoadBlock) -> TensorMap:
         box,
         ir.dtype_of(op.buffer.type).nbytes_in_memory,
         swizzle,
+        added,
     )
 
 
-def _provided(op: LoadBlock) -> Provided:
+def _provided(op: LoadBlock | AddBlock) -> Provided:
     attributes = f'byval([{MAP_BYTES} x i8]) align 64 "nvvm.grid_constant"'
     return Provided(_tensor_map(op), attributes)
 
 
 PROVIDED[LoadBlock] = _provided
+PROVIDED[AddBlock] = _provided
 
 
 def _place(kernel: Kernel, barriers: Value, index: V | int) -> V:
@@ -94,7 +108,7 @@ def _place(kernel: Kernel, barriers: Value, index: V | int) -> V:
 
 
 def _run(b: Builder, code: str, constraints: str, args: Sequence[V]) -> None:
-    b.inline_asm(code, f"{constraints},~{{memory}}", VOID, args, True)
+    b.inline_asm(code, ",".join(filter(None, [constraints, "~{memory}"])), VOID, args, True)
 
 
 @emits(InitBarriers, target=NAME)
@@ -185,7 +199,64 @@ def _copy(b: Builder, to: V, tensor: V, coords: Sequence[V], barrier: V) -> None
     _run(b, code, ",".join(["r", "l", "r"] + ["r"] * rank), [to, tensor, barrier, *coords])
 
 
-def _guarded(kernel: Kernel, op: LoadBlock, tensor: V) -> V:
+@emits(AddBlock, target="cuda")
+def emit_add_block(kernel: Kernel, op: AddBlock) -> None:
+    """Each warp stores its part of the tile once its part of the buffer has been read, and one lane
+    starts the addition of its boxes."""
+    b, hw = kernel.b, kernel.hw
+    tile = layout_of(op.value)
+    _wait_for_reads(b)
+    _run(b, "bar.warp.sync 0xffffffff;", "", [])
+    buffer = kernel.scalar(op.buffer)
+    store_tile(kernel, op.value, layout_of(op.buffer), buffer)
+    hw.publish(b)
+    _run(b, "bar.warp.sync 0xffffffff;", "", [])
+    tensor = _guarded(kernel, op, kernel.provided[_provided(op)])
+    coords = [kernel.scalar(v) for v in op.coords]
+    # The lane is 0 for all: coordinates are those of the warp's boxes.
+    held = tile.select_ins(REGISTER, WARP)
+    rows, columns = (kernel.coordinates(held, name) for name in ("dim0", "dim1"))
+    offsets = held.compose(layout_of(op.buffer).invert()).flatten_outs(OFFSET)
+    places = kernel.coordinates(offsets, OFFSET)
+    base = b.ptrtoint(buffer, I32)
+    with kernel.only_if(hw.elect(b)):
+        for register in _box_starts(tile):
+            at = list(coords)
+            at[op.axes[0]] = b.add(at[op.axes[0]], rows[register])
+            at[op.axes[1]] = b.add(at[op.axes[1]], columns[register])
+            listed = ", ".join(f"${2 + i}" for i in range(len(at)))
+            code = (
+                f"cp.reduce.async.bulk.tensor.{len(at)}d.global.shared::cta.add.tile.bulk_group "
+                f"[$1, {{{listed}}}], [$0];"
+            )
+            size = const(I32, ir.FP32.nbytes_in_memory)
+            place = b.add(base, b.mul(places[register], size))
+            _run(b, code, ",".join(["r", "l"] + ["r"] * len(at)), [place, tensor, *at])
+        _run(b, "cp.async.bulk.commit_group;", "", [])
+
+
+def _box_starts(tile: LinearLayout) -> list[int]:
+    """The registers at which boxes begin."""
+    rows = rows_of_boxes(tile)
+    starts: list[int] = []
+    for register in range(tile.in_size(REGISTER)):
+        place = tile.apply({REGISTER: register})
+        if place["dim0"] % rows == 0 and place["dim1"] % ADDED_COLUMNS == 0:
+            starts.append(register)
+    return starts
+
+
+def _wait_for_reads(b: Builder) -> None:
+    _run(b, "cp.async.bulk.wait_group.read 0;", "", [])
+
+
+@emits(WaitBlocks, target="cuda")
+def emit_wait_blocks(kernel: Kernel, op: WaitBlocks) -> None:
+    """All threads execute it; those that have started no additions do not wait."""
+    _wait_for_reads(kernel.b)
+
+
+def _guarded(kernel: Kernel, op: LoadBlock | AddBlock, tensor: V) -> V:
     """The map, or null, on which the copy faults, where a coordinate is negative that must not be:
     zeros would be a wrong result."""
     b = kernel.b

@@ -53,14 +53,14 @@ def widen_programs(fn: Function, ctx: PassContext) -> bool:
 
 def _registers(loop: Op, ctx: PassContext) -> int:
     """The registers of a thread for the results of products that a loop carries, and for the
-    largest one that it does not; 0 for other ops."""
+    two largest ones that it does not, which may be in flight together; 0 for other ops."""
     if not isinstance(loop, For | While):
         return 0
     body = loop.regions[-1]
     results = [op.result for op in body if isinstance(op, Dot) and fits_wgmma(op, ctx)]
     carried = [v for v in results if v in body.terminator.operands]
-    others = [_bytes(v) for v in results if v not in carried]
-    total = sum(map(_bytes, carried)) + max(others, default=0)
+    others = sorted(_bytes(v) for v in results if v not in carried)
+    total = sum(map(_bytes, carried)) + sum(others[-2:])
     return total // (ctx.gpu.threads * REGISTER_BYTES)
 
 
