@@ -83,21 +83,29 @@ def _sink(wait: WgmmaWait) -> bool:
 
 
 def _delay(fetch: Fetch) -> bool:
-    """Move what is fetched for arithmetic down to it, with ops that only rename its elements."""
+    """Move what is fetched for arithmetic down to it, with ops that only rename its elements, but
+    not past an op that may overwrite the buffer, or allow others to do so."""
     region, moved = fetch.parent, list[Op]([fetch])
     assert region is not None
     while len(users := list(moved[-1].results[0].users)) == 1 and isinstance(users[0], View):
         moved.append(users[0])
-    users = [_within(user, region) for user in moved[-1].results[0].users]
-    first = next((op for op in region if op in users), None)
+    if any(op.parent is not region for op in moved):
+        return False
+    users = {_within(user, region) for user in moved[-1].results[0].users}
+    first = fetch.next
+    while first is not None and first not in users and not _releases(first):
+        first = first.next
     if first is None or first.prev is moved[-1]:
         return False
     for op in moved:
-        if op.parent is not region:
-            return False
         op.remove()
         region.insert_before(op, first)
     return True
+
+
+def _releases(op: Op) -> bool:
+    """Whether what was read from shared memory before an op may be overwritten after it."""
+    return _is_fence(op) and not isinstance(op, Store | AtomicRMW | WaitBarrier)
 
 
 def _within(op: Op, region: Region) -> Op:
