@@ -20,7 +20,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def known(installed: Path) -> Iterator[None]:
     sys.path.insert(0, str(installed))
     plug_ins.cache_clear()
