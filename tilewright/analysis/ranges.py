@@ -87,7 +87,23 @@ def not_negative(value: Value, trusted: Callable[[Value], bool], depth: int = MA
         # The sign of a remainder is that of the dividend.
         operands = op.operands[:1] if isinstance(op, arith.Rem) else op.operands
         return all(not_negative(v, trusted, depth - 1) for v in operands)
+    carried = _carried(value) if depth > 0 else None
+    if carried is not None:
+        initial, next = carried
+        # By induction over the iterations.
+        return not_negative(initial, trusted, depth - 1) and not_negative(
+            next, lambda v: v is value or trusted(v), depth - 1
+        )
     return value_range(value)[0] >= 0
+
+
+def _carried(value: Value) -> tuple[Value, Value] | None:
+    """The initial and the next value of one that a `for` carries; None for other values."""
+    body = value.owner
+    loop = body.parent if isinstance(body, Region) else None
+    if not isinstance(body, Region) or not isinstance(loop, control.For) or value.index == 0:
+        return None
+    return loop.operands[2 + value.index], body.terminator.operands[value.index - 1]
 
 
 def _has_large_factor(op: Op) -> bool:
