@@ -14,6 +14,7 @@ from tilewright.ir.passes import PassContext, Step
 from tilewright.targets.protocol import Lowered, Stage, options_from
 from tilewright_npu.codegen import generate
 from tilewright_npu.instructions import Image
+from tilewright_npu.rewrites import STEPS
 
 VERSION = "0.1.0"
 
@@ -56,7 +57,7 @@ class NpuTarget:
         )  # fmt: skip
 
     def steps(self) -> Sequence[Step]:
-        return ()
+        return STEPS
 
     def compile(self, module: Module, ctx: PassContext, options: NpuOptions) -> Lowered:
         return Lowered({"image": generate(module).encode()}, {"name": module.entry.name})
