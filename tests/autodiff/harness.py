@@ -141,6 +141,17 @@ def launch_points(module: Module, grid: Any, args: Mapping[str, Any]) -> Points:
     return Points(scalars, (x, y, z), tables)
 
 
+def stored_once(module: Module, grid: Any, args: Mapping[str, Any]) -> list[str]:
+    """The arrays of floats that are not loaded, and each element of which is stored once."""
+    _, stores = launch_verdicts(module, grid, args)
+    arrays = arrays_of(module.entry).values()
+    return [
+        a.name
+        for a in arrays
+        if a.name in stores and stores[a.name].distinct and a.stores and not a.loads
+    ]
+
+
 def launch_verdicts(
     module: Module, grid: Any, args: Mapping[str, Any]
 ) -> tuple[dict[str, Verdict], dict[str, Verdict]]:
@@ -196,12 +207,14 @@ def vjp(
     for name in cotangents:
         assert stores[name].distinct, stores[name]
     private: list[str] = []
+    stored: list[str] = []
     if atomic is None:
         atomic = [name for name in wrt if not loads[name].private]
         private = [name for name in wrt if loads[name].private and not loads[name].distinct]
+        stored = stored_once(module, grid, args)
     derived = reverse_mode(
         module, tuple(wrt), tuple(cotangents), tuple(aux),
-        atomic=atomic, private=private, accumulate=accumulate,
+        atomic=atomic, private=private, accumulate=accumulate, stored=stored,
         tapes=tape or tape_plan(module, grid, args),
     )  # fmt: skip
     found = {name: np.zeros_like(args[name]) for name in wrt}
@@ -231,7 +244,7 @@ def coarse_vjp(
     private = [name for name in wrt if loads[name].private and not loads[name].distinct]
     derived = reverse_mode(
         module, tuple(wrt), tuple(cotangents), tuple(aux), atomic=atomic, private=private,
-        coarse=coarse,
+        coarse=coarse, stored=stored_once(module, grid, args),
         tapes=tape_plan(module, grid, args),
     )  # fmt: skip
     found = {name: np.zeros_like(args[name]) for name in wrt}
@@ -267,7 +280,10 @@ def regrid_vjp(
     schedules = regrids(fn, shared, points, BlockFinder())
     if not schedules:
         return {}, []
-    schedules, kernels, cut = regridded_kernels(module, tuple(cotangents), tuple(aux), schedules)
+    stored = stored_once(module, grid, args)
+    schedules, kernels, cut = regridded_kernels(
+        module, tuple(cotangents), tuple(aux), schedules, stored=stored
+    )
     if not schedules:
         return {}, []
     found = {name: np.zeros_like(args[name]) for s in schedules for name in s.loads}
@@ -278,10 +294,17 @@ def regrid_vjp(
         "grid": {str(i): n for i, n in enumerate(points.grid)},
         "first": {s.key: s.first for s in schedules},
         "places": {s.key: s.places for s in schedules},
+        "bounds": {s.key: s.bounds for s in schedules},
     }  # fmt: skip
     if cut is not None:
         first = reverse_mode(
-            module, (), tuple(cotangents), tuple(aux), cut=cut, sources=tuple(found)
+            module,
+            (),
+            tuple(cotangents),
+            tuple(aux),
+            cut=cut,
+            sources=tuple(found),
+            stored=stored,
         )
         more["saved"] = {
             s.name: np.full(prod(coordinates.extents) * s.lanes, np.nan, numpy_of(s.element))

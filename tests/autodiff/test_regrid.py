@@ -15,6 +15,7 @@ from tests.autodiff.harness import (
     regrid_vjp,
 )
 from tilewright.analysis.blocks import BlockFinder
+from tilewright.autodiff import regrid
 from tilewright.autodiff.arrays import arrays_of
 from tilewright.autodiff.regrid import Regrid, regrids
 from tilewright.ir.core import Module
@@ -65,11 +66,13 @@ KERNELS = {
     "persistent product": [(1, 1, 2, 1), (1, 1, 2, 1)],
     "persistent product with gelu": [(1, 2, 3, 1), (1, 1, 2, 1), (1, 1, 2, 1)],
     **{
-        name: [(2, 1, 5, 3), (4, 1, 6, 2)]
-        for name in ("full attention", "windowed attention", *GROUPED)
+        name: [(4, 1, 7, 2)]  # the results of the kernel are among the loads
+        for name in ("full attention", *GROUPED)
     },
-    **{name: [(2, 1, 6, 3), (4, 1, 9, 2)] for name in VARIABLE},  # also begins, ends, positions
-    "causal attention": [(4, 2, 7, 6), (4, 1, 8, 2), (4, 1, 8, 2)],
+    # Also the first program and the end, and starts of sequences.
+    "windowed attention": [(4, 1, 9, 2)],
+    "causal attention": [(4, 1, 11, 2), (4, 1, 11, 2)],
+    **{name: [(2, 1, 6, 3), (4, 1, 11, 2)] for name in VARIABLE},
 }
 
 
@@ -109,8 +112,37 @@ def test_programs_that_lack_an_iteration_are_left_out() -> None:
     """The loops of causal attention end at the diagonal."""
     assert not any(s.uniform for s in schedules("causal attention")[1])
     assert all(s.uniform for s in schedules("full attention")[1])
-    assert all(of_kind(kernel, If) == 1 for kernel in derived("causal attention")[1:])
+    assert all(s.bounds is not None for s in schedules("causal attention")[1])
+    assert all(of_kind(kernel, If) == 0 for kernel in derived("causal attention"))
     assert all(of_kind(kernel, If) == 0 for kernel in derived("full attention"))
+
+
+def test_programs_that_are_not_consecutive_are_left_out_one_by_one() -> None:
+    text = """
+def kernel(x_ptr, c_ptr, y_ptr):
+    p = tl.program_id(0)
+    j = tl.arange(0, 4)
+    x = tl.load(x_ptr + p * 4 + j)
+    s = tl.zeros([4], tl.float64)
+    for k in range(p % 2, 4):
+        s += tl.load(c_ptr + k * 4 + j) * x
+    tl.store(y_ptr + p * 4 + j, s)
+"""
+    rng = np.random.default_rng(0)
+    args = {"x_ptr": rng.uniform(-1, 1, 16), "c_ptr": rng.uniform(-1, 1, 16), "y_ptr": np.zeros(16)}
+    module = forward_module(text, args, {})
+    points = launch_points(module, 4, args)
+    arrays = [a for a in arrays_of(module.entry).values() if a.name == "c_ptr"]
+    (found,) = regrids(module.entry, arrays, points, BlockFinder())
+    assert found.bounds is None
+    assert not found.uniform
+    check_gradients(module, 4, args, ("x_ptr", "c_ptr"), ("y_ptr",))
+
+
+def test_without_consecutive_programs_bounds_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regrid, "_are_consecutive", lambda *given: True)
+    with pytest.raises(AssertionError):
+        test_programs_that_are_not_consecutive_are_left_out_one_by_one()
 
 
 def test_loads_in_two_loops_have_numbers_of_their_own() -> None:

@@ -46,6 +46,7 @@ class Emitter:
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self._masks: dict[Value, Masks] = {}
+        self._exact: set[Value] = set()  # those that are 0 outside of their masks, in any case
 
     def op(self, op: Op) -> Value:
         """Insert an op on derivatives; returns its only result."""
@@ -54,7 +55,24 @@ class Emitter:
             masks = self._masks_of(op)
             if masks:
                 self._masks[value] = masks
+                if self._keeps_zeros(op):
+                    self._exact.add(value)
         return value
+
+    def _keeps_zeros(self, op: Op) -> bool:
+        """Whether a result is 0, and no NaN, wherever its derivative is known to be zero."""
+        match op:
+            case arith.Cast() | arith.Neg():
+                return op.operands[0] in self._exact
+            case arith.Add(lhs, rhs) | arith.Sub(lhs, rhs):
+                return lhs in self._exact and rhs in self._exact
+            case arith.Select(_, on_true, on_false):
+                value, zeros = (on_true, on_false) if is_zero(on_false) else (on_false, on_true)
+                return is_zero(zeros) and (value in self._exact or value not in self._masks)
+            case View():
+                return op.operands[0] in self._exact
+            case _:
+                return False
 
     # -- lanes that are zero ----------------------------------------------------------------------
 
@@ -69,6 +87,7 @@ class Emitter:
         """
         if shape_of(value.type):
             self.zero_outside(value, self.compare(value, self.zeros(value.type), "ne"))
+            self._exact.add(value)
         return value
 
     def guarded(self, value: Value, within: Value | None = None) -> Value:
@@ -78,7 +97,7 @@ class Emitter:
             within: a mask outside of which lanes are not used.
         """
         masks = self._masks.get(value)
-        if not masks or masks == (within,):
+        if not masks or masks == (within,) or value in self._exact:
             return value
         mask = masks[0]
         for other in masks[1:]:
@@ -178,6 +197,8 @@ class Emitter:
             memory.Load(pointer, mask, None, cache="", evict="", volatile=False)
         )
         self.zero_outside(loaded, mask)
+        if mask is not None:
+            self._exact.add(loaded)
         return loaded
 
     def store(self, pointer: Value, value: Value, mask: Value | None) -> None:

@@ -304,6 +304,11 @@ def _given(chain: list[Gauge]) -> dict[Value, Weight]:
     return given
 
 
+def weights_of_results(gauge: Gauge) -> Weights:
+    """How values behind the last of a chain of loops change with its maximum."""
+    return Weights(_given([gauge]))
+
+
 def free_maxima(
     fn: Function, outputs: Collection[Value], given: Mapping[Value, Weight]
 ) -> list[Value] | None:

@@ -51,6 +51,9 @@ class Regrid:
         uniform: whether each program has all of them.
         places: the positions, among kept coordinates and iterations, of the programs of the new
             grid; None for all positions.
+        bounds: where the programs of one position are consecutive in their loop: for each program
+            of the new grid where they begin, then for each where they end. None where some are
+            not, and if all positions have all programs.
         loads: by array, the load whose gradient is added up.
         verdicts: by array, that of the new grid's stores.
         number: that of the schedule among those of a kernel.
@@ -64,6 +67,7 @@ class Regrid:
     trips: int
     uniform: bool
     places: Numbers | None
+    bounds: Numbers | None
     loads: dict[str, Load]
     verdicts: dict[str, Verdict]
     number: int = 0
@@ -77,6 +81,11 @@ class Regrid:
     def nest(self) -> tuple[Region, ...]:
         """The regions around the loop, outermost first, without the function's body."""
         return nest_of(self.loop)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the loop over programs has those with the iteration only."""
+        return self.uniform or self.bounds is not None
 
     @property
     def reduced(self) -> tuple[int, ...]:
@@ -217,8 +226,28 @@ def _of_load(
     return Regrid(
         loop, coordinates, kept, first, step, trips, uniform,
         None if _fills_grid(len(places), trips * prod(extents)) else places.astype(np.int32),
+        None if uniform else _bounds(coordinates, reduced, every_number, inverse),
         {name: op}, {name: verdict},
     )  # fmt: skip
+
+
+def _bounds(
+    coordinates: Coordinates, reduced: Sequence[int], numbers: Sequence[Numbers], places: Numbers
+) -> Numbers | None:
+    """See `Regrid`. `numbers` and `places` are of each iteration of each program."""
+    position = linear(
+        [numbers[i] for i in reduced], [coordinates.extents[i] for i in reduced]
+    ).astype(np.int32)
+    count = np.bincount(places)
+    first = np.full(len(count), np.iinfo(np.int32).max, np.int32)
+    last = np.zeros(len(count), np.int32)
+    np.minimum.at(first, places, position)
+    np.maximum.at(last, places, position + 1)
+    return np.concatenate([first, last]) if _are_consecutive(first, last, count) else None
+
+
+def _are_consecutive(first: Numbers, last: Numbers, count: Numbers) -> bool:
+    return bool(np.all(last - first == count))
 
 
 MAX_PLACES = 1 << 31

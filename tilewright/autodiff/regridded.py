@@ -17,8 +17,9 @@ from tilewright.base.diagnostics import CompilationError
 from tilewright.ir.core import Function, Module, Region, Value
 from tilewright.ir.types import I1, I32, DType, Pointer, element_of
 from tilewright.ops.arith import Add, And, Cast, IntDiv, Mul, Rem, Sub
-from tilewright.ops.control import For, If, ProgramId, Return, Yield
-from tilewright.ops.memory import AddPtr, Load, pointee_of
+from tilewright.ops.atomic import AnyAtomic
+from tilewright.ops.control import For, If, NumPrograms, ProgramId, Return, Yield
+from tilewright.ops.memory import AddPtr, Load, Store, pointee_of
 
 
 class Regridded(NamedTuple):
@@ -47,18 +48,20 @@ def regridded_kernels(
     *,
     accumulate: bool = False,
     types: Mapping[str, DType] | None = None,
+    stored: Collection[str] = (),
 ) -> Regridded:
     """The kernels of those schedules that need no other iteration, and no loop in each iteration.
 
     The arguments of each are those of `reverse_mode`, then ("box", i), the extents of coordinates,
     ("grid", axis), those of the kernel's grid, ("first", key), that of the iterations,
-    ("places", key), the positions of its programs unless it has all, and, of a cut,
+    ("places", key), the positions of its programs unless it has all, ("bounds", key), see
+    `Regrid.bounds`, and, of a cut,
     ("saved", name). Its grid has one axis. Gradients of arrays in several schedules are added to
     what is in memory.
 
     Args:
         module: the kernel; it is not changed.
-        outputs, aux, accumulate, types: see `reverse_mode`.
+        outputs, aux, accumulate, types, stored: see `reverse_mode`.
     """
     while schedules:
         names = [name for schedule in schedules for name in schedule.loads]
@@ -67,7 +70,9 @@ def regridded_kernels(
         def derive(schedule: Regrid, cut: Cut | None, add: set[str] = add) -> Derived:
             fn = module.entry
             roles = Roles(fn, tuple(schedule.loads), outputs, aux)
-            return _RegriddedWalk(fn, roles, schedule, cut, add, types or {}).run()
+            walk = _RegriddedWalk(fn, roles, schedule, cut, add, types or {})
+            walk.load_stored(stored)
+            return walk.run()
 
         found: list[Derived] = []
         loops: dict[For, None] = {}
@@ -120,6 +125,9 @@ class _RegriddedWalk(ReverseWalk):
         self.places = (
             self.new_arg("places", regrid.key, Pointer(I32)) if regrid.places is not None else None
         )
+        self.bounds = (
+            self.new_arg("bounds", regrid.key, Pointer(I32)) if regrid.bounds is not None else None
+        )
         self.replay.has_programs = False
         single = [axis for axis in range(3) if regrid.coordinates.points.grid[axis] == 1]
         self.replay.programs = dict.fromkeys(single, self.emit.integer(0, I32))
@@ -132,7 +140,7 @@ class _RegriddedWalk(ReverseWalk):
         with ExitStack() as scopes:
             scope = scopes.enter_context(self.replay.scope(self.fn.body, self.made.body))
             scope.values.update(zip(self.fn.args, self.made.body.args, strict=False))
-            position = self._bind(self._position(), self.regrid.kept)
+            position = self._bind(self._position(), self.regrid.kept, is_all=False)
             for region in self.regrid.nest:
                 scopes.enter_context(self.replay.scope(region, self.made.body))
             counter = self._counter(position)
@@ -155,11 +163,15 @@ class _RegriddedWalk(ReverseWalk):
             return program
         return self.emit.load(self.builder.value(AddPtr(self.places, program)), None)
 
-    def _bind(self, position: Value, chosen: Sequence[int]) -> Value:
-        """Bind coordinates, given a position in their box; returns the rest of the position."""
+    def _bind(self, position: Value, chosen: Sequence[int], is_all: bool) -> Value:
+        """Bind coordinates, given a position in their box; returns the rest of the position. There
+        is no rest if that `is_all`."""
         value, coordinates = self.builder.value, self.regrid.coordinates
         before = set(self.numbers)
         for i in chosen:
+            if is_all and i == chosen[-1]:
+                self.numbers[i] = position
+                continue
             self.numbers[i] = value(Rem(position, self.box[i]))
             position = value(IntDiv(position, self.box[i]))
         for known, digits in coordinates.digits.items():
@@ -205,15 +217,12 @@ class _RegriddedWalk(ReverseWalk):
     # -- the loop over programs -------------------------------------------------------------------
 
     def _sum_over_programs(self, counter: Value) -> list[Value]:
-        value = self.builder.value
         one = self.emit.integer(1, I32)
-        count = one
-        for i in self.regrid.reduced:
-            count = value(Mul(count, self.box[i]))
+        start, stop = self._bounds()
         types = [derivative_type(op.result.type) for op in self.loads]
         body = Region([I32, *types])
         with self.replay.scope(self.fn.body, body, only=self.varying):
-            self._bind(body.args[0], self.regrid.reduced)
+            self._bind(body.args[0], self.regrid.reduced, is_all=True)
             terms = self._in_nest(self.regrid.nest, body, counter)
             sums = [
                 self.emit.add(before, term)
@@ -221,9 +230,20 @@ class _RegriddedWalk(ReverseWalk):
             ]
             self.builder.insert(Yield(sums))
         zeros = [self.emit.zeros(type) for type in types]
-        start = self.emit.integer(0, I32)
-        made = For(start, count, one, zeros, num_stages=0, unroll=0, hints=(), body=body)
+        made = For(start, stop, one, zeros, num_stages=0, unroll=0, hints=(), body=body)
         return list(self.builder.insert(made).results)
+
+    def _bounds(self) -> tuple[Value, Value]:
+        """The first program of the loop, and the end."""
+        value = self.builder.value
+        if self.bounds is None:
+            count = self.emit.integer(1, I32)
+            for i in self.regrid.reduced:
+                count = value(Mul(count, self.box[i]))
+            return self.emit.integer(0, I32), count
+        here = value(AddPtr(self.bounds, value(ProgramId(0))))
+        ends = value(AddPtr(here, value(NumPrograms(0))))
+        return self.emit.load(here, None), self.emit.load(ends, None)
 
     def _in_nest(self, nest: Sequence[Region], region: Region, counter: Value) -> list[Value]:
         """What one program adds to each gradient, if it enters these regions around the loop, and
@@ -231,7 +251,7 @@ class _RegriddedWalk(ReverseWalk):
         if nest:
             around = nest[0].parent
             condition: Value | None = None
-            if isinstance(around, If) and not self.regrid.uniform:
+            if isinstance(around, If) and not self.regrid.is_exact:
                 condition = self.plain(around.condition)
                 if nest[0] is around.otherwise:
                     condition = self.emit.compare(condition, self.emit.integer(0, I1), "eq")
@@ -241,7 +261,7 @@ class _RegriddedWalk(ReverseWalk):
                     return self._in_nest(nest[1:], then, counter)
 
             return self._when(condition, inside, region)
-        if self.regrid.uniform:
+        if self.regrid.is_exact:
             return self._terms(region)
         loop = self.regrid.loop
         start, stop = self.replay.all_plain((loop.start, loop.stop))
@@ -304,7 +324,15 @@ class _RegriddedWalk(ReverseWalk):
         elif op.parent is not self.fn.body:
             super()._for(op)
         elif self._flows_through(op):
+            self._pass_through(op)
+
+    def _pass_through(self, op: For) -> None:
+        """Pass the adjoints of sums to what they start with. No iteration may need any."""
+        stores = any(isinstance(inner, Store | AnyAtomic) for inner in op.walk())
+        if stores or self.outer_values(op):
             raise NeedsCutError
+        for i in carried_kinds(op, self.active, self.gauges.loops.get(op)):
+            self.give(op.inits[i], self._adjoints[-1].get(op.results[i]))
 
     def _iteration(self, loop: For) -> None:
         """Walk one iteration backwards."""
@@ -316,9 +344,9 @@ class _RegriddedWalk(ReverseWalk):
             else:
                 ends[i] = self.buffers.load_adjoint(loop, i)
         final: Value | None = None
-        if gauge is not None:
-            if self.buffers is None:
-                raise NeedsCutError
+        if gauge is not None and self.buffers is None:
+            final = self.plain(gauge.final)  # which needs a loop unless it is in memory
+        elif gauge is not None and self.buffers is not None:
             final = self.buffers.load(loop, "maximum", gauge.final.type)
         with self.replay.scope(loop.body, self.region_here, only=self.varying) as scope:
             if gauge is not None and final is not None:

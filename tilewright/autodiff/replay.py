@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import Array
 from tilewright.autodiff.registry import refusal
+from tilewright.autodiff.residuals import Residual, emit_residual
 from tilewright.base.located import line_of
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Region, Value
@@ -55,6 +56,7 @@ class Replay:
     Attributes:
         programs, extents: by axis, replacements of the program's index and the grid's extent;
             along other axes they are those of the launch.
+        residuals: the loops whose results are in memory.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Replay:
         self._arrays = arrays
         self.programs: dict[int, Value] = {}
         self.extents: dict[int, Value] = {}
+        self.residuals: Mapping[For, Residual] = {}
         self.has_programs = True
         self.has_loops = False
         self._scopes: list[Scope] = []
@@ -151,6 +154,8 @@ class Replay:
                 raise refusal(op, "the index of the program is needed besides its coordinates")
             case NumPrograms(axis) if axis in self.extents:
                 return [self.extents[axis]]
+            case For() if op in self.residuals:
+                return emit_residual(self.residuals[op], self._builder, self.plain)
             case For() | While():
                 self.has_loops = True
                 return self._for(op) if isinstance(op, For) else self._while(op)

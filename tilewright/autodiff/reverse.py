@@ -38,6 +38,7 @@ from tilewright.autodiff.refusals import (
 )
 from tilewright.autodiff.registry import Elementwise, Pair, Refused, Zero, rule_of
 from tilewright.autodiff.replay import Replay, loaded_and_stored
+from tilewright.autodiff.residuals import find_residuals
 from tilewright.autodiff.summed_loops import reverse_sums
 from tilewright.autodiff.taped_loops import ForSteps, TapedLoop, WhileSteps
 from tilewright.autodiff.tapes import TapeMemory, TapePlan
@@ -65,6 +66,7 @@ def reverse_mode(
     sources: Collection[str] = (),
     skip: Collection[Load] = (),
     tapes: TapePlan | None = None,
+    stored: Collection[str] = (),
 ) -> Derived:
     """The kernel that computes gradients, on the grid of the module's kernel.
 
@@ -89,6 +91,8 @@ def reverse_mode(
         sources: further arrays, whose gradients these kernels compute.
         skip: loads whose adjoints another kernel adds to the gradients.
         tapes: how loops are recorded; by default those that need it are errors.
+        stored: the arrays whose elements are stored once, and may be loaded instead of computing
+            them again.
 
     Raises:
         CompilationError: the kernel has no gradient, or none that is known to be right.
@@ -102,6 +106,7 @@ def reverse_mode(
     walk.private = set(private)
     walk.skip = frozenset(skip)
     walk.tapes = tapes
+    walk.load_stored(stored)
     return walk.run() if coarse is None else walk.run_coarse(coarse)
 
 
@@ -140,6 +145,15 @@ class ReverseWalk:
         self._adjoints: list[dict[Value, Value]] = []
         self.reached: list[Load] = []
         self.partial_sums: dict[Load, Value | None] = {}  # what workers add up
+
+    def load_stored(self, names: Collection[str]) -> None:
+        """Load results of the kernel that these arrays hold, see `reverse_mode`."""
+        stored = [
+            arg
+            for arg, array in self.arrays.items()
+            if array.name in names and not array.loads and not array.atomics
+        ]
+        self.replay.residuals = find_residuals(self.gauges, stored)
 
     def _sources(self, names: Collection[str]) -> list[Value]:
         return [

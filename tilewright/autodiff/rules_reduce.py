@@ -144,14 +144,23 @@ def _dot(d: AdjointPoint, op: Dot, adjoints: list[Value | None]) -> None:
     assert y is not None
     if dtype_of(op.lhs.type).is_fp8():
         raise refusal(op, "no gradient through tl.dot of fp8: the adjoint would be rounded to fp8")
-    rank = len(shape_of(op.lhs.type))
-    swap = (*range(rank - 2), rank - 1, rank - 2)
-    if d.is_active(op.lhs):
-        other = d.emit.builder.value(Permute(d.plain(op.rhs), swap))
-        y_like = d.emit.cast(d.emit.guarded(y), element_of(op.rhs.type))
-        d.give(op.lhs, _product(d, (y_like, other), op))
-    if d.is_active(op.rhs):
-        other = d.emit.builder.value(Permute(d.plain(op.lhs), swap))
-        y_like = d.emit.cast(d.emit.guarded(y), element_of(op.lhs.type))
-        d.give(op.rhs, _product(d, (other, y_like), op))
+    for index in (0, 1):
+        if d.is_active(op.operands[index]):
+            _give_factor(d, op, index, y)
     d.give(op.acc, y)
+
+
+def _give_factor(d: AdjointPoint, op: Dot, index: int, y: Value) -> None:
+    """Give a factor its adjoint. If it is the transpose of another tile, that gets the transposed
+    product: the result is not transposed again."""
+    factor, other = op.operands[index], op.operands[1 - index]
+    rank = len(shape_of(factor.type))
+    swap = (*range(rank - 2), rank - 1, rank - 2)
+    y_like = d.emit.cast(d.emit.guarded(y), element_of(other.type))
+    source = factor.op
+    if isinstance(source, Permute) and source.order == swap and source.parent is op.parent:
+        sides = [d.plain(other), d.emit.op(Permute(y_like, swap))]
+        d.give(source.src, _product(d, sides if index == 0 else sides[::-1], op))
+        return
+    sides = [y_like, d.emit.builder.value(Permute(d.plain(other), swap))]
+    d.give(factor, _product(d, sides if index == 0 else sides[::-1], op))

@@ -213,11 +213,12 @@ def _laid_out(
     options: Any,
 ) -> GradientKernel:
     """Say where the arguments of a derived kernel are in the custom call."""
-    (step,) = plan.steps
-    if step.tapes or plan.places:
+    step, *others = plan.steps
+    if step.tapes or plan.places or others:
         raise NotImplementedError(
             f"the gradient of {site.inner.__name__} records what a loop carries, or has a table of "
-            "its tiles, and JAX has no memory for it: define the derivative with jax.custom_vjp"
+            "its tiles or several kernels, and JAX has no memory for it: define the derivative "
+            "with jax.custom_vjp"
         )
     buffers = Buffers(plan, into)
     results = tuple(

@@ -43,6 +43,7 @@ from tilewright.runtime.derived_launch import (
     Launch,
     Made,
     NarrowSumError,
+    Numbers,
     Path,
     Plan,
     Request,
@@ -80,12 +81,13 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
     module = source.module(replace(cache.backend.frontend_options(options), derivatives=True))
     run(module, STEPS, context_for(cache.backend, options))
     paths = [path for path, _ in runtime_arguments(list(source.signature.values()))]
-    if request.mode == "second":
+    of_tangents = request.mode == "second"
+    if of_tangents:
         types = _element_types(request, launch)
         module, request = with_tangents(module, request, types, paths)
         run(module, STEPS, context_for(cache.backend, options))
     types = _element_types(request, launch)
-    proofs = _Proofs(module, request, launch, paths, types)
+    proofs = _Proofs(module, request, launch, paths, types, loads_results=not of_tangents)
     first = _derived(module, request, types, proofs)
     coarse, others = proofs.coarse, proofs.others
     kernels = [] if first is None else [(first, launch.grid, coarse.axes if coarse else ())]
@@ -113,9 +115,10 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
         bool(key.aliases), _text(proofs, steps), numbers,
         first.saved if first is not None else (),
         {
-            ("places", schedule.key): schedule.places
+            (kind, schedule.key): Numbers(numbers)
             for schedule in others.schedules
-            if schedule.places is not None
+            for kind, numbers in (("places", schedule.places), ("bounds", schedule.bounds))
+            if numbers is not None
         },
     )  # fmt: skip
 
@@ -205,7 +208,7 @@ def _derived(
         module, wrt, request.outputs, request.aux,
         atomic=proofs.atomic, private=proofs.private, accumulate=request.accumulate, types=types,
         coarse=proofs.coarse, cut=others.cut, sources=others.arrays, skip=proofs.left_out,
-        tapes=proofs.tapes,
+        tapes=proofs.tapes, stored=proofs.stored,
     )  # fmt: skip
     proofs.require(derived.reached, types)
     return derived
@@ -219,7 +222,7 @@ def _of_rest(
     known = [op for a in proofs.arrays for op in a.loads if op not in proofs.rest.get(a.name, ())]
     return reverse_mode(
         module, names, request.outputs, request.aux, atomic=names, types=types, skip=known,
-        tapes=proofs.tapes,
+        tapes=proofs.tapes, stored=proofs.stored,
     )  # fmt: skip
 
 
@@ -233,17 +236,22 @@ class _Proofs:
         private: the inputs of which elements are loaded several times, by one program each.
         atomic: the other inputs of which elements may be loaded more than once.
         tapes: how loops are recorded.
+        stored: the arrays of floats whose elements are stored once, and not loaded.
+        loads_results: whether the launch has the results of the kernel's own launch: tangents may
+            not have been computed.
         rest: of inputs whose other loads are private, the loads of which nothing is known, as that
             of a label's element of a row.
     """
 
     def __init__(
         self, module: Module, request: Request, launch: Launch, paths: Sequence[ArgPath],
-        types: Mapping[str, DType],
+        types: Mapping[str, DType], loads_results: bool,
     ) -> None:  # fmt: skip
         fn = module.entry
+        self.loads_results = loads_results
         self.others = Regridded()
         self.rest: dict[str, list[Load]] = {}
+        self.stored: list[str] = []
         self.request = request
         self.arrays: list[Array] = list(arrays_of(fn).values())
         self.loads: dict[str, Verdict] = {}
@@ -287,15 +295,27 @@ class _Proofs:
                 self.loads[array.name] = self._of_loads(fn, array, points, finder)
             if array.name in self.request.outputs:
                 self.stores[array.name] = distinct(fn, array.stores, points, finder)
+        self.stored = self._stored(fn, points, finder)
         shared = [a for a in self.arrays if self._is_shared(a, launch)]
         small = [a.name for a in shared if self._is_small(a, launch)]
         self.others = regridded_kernels(
             module, request.outputs, request.aux,
             [s for s in regrids(fn, shared, points, finder) if _is_parallel(s, points, small)],
-            accumulate=request.accumulate, types=types,
+            accumulate=request.accumulate, types=types, stored=self.stored,
         )  # fmt: skip
         shared = [a for a in shared if a.name not in self.others.arrays]
         return coarsening(fn, shared, points, finder, small)
+
+    def _stored(self, fn: Function, points: Points, finder: BlockFinder) -> list[str]:
+        """See `_Proofs`."""
+        if not self.loads_results:
+            return []
+        verdicts = {
+            a.name: self.stores.get(a.name) or distinct(fn, a.stores, points, finder)
+            for a in self.arrays
+            if a.stores and not a.loads and not a.atomics and a.is_float
+        }
+        return [name for name, verdict in verdicts.items() if verdict.distinct]
 
     def _tables(self, launch: Launch) -> dict[Value, Any]:
         """The elements of the tables that the kernel does not store."""
@@ -428,7 +448,7 @@ def _declare_facts(module: Module, arguments: Sequence[Any], key: Key, first: in
     for i, argument in enumerate(arguments):
         facts = fn.arg_attrs[i]
         # A buffer that nothing else refers to.
-        is_own = argument[0] in ("partial", "places", "saved", "tape")
+        is_own = argument[0] in ("partial", "places", "bounds", "saved", "tape")
         if is_own or argument[0] in range(first, len(key.specs)):
             if is_own or not key.aliases:
                 facts["alias"] = len(key.specs) + i

@@ -147,6 +147,25 @@ class Step(NamedTuple):
     tapes: tuple[Tape, ...] = ()
 
 
+class Numbers:
+    """Integers that a derived kernel loads.
+
+    Args:
+        numbers: an array of NumPy of int32.
+    """
+
+    def __init__(self, numbers: Any) -> None:
+        self._numbers = numbers
+        self._found: dict[Any, Any] = {}
+
+    def like(self, array: Any) -> Any:
+        """An array of them where another array is."""
+        device = getattr(array, "device", None)
+        if device not in self._found:
+            self._found[device] = integers_like(array, self._numbers)
+        return self._found[device]
+
+
 class Plan(NamedTuple):
     """How one variant of a derivative is launched.
 
@@ -162,7 +181,8 @@ class Plan(NamedTuple):
         text: what was decided and why, for `explain`.
         numbers: arguments that are numbers, of kernels on grids of their own and of tapes.
         saved: the buffers that the first kernel writes for these.
-        places: the positions of the programs of some of these, see `autodiff/regrid.py`.
+        places: the positions and bounds of the programs of some of these, see
+            `autodiff/regrid.py`.
     """
 
     grid: Grid
@@ -175,7 +195,7 @@ class Plan(NamedTuple):
     text: str
     numbers: Mapping[Made, int]
     saved: tuple[Saved, ...]
-    places: Mapping[Made, Any]
+    places: Mapping[Made, Numbers]
 
 
 class Checked(NamedTuple):
@@ -216,7 +236,7 @@ class Buffers:
             is_wide = saved.element.primitive_bitwidth == 64
             self.made["saved", saved.name] = floats_like(like, count, is_wide)
         for name, numbers in plan.places.items():
-            self.made[name] = integers_like(next(iter(of_wrt.values())), numbers)
+            self.made[name] = numbers.like(next(iter(of_wrt.values())))
         for step in plan.steps:
             for tape in step.tapes:
                 size = prod(self.grid_of(step)) * tape.bytes

@@ -11,8 +11,8 @@ import numpy as np
 import tilewright.language as tl
 from tilewright.runtime.jit import cdiv, jit
 
-BLOCK = 128
-MOST_WORKERS = 256
+BLOCK, ROWS = 64, 32  # the tile of a program that adds up rows
+MOST_WORKERS = 512
 FEWEST_WORKERS = 16
 MOST_ELEMENTS = 1 << 20  # of an array with a row for each worker, which adds to it in memory
 MOST_BYTES = 1 << 28  # of one buffer
@@ -87,14 +87,18 @@ def integers_like(array: Any, numbers: Any) -> Any:
 @jit
 def add_rows(
     rows_ptr: Any, sum_ptr: Any, rows: Any, span: Any,
-    ACCUMULATE: tl.constexpr, BLOCK: tl.constexpr,
+    ACCUMULATE: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Add up consecutive rows, in order."""
+    """Add up consecutive rows, in a fixed order."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < span
-    total = tl.zeros([BLOCK], rows_ptr.dtype.element_ty)
-    for row in range(rows):
-        total += tl.load(rows_ptr + tl.cast(row, tl.int64) * span + at, mask=inside, other=0.0)
+    totals = tl.zeros([ROWS, BLOCK], rows_ptr.dtype.element_ty)
+    for first in range(0, rows, ROWS):
+        row = first + tl.arange(0, ROWS)
+        place = row[:, None].to(tl.int64) * span + at[None, :]
+        within = (row < rows)[:, None] & inside[None, :]
+        totals += tl.load(rows_ptr + place, mask=within, other=0.0)
+    total = tl.sum(totals, 0)
     if ACCUMULATE:
         total += tl.load(sum_ptr + at, mask=inside).to(total.dtype)
     tl.store(sum_ptr + at, total.to(sum_ptr.dtype.element_ty), mask=inside)
@@ -106,7 +110,7 @@ def add_up(partials: Partials, array: Any, accumulate: bool) -> None:
     rows, span = partials.rows.shape[0], partials.span
     if prod(shape) == span:  # without gaps, which must be left as they are
         add_rows[(cdiv(span, BLOCK),)](
-            partials.buffer, array, rows, span, ACCUMULATE=accumulate, BLOCK=BLOCK
+            partials.buffer, array, rows, span, ACCUMULATE=accumulate, BLOCK=BLOCK, ROWS=ROWS
         )
         return
     total = partials.rows.sum(0)

@@ -1,0 +1,270 @@
+"""What a gradient kernel loads from results of the kernel, instead of running a loop again.
+
+A loop with a running maximum m, on which no result depends (`gauges.py`), ends with a sum of
+exponentials l, and with sums that are divided by it:
+
+    o   = acc / l                       stored
+    lse = m + log(l)                    stored
+
+Any number may stand in for m. With M = m + log(l) the sum l is 1, and acc is o. So the results of
+the loop, for this choice, are what the kernel has stored: M = lse, l = 1, acc = o.
+
+The number M for which l is 1 is read off a stored value that is linear in m and log(l) and does not
+depend on the choice: for l = 1 its logarithm is 0, and what remains is a multiple of M.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tilewright.analysis.pointers import base_of
+from tilewright.autodiff.gauges import Gauge, Gauges, weights_of_results
+from tilewright.autodiff.weights import Form, InconsistentError, Weights
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Op, Value
+from tilewright.ir.numbers import array_of, first_number
+from tilewright.ir.types import DType, element_of, is_float
+from tilewright.ops import arith
+from tilewright.ops.control import For
+from tilewright.ops.math import Log, Log2
+from tilewright.ops.memory import Load, Store
+from tilewright.ops.view import View
+
+SINGLE = 32  # bits of the narrowest float in which a logarithm of sums is exact enough
+
+
+@dataclass(frozen=True)
+class Residual:
+    """The results of a loop, by their index.
+
+    Attributes:
+        gauge: that of the loop's running maximum.
+        logarithm: the store of a multiple of the maximum for which the sum is 1, and the multiple.
+        factor: the multiple.
+        unit: the index of that sum.
+        stored: the stores of what the other sums are for this maximum.
+    """
+
+    gauge: Gauge
+    logarithm: Store
+    factor: float
+    unit: int
+    stored: dict[int, Store]
+
+
+class _Linear(NamedTuple):
+    """maximum * m + logarithm * log(sum), with the natural logarithm of one of the sums."""
+
+    maximum: float
+    logarithm: float
+    of: int | None
+
+
+def find_residuals(gauges: Gauges, stored: Collection[Value]) -> dict[For, Residual]:
+    """The loops whose results are in memory.
+
+    Args:
+        stored: the arrays that the kernel only stores, each element once.
+    """
+    found: dict[For, Residual] = {}
+    for loop, gauge in gauges.loops.items():
+        residual = _residual(gauge, stored) if gauge.after is None else None
+        if residual is not None:
+            found[loop] = residual
+    return found
+
+
+def _residual(gauge: Gauge, stored: Collection[Value]) -> Residual | None:
+    loop = gauge.loop
+    known = {gauge.index, *gauge.states}
+    if any(r.users for r in loop.results if r.index not in known):
+        return None
+    weights = weights_of_results(gauge)
+    for store in _stores_behind(loop, stored):
+        linear = _linear(store.value, gauge)
+        if linear is None or linear.of is None or not linear.maximum:
+            continue
+        if not _is_decreasing(gauge.states[linear.of]) or not _is_fixed(weights, store.value):
+            continue
+        others = _quotients(gauge, linear.of, stored, weights)
+        if others is not None:
+            return Residual(gauge, store, linear.maximum, linear.of, others)
+    return None
+
+
+def _quotients(
+    gauge: Gauge, unit: int, stored: Collection[Value], weights: Weights
+) -> dict[int, Store] | None:
+    """The stores of all other sums, divided by one of them."""
+    results = gauge.loop.results
+    found: dict[int, Store] = {}
+    for i in gauge.states:
+        if i == unit or not results[i].users:
+            continue
+        store = _stored_quotient(results[i], results[unit], stored)
+        if store is None or not _is_fixed(weights, store.value):
+            return None
+        found[i] = store
+    return found
+
+
+def _is_fixed(weights: Weights, value: Value) -> bool:
+    """Whether a value does not depend on the maximum."""
+    try:
+        return weights.is_fixed(value)
+    except InconsistentError:
+        return False
+
+
+def _is_decreasing(form: Form) -> bool:
+    """Whether a sum becomes smaller if the maximum becomes larger."""
+    return bool(form) and all(coefficient < 0 for coefficient in form.values())
+
+
+def _stores_behind(loop: For, stored: Collection[Value]) -> Iterator[Store]:
+    """The stores to arrays in the region of a loop, behind it."""
+    op: Op | None = loop.next
+    while op is not None:
+        if isinstance(op, Store) and base_of(op.ptr) in stored:
+            yield op
+        op = op.next
+
+
+def _linear(value: Value, gauge: Gauge) -> _Linear | None:
+    """A value as a linear form of the maximum and a logarithm."""
+    results = gauge.loop.results
+    if value is results[gauge.index]:
+        return _Linear(1.0, 0.0, None)
+    op = value.op
+    match op:
+        case arith.Cast(src) if is_float(src.type) and _bits(value) >= SINGLE:
+            return _linear(src, gauge)
+        case Log(src) | Log2(src):
+            index = next((i for i in gauge.states if results[i] is src), None)
+            base = 1.0 if isinstance(op, Log) else math.log(2)
+            return None if index is None else _Linear(0.0, 1 / base, index)
+        case arith.Neg(src):
+            return _scaled(_linear(src, gauge), -1.0)
+        case arith.Add(lhs, rhs):
+            return _sum(_linear(lhs, gauge), _linear(rhs, gauge))
+        case arith.Sub(lhs, rhs):
+            return _sum(_linear(lhs, gauge), _scaled(_linear(rhs, gauge), -1.0))
+        case arith.Mul(lhs, rhs):
+            for one, other in ((lhs, rhs), (rhs, lhs)):
+                number = arith.constant_value(one)
+                if isinstance(number, float):
+                    return _scaled(_linear(other, gauge), number)
+            return None
+        case _:
+            return None
+
+
+def _scaled(a: _Linear | None, factor: float) -> _Linear | None:
+    return None if a is None else _Linear(a.maximum * factor, a.logarithm * factor, a.of)
+
+
+def _sum(a: _Linear | None, b: _Linear | None) -> _Linear | None:
+    if a is None or b is None or (a.of is not None and b.of is not None and a.of != b.of):
+        return None
+    of = a.of if a.of is not None else b.of
+    return _Linear(a.maximum + b.maximum, a.logarithm + b.logarithm, of)
+
+
+def _bits(value: Value) -> int:
+    return element_of(value.type).primitive_bitwidth
+
+
+def _stored_quotient(total: Value, unit: Value, stored: Collection[Value]) -> Store | None:
+    """The store of a sum that is divided by another one."""
+    for user in total.users:
+        match user:
+            case arith.Div(lhs, rhs) if lhs is total and _viewed(rhs) is unit:
+                pass
+            case arith.Mul(lhs, rhs) if _is_reciprocal(rhs if lhs is total else lhs, unit):
+                pass
+            case _:
+                continue
+        found = _store_of(user.results[0], user, stored)
+        if found is not None:
+            return found
+    return None
+
+
+def _viewed(value: Value) -> Value:
+    """The value whose elements are spread along further axes."""
+    while isinstance(value.op, View) and len(value.op.operands) == 1:
+        value = value.op.operands[0]
+    return value
+
+
+def _is_reciprocal(value: Value, unit: Value) -> bool:
+    """Whether a value is 1 / unit, for each element of unit along the same axis."""
+    op = _viewed(value).op
+    return isinstance(op, arith.Div) and arith.constant_value(op.lhs) == 1.0 and op.rhs is unit
+
+
+def _store_of(value: Value, behind: Op, stored: Collection[Value]) -> Store | None:
+    """The store of a value, perhaps in another type, in the region of an op."""
+    for user in value.users:
+        if isinstance(user, arith.Cast) and is_float(user.result.type):
+            found = _store_of(user.result, behind, stored)
+            if found is not None:
+                return found
+        elif (
+            isinstance(user, Store)
+            and user.value is value
+            and user.parent is behind.parent
+            and base_of(user.ptr) in stored
+        ):
+            return user
+    return None
+
+
+def emit_residual(
+    residual: Residual, builder: Builder, plain: Callable[[Value], Value]
+) -> list[Value]:
+    """The results of a loop, loaded; those that nothing uses are left out, as zeros.
+
+    Args:
+        plain: a value of the kernel, here.
+    """
+    loop = residual.gauge.loop
+    found = [
+        builder.value(arith.Constant(0.0 if is_float(r.type) else 0, r.type)) for r in loop.results
+    ]
+    for i, store in residual.stored.items():
+        found[i] = _loaded(store, 0.0, loop.results[i], builder, plain)
+    unit = loop.results[residual.unit]
+    found[residual.unit] = builder.value(arith.Constant(1.0, unit.type))
+    # Where nothing was stored, exponentials of what is less than the maximum are 0.
+    beyond = math.copysign(math.inf, residual.factor)
+    index = residual.gauge.index
+    maximum = _loaded(residual.logarithm, beyond, loop.results[index], builder, plain)
+    if residual.factor != 1.0:
+        factor = builder.value(
+            arith.Constant(
+                first_number(array_of(residual.factor, maximum.type), maximum.type), maximum.type
+            )
+        )
+        maximum = builder.value(arith.Div(maximum, factor, False))
+    found[index] = maximum
+    return found
+
+
+def _loaded(
+    store: Store, other: float, like: Value, builder: Builder, plain: Callable[[Value], Value]
+) -> Value:
+    """What was stored, in the type of another value; `other` in lanes that were not."""
+    mask = plain(store.mask) if store.mask is not None else None
+    filled = None
+    if mask is not None:
+        filled = builder.value(arith.Constant(other, store.value.type))
+    loaded = builder.value(Load(plain(store.ptr), mask, filled, "", "", False))
+    element = element_of(like.type)
+    if element_of(loaded.type) == element:
+        return loaded
+    assert isinstance(element, DType)
+    return builder.value(arith.Cast(loaded, element, "rtne"))
