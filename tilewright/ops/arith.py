@@ -9,6 +9,7 @@ from float to integer saturates.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import copysign
 
 import numpy as np
 
@@ -682,3 +683,9 @@ def constant_value(value: Value) -> bool | int | float | None:
     of a `Constant`."""
     op = value.op
     return op.value if isinstance(op, Constant) else None
+
+
+def is_positive_zero(value: Value) -> bool:
+    """Whether a value is the constant 0, or a tile of them, and not -0.0."""
+    constant = constant_value(value)
+    return constant == 0 and copysign(1, constant) > 0

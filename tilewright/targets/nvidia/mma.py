@@ -31,7 +31,7 @@ from tilewright.lowering.simt.buffers import emit_fetch
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.tile_access import layout_of
 from tilewright.lowering.simt.words import words
-from tilewright.ops.arith import constant_value
+from tilewright.ops.arith import is_positive_zero
 from tilewright.ops.control import For
 from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
 from tilewright.ops.roles import WaitBarrier
@@ -63,8 +63,7 @@ class _Accumulators:
             words(kernel.b, values, value.type) if self.element == ir.FP16 else list(values)
         )
         # Whether they are known to be zeros before the first product.
-        known = constant_value(value)
-        self.zero = known is not None and str(float(known)) == "0.0"
+        self.zero = is_positive_zero(value)
         self.letter = "f" if self.element == ir.FP32 else "r"
         self.type = F32 if self.element == ir.FP32 else I32
 
@@ -117,7 +116,9 @@ class _Accumulators:
         b = self.kernel.b
         old = [] if overwrites else self.registers[first : first + count]
         ties = [str(i) for i in range(len(old))]
-        constraints = [f"={self.letter}"] * count + ties + list(letters)
+        # Other inputs are read after results have been written.
+        result = f"=&{self.letter}" if overwrites else f"={self.letter}"
+        constraints = [result] * count + ties + list(letters)
         ret = b.module.row(self.type, count) if count > 1 else self.type
         new = b.inline_asm(code, ",".join(constraints), ret, [*old, *inputs], True, True)
         for i in range(count):
