@@ -154,6 +154,14 @@ def test_kernel_in_its_intended_configuration_spills_nothing(name: str) -> None:
         assert shared <= LIMIT
 
 
+def test_attention_of_four_warps_runs_on_eight() -> None:
+    """Results, and the operand that is computed from one, take 224 registers of a thread."""
+    kernel = compiled("attention 128 x 64, D 128, causal", num_warps=4)
+    assert kernel.metadata.num_warps == 4
+    assert kernel.metadata.launch_warps >= 8
+    assert kernel.n_spills == 0
+
+
 # Kernels in which ptxas waits for a product earlier than the code does (13.0.88). Products that are
 # serialised fail every test that compiles them: see `tests/conftest.py`.
 # C7508: it needs so few registers that it leaves them as they are.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import dtype_of, shape_of
 from tilewright.ops.asm import InlineAsmEffect
@@ -16,7 +17,7 @@ from tilewright.targets.nvidia.choose_mma import fits_wgmma
 NAME = "widen_programs"
 GROUP_WARPS = 4  # of a warpgroup, the unit that computes products
 REGISTER_BYTES = 4
-OTHER_REGISTERS = 31  # of a thread, beside the results of products: addresses, descriptors, masks
+OTHER_REGISTERS = 32  # of a thread, beside results and operands: addresses, descriptors, masks
 
 
 @compiler_pass(NAME)
@@ -53,15 +54,33 @@ def widen_programs(fn: Function, ctx: PassContext) -> bool:
 
 def _registers(loop: Op, ctx: PassContext) -> int:
     """The registers of a thread for the results of products that a loop carries, and for the
-    two largest ones that it does not, which may be in flight together; 0 for other ops."""
+    larger of: the two largest that it does not, which may be in flight together; the largest one,
+    and the largest left operand that is computed from one. 0 for other ops."""
     if not isinstance(loop, For | While):
         return 0
     body = loop.regions[-1]
-    results = [op.result for op in body if isinstance(op, Dot) and fits_wgmma(op, ctx)]
+    products = [op for op in body if isinstance(op, Dot) and fits_wgmma(op, ctx)]
+    results = [op.result for op in products]
     carried = [v for v in results if v in body.terminator.operands]
-    others = sorted(_bytes(v) for v in results if v not in carried)
-    total = sum(map(_bytes, carried)) + sum(others[-2:])
+    others = [v for v in results if v not in carried]
+    sizes = sorted(map(_bytes, others))
+    computed = [_bytes(op.lhs) for op in products if _depends_on(op.lhs, others, body)]
+    more = max(sum(sizes[-2:]), sum(sizes[-1:]) + max(computed, default=0))
+    total = sum(map(_bytes, carried)) + more
     return total // (ctx.gpu.threads * REGISTER_BYTES)
+
+
+def _depends_on(value: Value, sources: Sequence[Value], body: Region) -> bool:
+    """Whether a value of a loop's body is computed from one of the sources, in one iteration."""
+    pending, seen = [value], set[Op]()
+    while pending:
+        found = pending.pop()
+        if found in sources:
+            return True
+        if found.region is body and found.op is not None and found.op not in seen:
+            seen.add(found.op)
+            pending += found.op.operands
+    return False
 
 
 def _bytes(value: Value) -> int:
