@@ -253,7 +253,7 @@ def run(cases: Sequence[Case], at_once: int, seconds: float, limit: float) -> li
         limit: seconds after which nothing further begins, and what is unfinished is stopped.
     """
     compiled, measured, deadline = (time.monotonic() + limit * part for part in PARTS)
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         root = Path(name)
         processes: list[Process] = []
         for i in range(0, len(cases), at_once):

@@ -297,3 +297,65 @@ def test_code_of_all_devices_is_registered_at_once() -> None:
     """Torch 2.11 takes that of the CPU for a GPU if that of the CPU is registered on its own."""
     pytest.importorskip("torch", minversion="2.9")
     assert _output(DEVICES) == "True"
+
+
+OVERLAPS = (
+    START
+    + """
+tilewright.torch.enable()
+from torch._inductor import config
+config.compile_threads = 1
+config.force_disable_caches = True
+from tilewright.interop.torch_kernels import adapt_autotuner
+adapt_autotuner()
+from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+create, found = CachingAutotuner._create_compile_meta, {}
+def create_compile_meta(self, *rest):
+    meta = create(self, *rest)
+    names = list(meta["signature"])
+    for (i,), pairs in meta["configs"][0].items():
+        found.update({names[i]: value for key, value in pairs if key == "tw.alias"})
+    return meta
+CachingAutotuner._create_compile_meta = create_compile_meta
+
+def replace(x, y):
+    x.copy_(x.flip(0) * y)
+    return x + 1
+
+def shift(x, y):
+    x[1:] = x[:-1] + y[1:]
+    return x
+
+def update(x, y):
+    x.mul_(y)
+    y.add_(x)
+    return x.cumsum(0)
+
+def join(x, y):
+    return torch.cat([x.exp(), y.flip(0), x + y]).view(3, -1).sum(0) + x
+
+def scatter(x, y):
+    i = torch.arange(x.shape[0]).flip(0)
+    return x.index_put_((i,), x[i // 2] * y, accumulate=True)
+
+for f in (replace, shift, update, join, scatter):
+    ours = list(torch.randn(2, 1000))
+    theirs = [t.clone() for t in ours]
+    torch.testing.assert_close((torch.compile(f)(*ours), *ours), (f(*theirs), *theirs))
+found.clear()
+torch.compiler.reset()
+torch.compile(lambda x, y: x * 2 + y)(torch.randn(64), torch.randn(64))
+print(sorted(found), len(set(found.values())))
+found.clear()
+torch.compiler.reset()
+torch.compile(lambda x, y: x.copy_(y.relu() + x))(torch.randn(64), torch.randn(64))
+print(sorted(found.items()))
+"""
+)
+
+
+def test_arguments_of_kernels_are_apart_unless_they_share_memory() -> None:
+    pytest.importorskip("torch", minversion="2.13")
+    apart, shared = _output(OVERLAPS).splitlines()
+    assert apart == "['in_ptr0', 'in_ptr1', 'out_ptr0'] 3"
+    assert shared == "[('in_ptr0', 1), ('in_ptr1', 0), ('out_ptr1', 0)]"

@@ -12,7 +12,7 @@ from tilewright.targets.nvidia.assemble import find_assembler
 ROOT = Path(__file__).parents[2]
 
 STATIC = """
-import pickle, tilewright, torch
+import copy, pickle, tilewright, torch
 tilewright.torch.enable()
 from tilewright.interop.torch_kernels import adapt_autotuner
 adapt_autotuner()
@@ -71,6 +71,13 @@ print(found.name, found.arg_tys, found.has_global_scratch, found.has_profile_scr
 print(open(found.cubin_path, "rb").read() == compiled.asm["cubin"] == found.cubin_raw)
 print(found.name.encode() in found.cubin_raw, len(compiled.metadata.arguments))
 print(pickle.loads(pickle.dumps(found)).hash == compiled.hash)
+held = {name: getattr(scale, name) for name in ("fn", "__globals__", "used_global_vals")}
+for name in held:
+    setattr(scale, name, None)  # as torch does before it copies a kernel for its cache
+stored = copy.deepcopy(scale)
+for name, value in held.items():
+    setattr(scale, name, value)
+print(pickle.loads(pickle.dumps(stored)).src == scale.src, copy.deepcopy(scale) is scale)
 """
 )
 
@@ -82,6 +89,7 @@ def test_kernel_for_gpus_is_launched_by_torch(tmp_path: Path) -> None:
         "True",
         "True 5",
         "True",
+        "True True",
     ]
 
 

@@ -220,9 +220,18 @@ def test_forked_child_gets_an_error(fake: FakeCuda) -> None:
     assert child.exitcode == 0
     assert len(messages) == 3
     assert all(text == cuda_api.FORKED for text in messages)
-    assert (active, index) == (False, None)
+    # The child can compile for the GPU, as torch's compile workers do, whose parent used it.
+    assert (active, index) == (True, None)
     kernel.load().start((1, 1, 1), (), ())  # the parent goes on
     assert len(fake.launches) == 2
+
+
+def test_child_whose_parent_used_cuda_by_another_library(fake: FakeCuda) -> None:
+    """As in torch's compile workers: cuInit fails there."""
+    fake.fail["cuInit"] = 3
+    with pytest.raises(DeviceError, match="before this process was forked"):
+        device_count()
+    assert CudaDriver.is_active()
 
 
 def _first_use(pipe: Any) -> None:

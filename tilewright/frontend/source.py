@@ -284,7 +284,8 @@ class JITCallable:
         return self is other
 
     def __deepcopy__(self, memo: dict[int, Any]) -> JITCallable:
-        return self
+        # Without `fn`, torch is about to store the copy, and sets `fn` of the original again.
+        return self if self.fn is not None else _restored(type(self), self._plain_state())
 
     # -- pickling -------------------------------------------------------------------------------
 

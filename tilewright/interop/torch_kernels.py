@@ -7,14 +7,24 @@ releases of torch that lack the functions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from functools import wraps
 from typing import Any
 
 from tilewright.interop.torch_launches import adapt_launches
 from tilewright.runtime.devices.cpu import thread_count
 
 OPTION = "single_threaded"
+
+SHARED = "shared_arguments"
+"""The key of a kernel's description with the names of arguments that may share memory."""
+
+ALIAS = "tw.alias"
+"""The attribute of an argument with its alias class: see ir/core.py."""
+
+_described: list[Any] = []
+"""The kernel whose text is being generated."""
 
 CODE = f"""
 from {__name__} import adapt_autotuner
@@ -28,7 +38,8 @@ be used any more."""
 
 
 def describe_kernels() -> None:
-    """Have descriptions of generated kernels state whether launches on the CPU use one thread.
+    """Have descriptions of generated kernels state whether launches on the CPU use one thread, and
+    which arguments share memory.
 
     Inductor's C++ kernels are generated for a number of threads, too: for one thread, they have
     ordinary additions in place of atomic ones.
@@ -38,18 +49,46 @@ def describe_kernels() -> None:
     kernel: Any = TritonKernel
     describe: Any = getattr(kernel, "inductor_meta_common", None)
     imports: Any = getattr(kernel, "gen_common_triton_imports", None)
-    if describe is None or imports is None or _is_ours(describe):
+    generate: Any = getattr(kernel, "codegen_kernel", None)
+    if describe is None or imports is None or generate is None or _is_ours(generate):
         return
 
+    @wraps(generate)
+    def codegen_kernel(self: Any, *rest: Any, **named: Any) -> Any:
+        _described.append(self)
+        try:
+            return generate(self, *rest, **named)
+        finally:
+            _described.pop()
+
     def inductor_meta_common(cls: Any) -> dict[str, Any]:
-        return {**describe.__func__(cls), OPTION: thread_count() == 1}
+        shared = {SHARED: _shared_arguments(_described[-1])} if _described else {}
+        return {**describe.__func__(cls), **shared, OPTION: thread_count() == 1}
 
     def gen_common_triton_imports(cls: Any) -> str:
         return imports.__func__(cls) + CODE
 
+    kernel.codegen_kernel = codegen_kernel
     kernel.inductor_meta_common = classmethod(inductor_meta_common)
     kernel.gen_common_triton_imports = classmethod(gen_common_triton_imports)
     _tag_caches()
+
+
+def _shared_arguments(kernel: Any) -> list[str]:
+    """The names of arguments of a generated kernel whose memory another one may access as well:
+    those that are passed twice, as an input that the kernel overwrites, and views of one buffer."""
+    from torch._inductor.virtualized import V
+
+    arguments: dict[str, set[str]] = {}
+    given = kernel.args
+    for buffers in (given.input_buffers, given.output_buffers, given.inplace_buffers):
+        for buffer, argument in buffers.items():
+            name = getattr(argument, "inner_name", argument)
+            if isinstance(name, str):
+                known = V.graph.scheduler.name_to_buf.get(buffer)
+                for place in (buffer, *(known.get_aliases() if known else ())):
+                    arguments.setdefault(place, set()).add(name)
+    return sorted(set[str]().union(*(names for names in arguments.values() if len(names) > 1)))
 
 
 def _tag_caches() -> None:
@@ -66,6 +105,7 @@ def adapt_autotuner() -> None:
     from torch._inductor.runtime import triton_heuristics
 
     _set_options(triton_heuristics.CachingAutotuner)
+    _separate_arguments(triton_heuristics.CachingAutotuner)
     _choose_blocks(triton_heuristics)
     adapt_launches(triton_heuristics)
 
@@ -89,6 +129,40 @@ def _set_options(autotuner: Any) -> None:
         return options
 
     autotuner._create_compile_options = create_compile_options
+
+
+def _separate_arguments(autotuner: Any) -> None:
+    """Give the arguments of Inductor's kernels alias classes, as a launch does that sees where the
+    arguments are. Without, a load of one must not move past a store to another.
+
+    They are as generated: Inductor passes no buffers that overlap other than those described.
+    """
+    create: Any = getattr(autotuner, "_create_compile_meta", None)
+    if create is None or _is_ours(create):
+        return
+
+    def create_compile_meta(self: Any, *rest: Any, **named: Any) -> dict[str, Any]:
+        meta = create(self, *rest, **named)
+        shared = self.inductor_meta.get(SHARED)
+        if shared is not None and meta["configs"]:
+            meta["configs"] = [_with_classes(meta["configs"][0], meta["signature"], shared)]
+        return meta
+
+    autotuner._create_compile_meta = create_compile_meta
+
+
+def _with_classes(
+    attributes: Mapping[tuple[int, ...], Sequence[Any]],
+    signature: Mapping[str, Any],
+    shared: Sequence[str],
+) -> dict[tuple[int, ...], list[Any]]:
+    """Attributes of arguments, with the alias classes of pointers: one for those that are shared,
+    and one for each of the others."""
+    found = {path: list(pairs) for path, pairs in attributes.items()}
+    for i, (name, kind) in enumerate(signature.items()):
+        if isinstance(kind, str) and kind.startswith("*"):
+            found.setdefault((i,), []).append([ALIAS, 0 if name in shared else i + 1])
+    return found
 
 
 LONGEST_REDUCTION = 1024
@@ -144,4 +218,4 @@ def blocks_without_loop(blocks: Mapping[str, int], sizes: Mapping[str, int]) -> 
 
 
 def _is_ours(function: Any) -> bool:
-    return function.__module__ == __name__
+    return function.__code__.co_filename == __file__

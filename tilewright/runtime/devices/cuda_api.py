@@ -90,6 +90,9 @@ FORKED = (
     "workers by multiprocessing's 'spawn' or 'forkserver', or fork before the first launch."
 )
 
+NOT_INITIALIZED = 3
+"""The CUresult of cuInit in a child that was forked after CUDA had started."""
+
 # Hints for failures of cuInit, by CUresult.
 _INIT_HINTS = {
     34: "The library found is a stub for linking; put the real driver's folder before it.",
@@ -220,7 +223,10 @@ def _initialised() -> Api:
                 message = NO_DRIVER.format(library=library_name(), reason=error)
                 raise DeviceError(message) from None
             status = api.cuInit(0)
-            if status != 0:
+            if status == NOT_INITIALIZED:
+                # Another library, such as torch, had started it before this process was forked.
+                api.close(FORKED)
+            elif status != 0:
                 hint = _INIT_HINTS.get(status, "")
                 raise api.error(status, "the CUDA driver does not start", hint)
             _api = api
@@ -232,6 +238,11 @@ def _after_fork_in_child() -> None:
     _lock = threading.Lock()
     if _api is not None:
         _api.close(FORKED)
+
+
+def was_forked() -> bool:
+    """Whether this process was forked after the driver had started, and cannot use it."""
+    return _api is not None and not _api.usable
 
 
 if hasattr(os, "register_at_fork"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.base.diagnostics import DeviceError
 from tilewright.base.lazy_import import lazy_import
 from tilewright.runtime.devices.cuda import current_index, device, device_count
+from tilewright.runtime.devices.cuda_api import was_forked
 from tilewright.runtime.devices.cuda_function import Function, Shape
 from tilewright.runtime.devices.cuda_torch import cuda_torch, current_stream
 from tilewright.runtime.drivers.protocol import Bytes
@@ -70,11 +71,12 @@ class CudaDriver:
 
     @staticmethod
     def is_active() -> bool:
-        """Whether there is a usable GPU."""
+        """Whether there is a GPU. In a child that was forked after the first use of the driver,
+        kernels can be compiled for it, as torch's compile workers do, but not launched."""
         try:
             return device_count() > 0
         except DeviceError:
-            return False
+            return was_forked()
 
     def get_current_device(self) -> int:
         torch = cuda_torch()
@@ -102,7 +104,7 @@ class CudaDriver:
 
     def reaches(self, index: int, address: int) -> bool:
         """Whether kernels on a device can access a host address (pinned or managed memory)."""
-        return self.is_active() and device(index).reaches(address)
+        return self.is_active() and not was_forked() and device(index).reaches(address)
 
     def allocate(self, index: int, size: int) -> DeviceMemory:
         """Memory of a device, allocated in the order of its current stream."""
