@@ -16,6 +16,7 @@ from tilewright.ir.types import FP8E4B15, FP32, FP64, I1, I32, I64, U32, U64, DT
 
 READABLE = 4096
 SLOTS = 12
+MAX_DESCRIPTOR_RANK = 5
 LARGEST_STRIDE = 42  # of the strides that are arguments
 COUNTERS = 64  # elements of an array for atomics that all programs share
 
@@ -362,7 +363,7 @@ def _strides(extents: Shape) -> Shape:
 
 def _by_descriptor(w: Writer, array: Array, shape: Shape) -> Value | None:
     bits = array.dtype.primitive_bitwidth
-    if shape[-1] * bits < 128:
+    if shape[-1] * bits < 128 or len(shape) > MAX_DESCRIPTOR_RANK:
         return None
     unit = 128 // bits
     last = -(-shape[-1] // unit) * unit * w.choose((1, 2))
@@ -394,7 +395,8 @@ def store_block(w: Writer) -> bool:
     array = w.choose(free)
     bits = array.dtype.primitive_bitwidth
     extents = list(shape)
-    if shape[-1] * bits >= 128 and shape[-1] * bits % 128 == 0 and w.one_in(2):
+    described = len(shape) <= MAX_DESCRIPTOR_RANK and shape[-1] * bits % 128 == 0
+    if described and w.one_in(2):
         place = own(w, array)
         text = w.typed(array.dtype, shape)
         at = [w.random.randint(-1, 1) for _ in shape]

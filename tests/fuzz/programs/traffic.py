@@ -176,8 +176,9 @@ def through_pointers(w: Writer, shape: Shape, depth: int) -> Value | None:
 
 
 def _somewhere(w: Writer, shape: Shape) -> str:
+    """Offsets in the first half of what all programs may read, as pointers may move on."""
     if not shape or w.one_in(3):
-        return w.index(shape, READABLE, 0)
+        return w.index(shape, READABLE // 2, 0)
     return f"{w.below(READABLE // 2)} + {w.offsets(shape)}"
 
 

@@ -36,7 +36,7 @@ def views(w: Writer, shape: Shape, depth: int) -> Value | None:
 def _source(w: Writer, shape: Shape) -> Value:
     count = prod(shape)
     places = f"tl.arange(0, {count}).reshape({', '.join(map(str, shape))})"
-    match w.below(4):
+    match w.below(4 if count < READABLE else 2):
         case 0:
             return Value(places, I32)
         case 1:

@@ -165,3 +165,25 @@ def test_bits_that_become_a_float_are_opaque_to_the_assembler(
     found = ptx_of(build(kernel_from(text), types))
     top = {"float16": 1 << 15, "float32": 1 << 31}[float_]
     assert f", {top + 1}, 0, " in found
+
+
+CHOICES = (
+    "tl.where({} > 2, 2, 1).to(tl.{})",
+    "tl.where({} > 2, 2.0, 0.5).to(tl.float64).to(tl.{})",
+)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("to", ["float16", "bfloat16", "float32"])
+def test_no_choice_of_doubles_is_converted(to: str, choice: str) -> None:
+    """ptxas (12.8, 13.0) drops some of several `cvt.f32.f64`, each of a `selp.f64` of two constants
+    whose lower halves are equal, and uses the result of another one: an H200 got wrong signs."""
+    text = f"""
+    def kernel(x_ptr, out):
+        i = tl.arange(0, 4096)
+        tl.store(out + i, {choice.format("tl.load(x_ptr + i)", to)})
+    """
+    short = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}[to]
+    found = ptx_of(build(kernel_from(text), {"x_ptr": "*fp32", "out": f"*{short}"}))
+    for chosen in re.findall(r"selp\.f64\s+(%rd\d+)", found):
+        assert not re.search(rf"cvt\.\S+\.f64\s+\S+, {chosen};", found)
