@@ -216,10 +216,11 @@ def launches() -> list[Any]:
 def test_launch_by_the_driver() -> None:
     kernel = compiled()
     before = len(launches())
-    kernel[(2, 3)](0x1000, 5, 2.5, 32)
+    kernel[(2, 3)](0x1000, np.int64(5 + (1 << 32)), np.float32(2.5), 32)
     (version, signature, speed, args) = launches()[before]
     assert (version, speed) == ("3.6.0", 1)
     assert list(signature.values()) == ["*fp32", "i32", "fp32"]
+    assert {type(arg) for arg in args[-3:]} == {int, float}
     assert args == (2, 3, 1, 77, "<scale>", (4, 64), None, None, None, 0x1000, 5, 2.5)
 
 

@@ -72,9 +72,16 @@ REFUSED = {
         : (ptr<i32>, i32, i32, i1) -> i32
       control.return [] : () -> ()
     }""",
-    "no products of unsigned": """func @f(%v: 32x32xu8, %c: 32x32xi32) {
-      %w = tile.dot %v, %v, %c, precision="ieee", max_imprecise=0
-        : (32x32xu8, 32x32xu8, 32x32xi32) -> 32x32xi32
+    "no loops in functions that combine": """func @f(%v: 8xi32, %n: i32) {
+      %m = tile.reduce [%v], axis=0 : 8xi32 -> i32 {
+        (%a: i32, %b: i32)
+        %r = control.for %a, %b, %b, [%a], num_stages=0, unroll=0, hints=()
+          : (i32, i32, i32, i32) -> i32 {
+          (%i: i32, %x: i32)
+          control.yield [%i] : i32 -> ()
+        }
+        control.yield [%r] : i32 -> ()
+      }
       control.return [] : () -> ()
     }""",
     "extents are not powers of two": """func @f(%v: 8xi32) {

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tilewright.compiler.artifact import CompiledKernel
+from tilewright.ir.types import scalar_type
 from tilewright.runtime.errors import OutOfResources
 from tilewright.runtime.slots import at_path
 from tilewright_triton.upstream import upstream
@@ -47,10 +48,23 @@ class TritonLaunch:
     def start(
         self, grid: tuple[int, int, int], values: Sequence[Any], slots: Sequence[Any]
     ) -> None:
-        args = [at_path(slots, path) for path, _ in self._arguments]
+        args = [_plain(at_path(slots, path), type) for path, type in self._arguments]
         with upstream():
             stream = self._stream_of(self._device)
             self._run(*grid, stream, self.handle, self._packed, None, None, None, *args)
+
+
+def _plain(value: Any, type: str) -> int | float:
+    """An argument as launchers take it: a Python number, an integer modulo its range."""
+    if type.startswith("*"):
+        return int(value or 0)
+    element = scalar_type(type)
+    if element.is_floating():
+        return float(value)
+    if element.is_bool():
+        return int(value != 0)
+    low = element.get_int_min_value()
+    return (int(value) - low) % (1 << element.primitive_bitwidth) + low
 
 
 def _source(arguments: Sequence[tuple[Any, str]]) -> SimpleNamespace:

@@ -58,7 +58,13 @@ def _amd() -> dict[tuple[str, str], str]:
 VENDORS = {
     vendor.name: vendor
     for vendor in (
-        Vendor("cuda", "PTX", functions=_nvidia(), options={"enable_reflect_ftz": False}),
+        Vendor(
+            "cuda",
+            "PTX",
+            functions=_nvidia(),
+            without=("tl.exp",),  # an error of more than 4 units in the last place
+            options={"enable_reflect_ftz": False},
+        ),
         Vendor(
             "hip",
             lanes={"": 32, "gfx9": 64},

@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.analysis.ranges import value_range
 from tilewright.ir.types import U8, U64, DType, dtype_of, is_pointer
 from tilewright.ops import arith
-from tilewright_triton.ttir.casts import WITHOUT_MINUS_ZERO, converted
+from tilewright_triton.ttir.casts import WITHOUT_MINUS_ZERO, converted, narrowed
 from tilewright_triton.ttir.numbers import (
     binary,
     bitcast,
@@ -206,8 +206,9 @@ def emit_extremum(w: Writer, op: arith.Min | arith.Max) -> None:
     else:
         name = f"arith.{kind}imumf" if op.propagate_nan else f"arith.{kind}numf"
         if element.is_fp8():
-            a, b = widened(w, a), widened(w, b)
-        found = converted(w, binary(w, name, a, b), element)
+            found = narrowed(w, binary(w, name, widened(w, a), widened(w, b)), element)
+        else:
+            found = binary(w, name, a, b)
     w.bind(op.result, found)
 
 

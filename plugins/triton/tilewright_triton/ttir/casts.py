@@ -6,11 +6,14 @@ from __future__ import annotations
 from tilewright.ir.types import (
     FP8E4B8,
     FP8E4B15,
+    FP8E5,
     FP8E5B16,
     FP16,
     FP32,
     FP64,
     I32,
+    U8,
+    U16,
     DType,
     Scalar,
     dtype_of,
@@ -146,6 +149,16 @@ def _next_toward_zero(w: Writer, exact: Ref, rounded: Ref) -> Ref:
         nan = compare(w, "eq", less, w.constant(0x80, bits.type))
         less = select(w, nan, w.constant(0, bits.type), less)
     return bitcast(w, select(w, increased, less, bits), element)
+
+
+def narrowed(w: Writer, x: Ref, to: Scalar) -> Ref:
+    """A float that has a value of an 8-bit type, in that: infinities too, which `converted`
+    saturates. fp8e5 has the upper bits of fp16."""
+    if to != FP8E5:
+        return converted(w, x, to)
+    bits = bitcast(w, converted(w, x, FP16), U16)
+    upper = binary(w, "arith.shrui", bits, w.constant(8, bits.type))
+    return bitcast(w, w.cast("arith.trunci", upper, with_element(x.type, U8)), FP8E5)
 
 
 def _rounded_to_odd(w: Writer, x: Ref) -> Ref:

@@ -43,6 +43,7 @@ def emit_return(w: Writer, op: control.Return) -> None:
 def emit_for(w: Writer, op: control.For) -> None:
     """`scf.for` compares signed numbers, and must not step beyond the largest one. A loop that may
     is one of a wider type; one of 64 bits counts its iterations."""
+    _require_control_flow(w)
     start, stop, step = w.uses(op.operands[:3])
     element = dtype_of(start.type)
     if value_range(op.step)[0] < 1:
@@ -57,6 +58,11 @@ def emit_for(w: Writer, op: control.For) -> None:
     else:
         count, zero, one = _trip_count(w, start, stop, step), w.constant(0, I64), w.constant(1, I64)
         _loop(w, op, zero, count, one, lambda index: _index(w, index, start, step))
+
+
+def _require_control_flow(w: Writer) -> None:
+    if w.straight:
+        raise w.refuse("Triton's back ends have no loops in functions that combine elements")
 
 
 def _letter(signed: bool) -> str:
@@ -135,6 +141,9 @@ def _yield(w: Writer, region: Region, name: str = "scf.yield") -> None:
 
 @EMITTERS.of(control.If)
 def emit_if(w: Writer, op: control.If) -> None:
+    if w.straight:
+        _select_results(w, op)
+        return
     types = [v.type for v in op.results]
     arrow = f" -> ({', '.join(map(w.type, types))})" if types else ""
     results = w.results(types, f"scf.if {w.use(op.condition).name}{arrow} {{", "")
@@ -147,8 +156,20 @@ def emit_if(w: Writer, op: control.If) -> None:
         w.bind(value, ref)
 
 
+def _select_results(w: Writer, op: control.If) -> None:
+    """Both branches, which are pure and total, and a select for each result."""
+    condition = w.use(op.condition)
+    chosen: list[list[Ref]] = []
+    for region in (op.then, op.otherwise):
+        w.body(region)
+        chosen.append(w.uses(region.terminator.operands))
+    for value, on_true, on_false in zip(op.results, *chosen, strict=True):
+        w.bind(value, select(w, condition, on_true, on_false))
+
+
 @EMITTERS.of(control.While)
 def emit_while(w: Writer, op: control.While) -> None:
+    _require_control_flow(w)
     inits = w.uses(op.inits)
     names = w.arguments(op.before)
     pairs = ", ".join(f"{a.name} = {b.name}" for a, b in zip(names, inits, strict=True))

@@ -63,9 +63,13 @@ def _stored_type(type: Type) -> Type:
     return with_element(type, int_type(8, False)) if element.is_bool() else type
 
 
-def _advice(cache: str, evict: str) -> str:
-    words = f" cacheModifier = {cache}" if cache else ""
-    return f"{words} evictionPolicy = {evict}" if evict else words
+def _advice(cache: str, evict: str, *, volatile: bool = False) -> str:
+    """At most one of the hints: PTX permits no two of them, and none for volatile accesses."""
+    if volatile:
+        return ""
+    if cache:
+        return f" cacheModifier = {cache}"
+    return f" evictionPolicy = {evict}" if evict else ""
 
 
 @EMITTERS.of(memory.Load)
@@ -77,7 +81,7 @@ def emit_load(w: Writer, op: memory.Load) -> None:
     if mask is not None:
         missing = w.constant(_zero(stored), stored) if other is None else _in_memory(w, other)
         operands += [mask, missing]
-    words = _advice(op.cache, op.evict)
+    words = _advice(op.cache, op.evict, volatile=op.volatile)
     attributes = {"isVolatile": "true"} if op.volatile else {}
     found = w.op(
         "tt.load", operands, stored, types=w.type(ptr.type), words=words, attributes=attributes

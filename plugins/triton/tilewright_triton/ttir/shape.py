@@ -11,6 +11,10 @@ from tilewright_triton.ttir.casts import converted
 from tilewright_triton.ttir.numbers import binary, both, compare, retyped, select
 from tilewright_triton.ttir.writer import EMITTERS, Ref, Writer
 
+SMALL = 1024
+"""Elements of a tile for which Triton must not choose the layout of a gather: versions 3.6 and 3.7
+fail if there are more threads than elements."""
+
 
 @EMITTERS.of(shape.Arange)
 def emit_arange(w: Writer, op: shape.Arange) -> None:
@@ -33,10 +37,10 @@ def emit_splat(w: Writer, op: shape.Splat) -> None:
 
 @EMITTERS.of(shape.ExpandDims)
 def emit_expand_dims(w: Writer, op: shape.ExpandDims) -> None:
-    w.bind(op.result, _expanded(w, w.use(op.src), op.axis))
+    w.bind(op.result, expanded(w, w.use(op.src), op.axis))
 
 
-def _expanded(w: Writer, x: Ref, axis: int) -> Ref:
+def expanded(w: Writer, x: Ref, axis: int) -> Ref:
     """With an axis of length 1 at a position."""
     extents = shape_of(x.type)
     to = with_shape(x.type, (*extents[:axis], 1, *extents[axis:]))
@@ -49,26 +53,26 @@ def _moved(w: Writer, name: str, x: Ref, to: Type, attributes: dict[str, str]) -
 
 @EMITTERS.of(shape.Broadcast)
 def emit_broadcast(w: Writer, op: shape.Broadcast) -> None:
-    w.bind(op.result, _broadcast(w, w.use(op.src), op.result.type))
+    w.bind(op.result, broadcast(w, w.use(op.src), op.result.type))
 
 
-def _broadcast(w: Writer, x: Ref, to: Type) -> Ref:
+def broadcast(w: Writer, x: Ref, to: Type) -> Ref:
     """`tt.broadcast` keeps the rank: leading axes are inserted before."""
     while len(shape_of(x.type)) < len(shape_of(to)):
-        x = _expanded(w, x, 0)
+        x = expanded(w, x, 0)
     return x if x.type == to else w.cast("tt.broadcast", x, to, arrow="->")
 
 
 @EMITTERS.of(shape.Reshape)
 def emit_reshape(w: Writer, op: shape.Reshape) -> None:
-    w.bind(op.result, _reshaped(w, w.use(op.src), op.result.type))
+    w.bind(op.result, reshaped(w, w.use(op.src), op.result.type))
 
 
-def _reshaped(w: Writer, x: Ref, to: Type) -> Ref:
+def reshaped(w: Writer, x: Ref, to: Type) -> Ref:
     if x.type == to:
         return x
     if not shape_of(to):  # of one element
-        flat = _reshaped(w, x, with_shape(x.type, (1,)))
+        flat = reshaped(w, x, with_shape(x.type, (1,)))
         return _only_element(w, flat)
     return w.cast("tt.reshape", x, to, arrow="->")
 
@@ -92,10 +96,10 @@ def permuted(w: Writer, x: Ref, order: tuple[int, ...]) -> Ref:
 def emit_join(w: Writer, op: shape.Join) -> None:
     """Scalars are joined as tiles of one element."""
     a, b = w.use(op.lhs), w.use(op.rhs)
-    w.bind(op.result, _reshaped(w, _joined(w, a, b), op.result.type))
+    w.bind(op.result, reshaped(w, joined(w, a, b), op.result.type))
 
 
-def _joined(w: Writer, a: Ref, b: Ref) -> Ref:
+def joined(w: Writer, a: Ref, b: Ref) -> Ref:
     if not shape_of(a.type):
         one = with_shape(a.type, (1,))
         a, b = (w.cast("tt.splat", x, one, arrow="->") for x in (a, b))
@@ -108,13 +112,15 @@ def emit_split(w: Writer, op: shape.Split) -> None:
     src = w.use(op.src)
     scalar = not shape_of(op.results[0].type)
     if scalar:
-        src = _reshaped(w, src, with_shape(src.type, (1, 2)))
-    half = with_shape(src.type, shape_of(src.type)[:-1])
-    tail = f" : {w.type(src.type)} -> {w.type(half)}"
-    for result, part in zip(
-        op.results, w.results([half, half], f"tt.split {src.name}", tail), strict=True
-    ):
+        src = reshaped(w, src, with_shape(src.type, (1, 2)))
+    for result, part in zip(op.results, halves(w, src), strict=True):
         w.bind(result, _only_element(w, part) if scalar else part)
+
+
+def halves(w: Writer, x: Ref) -> list[Ref]:
+    """The two slices along the last axis, of length 2."""
+    half = with_shape(x.type, shape_of(x.type)[:-1])
+    return w.results([half, half], f"tt.split {x.name}", f" : {w.type(x.type)} -> {w.type(half)}")
 
 
 @EMITTERS.of(shape.Cat)
@@ -126,7 +132,7 @@ def emit_cat(w: Writer, op: shape.Cat) -> None:
         raise w.refuse("concatenation of tiles of different extents")
     rank = len(shape_of(a.type))
     order = (*range(op.axis), rank, *range(op.axis, rank))
-    w.bind(op.result, _reshaped(w, permuted(w, _joined(w, a, b), order), op.result.type))
+    w.bind(op.result, reshaped(w, permuted(w, joined(w, a, b), order), op.result.type))
 
 
 # -- moves by index -------------------------------------------------------------------------------
@@ -154,11 +160,14 @@ def gathered(w: Writer, src: Ref, index: Ref, axis: int) -> Ref:
     if element.is_bool():
         return converted(w, gathered(w, converted(w, src, I32), index, axis), element)
     to = with_shape(src.type, shape_of(index.type))
+    attributes = {"axis": f"{axis} : i32"}
+    if prod(shape_of(to)) < SMALL:
+        attributes["efficient_layout"] = ""
     return w.op(
         f"tt.gather {src.name}[{index.name}]",
         result=to,
         types=f"({w.type(src.type)}, {w.type(index.type)}) -> {w.type(to)}",
-        attributes={"axis": f"{axis} : i32"},
+        attributes=attributes,
     )
 
 
@@ -167,8 +176,8 @@ def _along(w: Writer, extents: tuple[int, ...], axis: int) -> Ref:
     index = arange(w, 0, extents[axis])
     for other in range(len(extents)):
         if other != axis:
-            index = _expanded(w, index, min(other, len(shape_of(index.type))))
-    return _broadcast(w, index, with_shape(I32, extents))
+            index = expanded(w, index, min(other, len(shape_of(index.type))))
+    return broadcast(w, index, with_shape(I32, extents))
 
 
 @EMITTERS.of(shape.Flip)
@@ -205,7 +214,7 @@ def emit_sort(w: Writer, op: sort.Sort) -> None:
 def emit_histogram(w: Writer, op: Histogram) -> None:
     """`tt.histogram` counts 32-bit integers that are in range: others are masked off."""
     src = w.use(op.src)
-    src = _reshaped(w, src, with_shape(src.type, (prod(shape_of(src.type)),)))
+    src = reshaped(w, src, with_shape(src.type, (prod(shape_of(src.type)),)))
     element = dtype_of(src.type)
     if element.primitive_bitwidth < 32:
         src = converted(w, src, I32)
@@ -214,7 +223,7 @@ def emit_histogram(w: Writer, op: Histogram) -> None:
         inside = both(w, inside, compare(w, "ge", src, w.constant(0, src.type)))
     if op.mask is not None:
         mask = w.use(op.mask)
-        inside = both(w, inside, _reshaped(w, mask, with_element(src.type, dtype_of(mask.type))))
+        inside = both(w, inside, reshaped(w, mask, with_element(src.type, dtype_of(mask.type))))
     src = select(w, inside, src, w.constant(0, src.type))
     src = (
         converted(w, src, I32) if dtype_of(src.type).primitive_bitwidth > 32 else retyped(src, I32)

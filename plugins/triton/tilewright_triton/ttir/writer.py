@@ -75,6 +75,7 @@ class _Scope:
 
     number: int
     isolated: bool
+    straight: bool = False
     constants: dict[str, Ref] = field(default_factory=dict)
 
 
@@ -212,18 +213,24 @@ class Writer:
     # -- regions --------------------------------------------------------------------------------
 
     @contextmanager
-    def region(self, *, isolated: bool = False) -> Generator[None]:
+    def region(self, *, isolated: bool = False, straight: bool = False) -> Generator[None]:
         """The statements of a region, one level deeper.
 
         Args:
             isolated: whether it must not use values from outside.
+            straight: whether it must not have control flow.
         """
         self._scope_count += 1
-        self._scopes.append(_Scope(self._scope_count, isolated))
+        self._scopes.append(_Scope(self._scope_count, isolated, straight))
         self._indent += 1
         yield
         self._indent -= 1
         self._scopes.pop()
+
+    @property
+    def straight(self) -> bool:
+        """Whether the current region must not have control flow."""
+        return self._scopes[-1].straight
 
     def arguments(self, region: Region, prefix: str = "a") -> list[Ref]:
         """Names for the arguments of a region, which are bound to them."""
