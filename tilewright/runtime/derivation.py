@@ -300,7 +300,7 @@ class _Proofs:
         small = [a.name for a in shared if self._is_small(a, launch)]
         self.others = regridded_kernels(
             module, request.outputs, request.aux,
-            [s for s in regrids(fn, shared, points, finder) if _is_parallel(s, points, small)],
+            _parallel_ones(regrids(fn, shared, points, finder), points, small),
             accumulate=request.accumulate, types=types, stored=self.stored,
         )  # fmt: skip
         shared = [a for a in shared if a.name not in self.others.arrays]
@@ -429,6 +429,15 @@ def _is_in_loop(op: Op) -> bool:
     while isinstance(around, If):
         around = around.parent_op()
     return around is not None
+
+
+def _parallel_ones(
+    schedules: Sequence[Regrid], points: Points, small: Sequence[str]
+) -> list[Regrid]:
+    """The schedules of arrays all of whose schedules are parallel: an array that is loaded in
+    several loops has one for each, which add up to its gradient."""
+    serial = {name for s in schedules if not _is_parallel(s, points, small) for name in s.loads}
+    return [made for s in schedules if (made := s.without(serial)).loads]
 
 
 def _is_parallel(schedule: Regrid, points: Points, small: Sequence[str]) -> bool:
