@@ -77,7 +77,7 @@ openmp = ctypes.CDLL(torch._C.__file__)
 body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 def inner(_):
     launch(1 << 16)
-    print("ran")
+    os.write(1, b"ran\\n")  # in one piece, as two threads write
 inner = body(inner)
 openmp.GOMP_parallel(inner, None, 2, 0)""", "ran\nran", id="within-a-region"),
         pytest.param("""
