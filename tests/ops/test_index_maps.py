@@ -8,6 +8,7 @@ the declared element.
 
 from __future__ import annotations
 
+import sys
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -176,7 +177,11 @@ def _held(
 
 
 def test_every_op_that_moves_elements_is_among_the_cases() -> None:
-    assert {type(op) for _, op in VIEWS} == {Join, Cat, *View.__subclasses__()}
+    # Not those that tests declare.
+    views = {
+        c for c in View.__subclasses__() if vars(sys.modules[c.__module__]).get(c.__name__) is c
+    }
+    assert {type(op) for _, op in VIEWS} == {Join, Cat, *views}
 
 
 @pytest.mark.parametrize(
