@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+
+from tilewright.base.plug_ins import plug_ins
 
 
 def write_metadata(root: Path, folder: Path) -> None:
@@ -19,3 +24,13 @@ def write_metadata(root: Path, folder: Path) -> None:
         for group, points in project["entry-points"].items()
     ]
     (facts / "entry_points.txt").write_text("\n".join(lines) + "\n")
+
+
+@contextmanager
+def on_module_path(folder: Path) -> Generator[None]:
+    """The distributions whose metadata are in a folder are known to tilewright."""
+    sys.path.insert(0, str(folder))
+    plug_ins.cache_clear()
+    yield
+    sys.path.remove(str(folder))
+    plug_ins.cache_clear()

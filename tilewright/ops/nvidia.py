@@ -163,16 +163,7 @@ class LoadBlock(Op, name="nvidia.load_block", traits=READS | WRITES | LOCAL):
             p=text_of(base),
             b=text_of(buffer),
         )
-        rank = len(self.coords)
-        require(
-            0 < rank <= MAX_MAP_RANK and rank == len(self.extents) == len(self.strides),
-            self,
-            "rank",
-            "{n} coordinates of a tensor of {m} dimensions; there are 1 to {most}",
-            n=rank,
-            m=len(self.extents),
-            most=MAX_MAP_RANK,
-        )
+        _require_rank(self)
         require(
             all(is_int(v.type) and not shape_of(v.type) for v in (*self.args, *self.coords)),
             self,
@@ -182,7 +173,7 @@ class LoadBlock(Op, name="nvidia.load_block", traits=READS | WRITES | LOCAL):
         dims = {*self.axes, *self.within}
         require(
             len(self.axes) == len(shape_of(buffer)) == len(set(self.axes))
-            and dims <= set(range(rank)),
+            and dims <= set(range(len(self.coords))),
             self,
             "axes",
             "{axes} does not name a dimension for each axis of {b}",
@@ -204,6 +195,20 @@ class LoadBlock(Op, name="nvidia.load_block", traits=READS | WRITES | LOCAL):
         buffer[...] = state.memory.load(self, ptr, inside, None)
         arrive(barriers[int(index) : int(index) + 1].reshape(()), arrived=buffer.nbytes)
         return ()
+
+
+def _require_rank(op: LoadBlock | AddBlock) -> None:
+    """Raise `IRError` unless a block has a coordinate for each dimension of its tensor."""
+    rank = len(op.coords)
+    require(
+        0 < rank <= MAX_MAP_RANK and rank == len(op.extents) == len(op.strides),
+        op,
+        "rank",
+        "{n} coordinates of a tensor of {m} dimensions; there are 1 to {most}",
+        n=rank,
+        m=len(op.extents),
+        most=MAX_MAP_RANK,
+    )
 
 
 def _elements(
@@ -250,16 +255,7 @@ class AddBlock(AtomicRMW, name="nvidia.add_block", traits=READS | WRITES):
 
     def verify(self) -> None:
         super().verify()
-        rank = len(self.coords)
-        require(
-            0 < rank <= MAX_MAP_RANK and rank == len(self.extents) == len(self.strides),
-            self,
-            "rank",
-            "{n} coordinates of a tensor of {m} dimensions; there are 1 to {most}",
-            n=rank,
-            m=len(self.extents),
-            most=MAX_MAP_RANK,
-        )
+        _require_rank(self)
         tile = Shared(shape_of(self.value.type), dtype_of(self.value.type))
         require(
             self.buffer.type == tile and self.kind == "add" and not self.result.users,

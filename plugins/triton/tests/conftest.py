@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tilewright_triton.client import PYTHON, TESTED, client, python
 
-from tests.plug_in_metadata import write_metadata
-from tilewright.base.plug_ins import plug_ins
+from tests.plug_in_metadata import on_module_path, write_metadata
 
 
 @pytest.fixture(scope="session")
@@ -25,11 +23,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True, scope="module")
 def known(installed: Path) -> Iterator[None]:
-    sys.path.insert(0, str(installed))
-    plug_ins.cache_clear()
-    yield
-    sys.path.remove(str(installed))
-    plug_ins.cache_clear()
+    with on_module_path(installed):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,8 @@ from tilewright.targets.nvidia.features import REGISTERS, WARP_SIZE, Processor
 
 PARTITIONS = 4  # of a multiprocessor, each with a quarter of the registers and of the warps
 REGISTER_UNIT = 8  # the granularity of register allocation, in registers of a thread
+REGISTER_BYTES = 4
+OTHER_REGISTERS = 32  # of a thread, beside results and operands: addresses, descriptors, masks
 MAX_CTAS = 32
 RESERVED_SHARED = 1024  # bytes of shared memory that the system reserves for each CTA
 

@@ -43,13 +43,12 @@ from tilewright.targets.nvidia.copied_loops import (
     within,
 )
 from tilewright.targets.nvidia.copied_vectors import stage_vectors
+from tilewright.targets.nvidia.occupancy import OTHER_REGISTERS, REGISTER_BYTES
 from tilewright.targets.nvidia.rotate_products import rotate_loops
 from tilewright.targets.nvidia.scalar_code import ScalarCode
 
 MAX_THREADS = 1024
 WARP_GROUP = 4  # warps, which hand registers to others together
-REGISTER_BYTES = 4
-OTHER_REGISTERS = 32  # of a thread, beside the results of products: addresses, descriptors, masks
 COPY_REGISTERS = 40  # of a thread; 24 make those spill that compute tiles' coordinates by division
 
 

@@ -12,12 +12,10 @@ from tilewright.ir.types import dtype_of, shape_of
 from tilewright.ops.asm import InlineAsmEffect
 from tilewright.ops.control import For, While
 from tilewright.ops.dot import Dot
-from tilewright.targets.nvidia.choose_mma import fits_wgmma
+from tilewright.targets.nvidia.choose_mma import GROUP_WARPS, fits_wgmma
+from tilewright.targets.nvidia.occupancy import OTHER_REGISTERS, REGISTER_BYTES
 
 NAME = "widen_programs"
-GROUP_WARPS = 4  # of a warpgroup, the unit that computes products
-REGISTER_BYTES = 4
-OTHER_REGISTERS = 32  # of a thread, beside results and operands: addresses, descriptors, masks
 
 
 @compiler_pass(NAME)
