@@ -36,6 +36,8 @@ numbers here. How long small kernels take is in [the benchmarks](benchmarks.md#f
   of the kernels with a limit 1,024 (128 in *chain*, *Newton* and *SHA-256*).
 - An **exponent** p says that time grew as n^p from the second longest kernel that was measured to
   the longest. That of n log n is 1.1 there. *> 30 s*: stopped after so many seconds by the clock.
+- **of n log n**: by what factor the time grew from the shortest kernel to the longest, over the
+  factor by which n log n grew. At most 1: no faster than n log n over the whole range.
 """
 
 
@@ -47,6 +49,16 @@ def exponent(rows: Iterable[Row], part: str = "total") -> float | None:
         return None
     (n, few), (m, many) = points[-2:]
     return math.log(many / few) / math.log(m / n)
+
+
+def growth(rows: Iterable[Row]) -> float | None:
+    """The factor by which the time grew from the smallest kernel to the largest, over that by which
+    n log n grew; None if there are fewer than two."""
+    points = sorted((row["ops"], row["seconds"]["total"]) for row in rows if "seconds" in row)
+    if len(points) < 2:
+        return None
+    (n, few), (m, many) = points[0], points[-1]
+    return many / few / (m * math.log(m) / (n * math.log(n)))
 
 
 def write(results: dict[str, Any]) -> None:
@@ -90,13 +102,14 @@ def table(rows: Sequence[Row]) -> Iterable[str]:
     sizes = sorted({row["size"] for row in rows})
     forms = list(dict.fromkeys(row["form"] for row in rows))
     parts = [p for p in PARTS if any(p in row.get("seconds", {}) for row in rows)]
-    yield f"| form | {' | '.join(f'{n:,} ops' for n in sizes)} | exponent |"
-    yield "|---|" + "---:|" * (len(sizes) + 1)
+    yield f"| form | {' | '.join(f'{n:,} ops' for n in sizes)} | exponent | of n log n |"
+    yield "|---|" + "---:|" * (len(sizes) + 2)
     for form in forms:
         found = [row for row in rows if row["form"] == form]
         by_size = {row["size"]: _total(row) for row in found}
         totals = " | ".join(by_size.get(n, "") for n in sizes)
-        yield f"| {FORMS[form].title} | {totals} | **{_power(found)}** |"
+        grew = _number(growth(found))
+        yield f"| {FORMS[form].title} | {totals} | **{_power(found)}** | **{grew}** |"
     yield from ("", "Parts of the longest kernel of each form, with the exponent of each part:", "")
     yield f"| form | ops | {' | '.join(parts)} | wall |"
     yield "|---|" + "---:|" * (len(parts) + 2)
@@ -137,8 +150,11 @@ def _seconds(seconds: float) -> str:
 
 
 def _power(rows: Sequence[Row], part: str = "total") -> str:
-    power = exponent(rows, part)
-    return "-" if power is None else f"{power:.2f}"
+    return _number(exponent(rows, part))
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 # -- picture --------------------------------------------------------------------------------------

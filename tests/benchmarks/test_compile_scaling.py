@@ -47,12 +47,20 @@ def test_exponent_is_the_slope_between_the_two_largest() -> None:
     assert compile_page.exponent([*rows[:1], {"ops": 1, "missing": "> 1 s"}]) is None
 
 
+def test_growth_compares_the_whole_range_with_n_log_n() -> None:
+    # From 100 to 10,000 ops n log n grows by 200.
+    growth = compile_page.growth([row(10_000, 4.0), row(100, 0.04), row(1000, 9.0)])
+    assert growth is not None
+    assert math.isclose(growth, 0.5)
+    assert compile_page.growth([row(100, 1.0), {"ops": 200, "missing": "> 1 s"}]) is None
+
+
 def test_page_has_every_number_and_the_picture_every_line() -> None:
     rows = [row(100, 0.25), row(1000, 2.5), row(100, 0.5, "cuda:90")]
     bars = [{**row(5000, 4.0)}, {**row(5000, 1.0, "cuda:90"), "missing": "> 30 s"}]
     results = {"machine": {"date": "today"}, "rows": rows, "bars": bars, "load": ["1.0", "2.0"]}
     text = "\n".join(compile_page.page(results))
-    assert "| chain of elementwise ops | 0.250 | 2.50 | **1.00** |" in text
+    assert "| chain of elementwise ops | 0.250 | 2.50 | **1.00** | **0.67** |" in text
     assert "| 1,250 | 5,000 | 8.00, **too long** | > 30 s, **too long** |" in text
     image = ElementTree.fromstring(compile_page.picture(rows))
     solid = [e for e in image.iter() if e.get("stroke-width")]

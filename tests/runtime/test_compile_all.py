@@ -187,3 +187,26 @@ def test_disturbed_measurements_are_repeated(monkeypatch: pytest.MonkeyPatch) ->
     assert seen[:3] == [16, 32, 64]
     assert 64 not in seen[3:]
     assert {16, 32} <= set(seen[3:])
+
+
+def test_a_device_that_slows_down_does_not_change_the_choice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The best configurations are compared alternately: each measurement is 2 % slower than the one
+    before, more than the one listed first is slower than the other."""
+    monkeypatch.setattr("tilewright.runtime.tuning.search.clock_of", lambda device: DeviceClock())
+    monkeypatch.setattr(Compiling, "is_busy", property(lambda self: False))
+    times = {16: 1.01, 32: 1.0}
+    seen: list[int] = []
+
+    def measured(run: Any, *args: Any, **kwargs: Any) -> list[float]:
+        seen.append(run.keywords["BLOCK"])
+        return [times[seen[-1]] * 1.02 ** len(seen)]
+
+    monkeypatch.setattr("tilewright.runtime.tuning.search.measure", measured)
+    with knobs.autotuning.scope():
+        knobs.autotuning.workers = 0
+        knobs.autotuning.cache = False
+        kernel = tuned(add_one, blocks(16, 32))
+        kernel[grid](np.zeros(SIZE, np.float32), np.zeros(SIZE, np.float32), SIZE)
+    assert kernel.best_config.kwargs == {"BLOCK": 32}

@@ -1,4 +1,5 @@
-"""The search for the fastest configuration: all are compiled and measured, the best ones longer.
+"""The search for the fastest configuration: all are compiled and measured, then the best ones are
+compared in longer measurements.
 
 Of configurations with the same code, such as those that differ in `num_warps` on the CPU, the first
 one is compiled and measured, and stands for the others. A configuration that does not compile, or
@@ -11,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf, isinf
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tilewright.base.diagnostics import DeviceError, InterpreterError, IRError, TritonError
 from tilewright.runtime.bench import clock_of
 from tilewright.runtime.clocks import Clock
 from tilewright.runtime.config import Config
-from tilewright.runtime.measure import measure, summarize
+from tilewright.runtime.measure import ESTIMATE_RUNS, measure, summarize
 from tilewright.runtime.tuning.compile_all import Compiling
 from tilewright.runtime.tuning.protect import Protection
 from tilewright.runtime.tuning.report import Progress, median_of, milliseconds
@@ -27,11 +29,18 @@ QUANTILES = (0.5, 0.2, 0.8)
 CONTENDER = 1.05
 """Configurations within this factor of the best are measured again, for longer."""
 MAX_CONTENDERS = 4
+ROUNDS = 3
+"""In so many rounds, each in order and then in reverse order: the clock rate of a device changes
+during a search by more than good configurations differ. Few runs are not split so often."""
 DISTURBED = 1.5
 """Configurations that were measured during compilations, and whose fastest runs are within this
 factor of the best, are measured again afterwards."""
 
 Times = list[float]
+FAILED: Times = [inf] * len(QUANTILES)
+"""The times of a configuration that cannot run."""
+
+T = TypeVar("T")
 
 
 class Effort(NamedTuple):
@@ -164,10 +173,8 @@ class Search:
                 self.outcome.timings[config] = self.trial(config, self._screen(), self._limit())
             for config in self._disturbed():
                 self.outcome.timings[config] = self.trial(config, self._screen(), self._limit())
-            timings = self.outcome.timings = {c: self.outcome.timings[c] for c in configs}
-            for done, config in enumerate(self._contenders()):
-                progress.show("compared", done, self._leader())
-                timings[config] = self.trial(config, self._effort, inf)
+            self.outcome.timings = {c: self.outcome.timings[c] for c in configs}
+            self._compare(self._contenders(), progress)
 
     def _disturbed(self) -> list[Config]:
         """Configurations to measure again, as concurrent compilations may have delayed launches by
@@ -230,14 +237,35 @@ class Search:
         close.sort(key=lambda config: median_of(timings[config]))
         return close[:MAX_CONTENDERS] if len(close) > 1 else []
 
+    def _compare(self, configs: Sequence[Config], progress: Progress) -> None:
+        """Measure the best configurations with full effort, alternately."""
+        if not configs:
+            return
+        runs = self._effort.rep / max(self._limit(), 1e-6)
+        rounds = min(max(int(runs / (2 * ESTIMATE_RUNS)), 1), ROUNDS)
+        effort = Effort(self._effort.warmup / (2 * rounds), self._effort.rep / (2 * rounds))
+        times: dict[Config, Times] = {config: [] for config in configs}
+        for done, config in enumerate([*configs, *reversed(configs)] * rounds):
+            progress.show("compared", done // (2 * rounds), self._leader())
+            times[config] += self._attempt(config, partial(self._times, effort)) or [inf]
+        self.outcome.timings |= {
+            config: summarize(found, QUANTILES) if inf not in found else FAILED
+            for config, found in times.items()
+        }
+
     def trial(self, config: Config, effort: Effort, limit: float = inf) -> Any:
-        """Times of one configuration; infinite if it cannot run.
+        """Times of one configuration at `QUANTILES`; infinite if it cannot run.
 
         Raises:
             Exception: an error that is not due to the configuration.
         """
         if self._log is not None:
             self._log(f"Autotuning kernel {self._subject.name} with config {config}")
+        times = self._attempt(config, partial(self._timing, effort, limit))
+        return FAILED if times is None else times
+
+    def _attempt(self, config: Config, measure: Callable[[Callable[[], Any]], T]) -> T | None:
+        """What `measure` returns for the run of one configuration; None if it cannot run."""
         try:
             if config in self._uncompiled:
                 raise self._uncompiled[config]
@@ -245,7 +273,7 @@ class Search:
             if self._protection is not None:
                 self._protection.add(self._subject.written(compiled))
             try:
-                times = self._measure(self._subject.run(config), effort, limit)
+                measured = measure(self._subject.run(config))
             finally:
                 if self._protection is not None:
                     self._protection.restore()
@@ -253,16 +281,21 @@ class Search:
             if not is_of_configuration(error):
                 raise
             self.outcome.errors[config] = error
-            return [inf] * len(QUANTILES)
+            return None
         names = ("n_regs", "n_spills", "shared")
         self.outcome.facts[config] = {n: v for n in names if (v := _fact(compiled, n)) is not None}
-        return times
+        return measured
 
-    def _measure(self, run: Callable[[], Any], effort: Effort, limit: float) -> Any:
+    def _timing(self, effort: Effort, limit: float, run: Callable[[], Any]) -> Any:
+        """Times at `QUANTILES`, or what a replacement of the measurement returns."""
         if self._bench is not None:
             return self._bench(run, quantiles=QUANTILES)
+        return summarize(self._times(effort, run, limit), QUANTILES)
+
+    def _times(self, effort: Effort, run: Callable[[], Any], limit: float = inf) -> Times:
+        """The times of single runs in milliseconds."""
         with nullcontext(self._clock) if self._clock else clock_of(self._subject.device) as clock:
-            return summarize(measure(run, clock, *effort, limit=limit), QUANTILES)
+            return measure(run, clock, *effort, limit=limit)
 
 
 def _fact(compiled: Any, name: str) -> Any:
