@@ -282,7 +282,7 @@ def regrid_vjp(
         return {}, []
     stored = stored_once(module, grid, args)
     schedules, kernels, cut = regridded_kernels(
-        module, tuple(cotangents), tuple(aux), schedules, stored=stored
+        module, tuple(wrt), tuple(cotangents), tuple(aux), schedules, stored=stored
     )
     if not schedules:
         return {}, []

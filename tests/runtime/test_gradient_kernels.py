@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -53,3 +55,67 @@ def test_gradient_of_loads_in_two_loops_has_both() -> None:
     backward[2, 4](x, y, grads={"y_ptr": grads}, into=into)
     first, second = grads.sum(0)
     assert into["x_ptr"].tolist() == [3 * first + second, 3 * second]
+
+
+SINGLE_ROWS = """
+def kernel(x_ptr, y_ptr, rows):
+    head, row, column = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    i, j = row * 2 + tl.arange(0, 2), tl.arange(0, 4)
+    at = ((column * 2 + head) * rows + i)[:, None] * 4 + j[None, :]
+    x = tl.load(x_ptr + at, mask=(i < rows)[:, None], other=0.0)
+    tl.store(y_ptr + at, x * x, mask=(i < rows)[:, None])
+"""
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_heads_of_few_rows_each_are_stored_without_atomics(rows: int) -> None:
+    """A dimension of length 1 has the stride of the next one, as in attention of one query."""
+    x = np.random.default_rng(0).standard_normal((2, 2, rows, 4))
+    into = {"x_ptr": np.full_like(x, np.nan)}
+    backward = tw.grad(tw.jit(function_from(SINGLE_ROWS)), deterministic=True)
+    grid = (2, tw.cdiv(rows, 2), 2)
+    backward[grid](x, np.empty_like(x), rows, grads={"y_ptr": np.ones_like(x)}, into=into)
+    np.testing.assert_allclose(into["x_ptr"], 2 * x)
+
+
+SINK = """
+def kernel(x_ptr, k_ptr, sink_ptr, y_ptr, n):
+    row = tl.program_id(0)
+    i, d = row * 4 + tl.arange(0, 4), tl.arange(0, 4)
+    x = tl.load(x_ptr + i[:, None] * 4 + d[None, :])
+    peak = tl.zeros([4], tl.float64) + tl.load(sink_ptr)
+    total = tl.full([4], 1.0, tl.float64)
+    acc = tl.zeros([4, 4], tl.float64)
+    for start in range(0, n, 4):
+        j = start + tl.arange(0, 4)
+        k = tl.load(k_ptr + j[:, None] * 4 + d[None, :], mask=(j < n)[:, None], other=0.0)
+        s = tl.where((j < n)[None, :], tl.dot(x, tl.trans(k)), -float("inf"))
+        largest = tl.maximum(peak, tl.max(s, 1))
+        p, shrink = tl.exp(s - largest[:, None]), tl.exp(peak - largest)
+        total = total * shrink + tl.sum(p, 1)
+        acc = acc * shrink[:, None] + tl.dot(p, k)
+        peak = largest
+    tl.store(y_ptr + i[:, None] * 4 + d[None, :], acc / total[:, None])
+"""
+
+
+def test_attention_with_a_learned_sink() -> None:
+    """With the sink's gradient, the loop carries states. The keys' gradient cannot be computed on a
+    grid of its own then: nothing saves what an iteration starts with for it."""
+    rng = np.random.default_rng(0)
+    x, k, sink = rng.standard_normal((8, 4)), rng.standard_normal((6, 4)), rng.standard_normal(1)
+    dy, step = rng.standard_normal(x.shape), 1e-6
+    into = {"x_ptr": np.empty_like(x), "k_ptr": np.empty_like(k), "sink_ptr": np.empty(1)}
+    backward = tw.grad(tw.jit(function_from(SINK)))
+    backward[(2,)](x, k, sink, np.empty_like(x), 6, grads={"y_ptr": dy}, into=into)
+
+    def loss(x: Any, k: Any, sink: Any) -> float:
+        scores = np.exp(x @ k.T)
+        return float(np.sum(dy * (scores @ k) / (scores.sum(1) + np.exp(sink))[:, None]))
+
+    for name, value in (("x_ptr", x), ("k_ptr", k), ("sink_ptr", sink)):
+        along = rng.standard_normal(value.shape)
+        moved = {n: step * along if n == name else 0.0 for n in into}
+        high = loss(x + moved["x_ptr"], k + moved["k_ptr"], sink + moved["sink_ptr"])
+        low = loss(x - moved["x_ptr"], k - moved["k_ptr"], sink - moved["sink_ptr"])
+        assert np.sum(into[name] * along) == pytest.approx((high - low) / (2 * step), rel=1e-6)

@@ -12,7 +12,8 @@ where `low` and `high` depend on the *point*: the program, and the iterations of
 access. They are computed for all points. Then two facts are sufficient, and both are checked:
 
 1. Different indices have different addresses: sorted by stride, each stride is larger than what
-   all smaller ones reach together, over the whole launch (a mixed-radix number).
+   all smaller ones reach together, over the whole launch (a mixed-radix number). An axis with one
+   index in the whole launch, as a dimension of length 1 has, adds the same to all addresses.
 2. The boxes of two points have no index in common. Along each axis the intervals are either at the
    same begin or disjoint, and no two points have all begins in common.
 
@@ -344,12 +345,13 @@ def _require_mixed_radix(axes: dict[int, tuple[Array, Array]]) -> None:
     reach = 0
     for stride in sorted(axes):
         low, high = axes[stride]
-        if stride <= reach:
+        span = int(high.max()) - 1 - int(low.min())
+        if span and stride <= reach:
             raise NotProven(
                 f"indices with the stride {stride} meet those with smaller ones, which reach "
                 f"{reach} elements further"
             )
-        reach += stride * (int(high.max()) - 1 - int(low.min()))
+        reach += stride * span
 
 
 def _have_different_boxes(axes: Sequence[tuple[Array, Array]], program: Array) -> bool:

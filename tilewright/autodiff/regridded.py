@@ -7,10 +7,12 @@ from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from tilewright.analysis.pointers import base_of
+from tilewright.autodiff.arrays import arrays_of
 from tilewright.autodiff.cuts import Cut, CutBuffers
 from tilewright.autodiff.derived import Derived, Roles
 from tilewright.autodiff.emitter import derivative_type
-from tilewright.autodiff.loops import carried_kinds
+from tilewright.autodiff.gauges import find_gauges
+from tilewright.autodiff.loops import activity, carried_kinds, states_of
 from tilewright.autodiff.regrid import Regrid, increment_of, varying_in
 from tilewright.autodiff.reverse import ReverseWalk
 from tilewright.base.diagnostics import CompilationError
@@ -42,6 +44,7 @@ class Regridded(NamedTuple):
 
 def regridded_kernels(
     module: Module,
+    wrt: Sequence[str],
     outputs: Sequence[str],
     aux: Sequence[str],
     schedules: Sequence[Regrid],
@@ -61,8 +64,10 @@ def regridded_kernels(
 
     Args:
         module: the kernel; it is not changed.
+        wrt: all arrays whose gradients are computed, also those that are in no schedule.
         outputs, aux, accumulate, types, stored: see `reverse_mode`.
     """
+    reversed_in_order = _loops_with_states(module.entry, wrt, outputs)
     while schedules:
         names = [name for schedule in schedules for name in schedule.loads]
         add = {name for name in names if accumulate or names.count(name) > 1}
@@ -86,6 +91,9 @@ def regridded_kernels(
         cut = Cut(tuple(loops), schedules[0].coordinates)
         found, failed = [], set[str]()
         for schedule in schedules:
+            if schedule.loop in loops and schedule.loop in reversed_in_order:
+                failed.update(schedule.loads)  # the first kernel cannot save what the loop carries
+                continue
             try:
                 found.append(derive(schedule, cut if schedule.loop in loops else None))
             except (NeedsCutError, CompilationError):
@@ -94,6 +102,16 @@ def regridded_kernels(
             return Regridded(tuple(schedules), tuple(found), cut)
         schedules = [made for s in schedules if (made := s.without(failed)).loads]
     return Regridded()
+
+
+def _loops_with_states(fn: Function, wrt: Sequence[str], outputs: Sequence[str]) -> list[For]:
+    """The loops that carry more than sums if the gradients of all these arrays are computed."""
+    arrays = arrays_of(fn)
+    results = [arg for arg, array in arrays.items() if array.name in outputs]
+    loads = [op.result for a in arrays.values() if a.name in wrt for op in a.loads]
+    gauges, active = activity(find_gauges(fn, results), loads)
+    loops = [op for op in fn.walk() if isinstance(op, For)]
+    return [loop for loop in loops if states_of(loop, active, gauges.loops.get(loop))]
 
 
 class NeedsCutError(Exception):

@@ -299,7 +299,7 @@ class _Proofs:
         shared = [a for a in self.arrays if self._is_shared(a, launch)]
         small = [a.name for a in shared if self._is_small(a, launch)]
         self.others = regridded_kernels(
-            module, request.outputs, request.aux,
+            module, request.wrt, request.outputs, request.aux,
             _parallel_ones(regrids(fn, shared, points, finder), points, small),
             accumulate=request.accumulate, types=types, stored=self.stored,
         )  # fmt: skip
