@@ -85,7 +85,7 @@ OPTIONAL = ("matplotlib", "pandas")
 REGISTRIES = ("targets/registry.py",)
 
 # Targets' folders that are no target themselves -> the targets that share what is in them.
-SHARED = {"gpu": ("nvidia",)}
+SHARED = {"gpu": ("amd", "nvidia")}
 
 # Folders that are closer than their layer -> the layers they may import in addition to themselves.
 CLOSED = {"runtime/devices": ("base",)}

@@ -38,6 +38,7 @@ from tilewright.ir.core import Module
 from tilewright.ir.verify import verify_module
 from tilewright.runtime import driver
 from tilewright.runtime.device_array import DeviceArray
+from tilewright.runtime.launch import has_launcher
 from tilewright.targets.protocol import (
     GPUTarget,
     Target,
@@ -101,7 +102,8 @@ def machine_of(target: str, device: str = "") -> Machine:
         driver.driver_of(device.partition(":")[0])
         return Machine(found, device)
     if not driver.has_driver(found.backend):
-        return Machine(found, "cpu")  # such as the interpreter, which runs in this process
+        # Some targets need no device, such as the interpreter; kernels of others are only compiled.
+        return Machine(found, "cpu" if has_launcher(found.backend) else "")
     if found.backend == "cpu":
         return Machine(found, "cpu")
     usable = driver.driver_of(found.backend).is_active()

@@ -214,11 +214,23 @@ class Builder(ValueBuilder):
         align = max(1, value.type.bits // 8)
         self._effect(f"store atomic {value!r}, {ptr!r} {place}{ordering}, align {align}")
 
-    def atomicrmw(self, op: str, ptr: V, value: V, ordering: str = "seq_cst", scope: str = "") -> V:
-        """Atomic read-modify-write; the old value. `scope` is a sync scope name, "" is system."""
+    def atomicrmw(
+        self,
+        op: str,
+        ptr: V,
+        value: V,
+        ordering: str = "seq_cst",
+        scope: str = "",
+        metadata: str = "",
+    ) -> V:
+        """Atomic read-modify-write; the old value. `scope` is a sync scope name, "" is system.
+
+        A vector is aligned as a whole.
+        """
         place = f'syncscope("{scope}") ' if scope else ""
         line = f"atomicrmw {op} {ptr!r}, {value!r} {place}{ordering}"
-        return self._value(f"{line}, align {max(1, value.type.bits // 8)}", value.type)
+        align = max(1, value.type.bits * max(1, value.type.lanes) // 8)
+        return self._value(f"{line}{self._tail(align, value.type, metadata)}", value.type)
 
     def cmpxchg(
         self, ptr: V, expected: V, new: V, ordering: str = "seq_cst", scope: str = ""

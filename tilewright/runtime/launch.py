@@ -106,6 +106,11 @@ COPYING = frozenset({"interpreter"})
 """Backends that run in this process and mirror tensors of other devices."""
 
 
+def has_launcher(backend: str) -> bool:
+    """Whether kernels that are compiled for a target can be loaded in this process."""
+    return backend in LOADERS or backend in plug_ins(LAUNCHERS)
+
+
 def load(kernel: CompiledKernel) -> Launch:
     """Load a compiled kernel.
 

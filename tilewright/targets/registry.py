@@ -19,6 +19,7 @@ from tilewright.base.plug_ins import TARGETS, PlugInError, describe, load_plug_i
 from tilewright.targets.protocol import INTERFACE, GPUTarget, Target
 
 if TYPE_CHECKING:
+    from tilewright.targets.amd import target as amd_target
     from tilewright.targets.cpu import export as cpu_export
     from tilewright.targets.cpu import target as cpu_target
     from tilewright.targets.export import Exporter
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tilewright.targets.nvidia import export as nvidia_export
     from tilewright.targets.nvidia import target as nvidia_target
 else:
+    amd_target = lazy_import("tilewright.targets.amd.target")
     cpu_export = lazy_import("tilewright.targets.cpu.export")
     cpu_target = lazy_import("tilewright.targets.cpu.target")
     interpreter_target = lazy_import("tilewright.targets.interpreter.target")
@@ -41,6 +43,7 @@ Factory = Callable[..., Target]
 BUILT_IN: dict[str, Callable[[], Factory]] = {
     "cpu": lambda: cpu_target.CpuTarget,
     "cuda": lambda: nvidia_target.NvidiaTarget,
+    "hip": lambda: amd_target.AmdTarget,
     "interpreter": lambda: interpreter_target.InterpreterTarget,
 }
 
@@ -53,9 +56,11 @@ EXPORTERS: dict[str, Callable[[], Exporter]] = {
     "cuda": lambda: nvidia_export.export,
 }
 
-# Prefixes of architectures that imply the target: sm_90.
-ARCHITECTURES = {"sm": "cuda"}
-_ARCHITECTURE = re.compile(r"([a-z]+)_?(\d+)a?")
+# Names of architectures that imply a target, such as sm_90; the first group is its argument.
+ARCHITECTURES = {
+    "cuda": re.compile(r"sm_?(\d+)a?"),
+    "hip": re.compile(r"(gfx[0-9a-f]+)"),
+}
 
 _REGISTERED: dict[str, Factory] = {}
 _INSTANCES: dict[tuple[str, int | str], Target] = {}
@@ -116,7 +121,7 @@ def factory_of(name: str) -> Factory:
 
 
 def described(text: str) -> GPUTarget:
-    """Parse a device such as ``cpu``, ``cuda:90``, ``cuda:90:32`` or ``sm_90``.
+    """Parse a device such as ``cpu``, ``cuda:90``, ``cuda:90:32``, ``sm_90`` or ``gfx942``.
 
     Raises:
         ValueError: the text is malformed.
@@ -125,9 +130,9 @@ def described(text: str) -> GPUTarget:
     arch, _, lanes = rest.partition(":")
     if not backend or not (lanes or "1").isdigit():
         raise ValueError(f"a target is written as NAME, NAME:ARCH or NAME:ARCH:LANES, not {text!r}")
-    alone = _ARCHITECTURE.fullmatch(text)
-    if alone is not None and alone[1] in ARCHITECTURES:
-        backend, arch = ARCHITECTURES[alone[1]], alone[2]
+    for implied, pattern in ARCHITECTURES.items():
+        if alone := pattern.fullmatch(text):
+            backend, arch = implied, alone[1]
     return GPUTarget(backend, int(arch) if arch.isdigit() else arch, int(lanes or 1))
 
 

@@ -183,6 +183,7 @@ class EmulatedHardware:
         self.name = name
         self.lanes = lanes
         self.shared_space = 0
+        self.sizes_shared = False
         self.rounds_to_bf16 = False
         self.forms: list[tuple[str, list[LType]]] = []
         self.teams: dict[int, slice] = {}  # threads that wait at a barrier that is not for all

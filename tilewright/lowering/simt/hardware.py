@@ -51,6 +51,7 @@ class Hardware(Protocol):
         name: the target under which lowerings are overridden (`emits`, `lowers`).
         lanes: threads of a warp, a power of two.
         shared_space: LLVM's address space of shared memory.
+        sizes_shared: whether the code states the size of shared memory; else the launch does.
         rounds_to_bf16: see `lowering.emit.Builder`.
         loads_matrices: whether `load_matrices` is available.
         stores_matrices: whether `store_matrices` is available.
@@ -59,6 +60,7 @@ class Hardware(Protocol):
     name: str
     lanes: int
     shared_space: int
+    sizes_shared: bool
     rounds_to_bf16: bool
 
     @property
@@ -218,3 +220,51 @@ class Hardware(Protocol):
         See `lowering.emit.Builder.own_cast`.
         """
         ...
+
+
+class PlainHardware:
+    """Base of a `Hardware` without optional instructions. Those that no code is generated for
+    without the corresponding feature raise `NotImplementedError`; hints emit nothing."""
+
+    loads_matrices = False
+    stores_matrices = False
+
+    def publish(self, b: Builder) -> None:
+        """Matrix instructions read shared memory like other instructions, or not at all."""
+
+    def wait_launches(self, b: Builder) -> None:
+        """Launches do not overlap."""
+
+    def start_dependents(self, b: Builder) -> None:
+        """Launches do not overlap."""
+
+    def take_registers(self, b: Builder, count: int) -> None:
+        raise _absent("reallocation of registers")
+
+    def release_registers(self, b: Builder, count: int) -> None:
+        raise _absent("reallocation of registers")
+
+    def copy_async(self, b: Builder, dst: V, src: V, bytes: int, mask: V | None) -> None:
+        raise _absent("async_copy")
+
+    def commit_copies(self, b: Builder) -> None:
+        raise _absent("async_copy")
+
+    def wait_copies(self, b: Builder, pending: int) -> None:
+        raise _absent("async_copy")
+
+    def load_matrices(self, b: Builder, row: V, count: int, transposed: bool) -> list[V]:
+        raise _absent("loads of matrices")
+
+    def store_matrices(self, b: Builder, row: V, words: Sequence[V], transposed: bool) -> None:
+        raise _absent("stores of matrices")
+
+    def printf(self, b: Builder, form: str, values: Sequence[V]) -> None:
+        raise _absent("printing")
+
+    def cast(self, b: Builder, x: V, source: str, to: str) -> V | None:
+        """All conversions are integer code."""
+
+
+def _absent(feature: str) -> NotImplementedError:
+    return NotImplementedError(f"this GPU does not have the feature: {feature}")

@@ -127,7 +127,7 @@ class Kernel:
             self.b.location = self.lines.of(fn.loc)
         self.entry = self.b.current
         self.team = make_team(self.b, hw.thread(self.b), hw.lanes, warps)
-        self.shared.declare(self.module, hw.shared_space)
+        self.shared.declare(self.module, hw.shared_space, hw.sizes_shared)
         more = self.function.params[len(fn.args) :]
         self.provided: dict[Provided, V] = dict(zip(provided, more, strict=True))
         self.carried = 0

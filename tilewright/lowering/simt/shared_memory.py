@@ -103,11 +103,18 @@ class SharedMemory:
         self._base: V | None = None
         self._walk(fn.body, frozenset())
 
-    def declare(self, module: Module, space: int) -> None:
-        """Declare the memory as an external array, whose size is a parameter of the launch."""
+    def declare(self, module: Module, space: int, sized: bool = False) -> None:
+        """Declare the memory as an array.
+
+        Args:
+            sized: whether its size is part of the code; else it is a parameter of the launch.
+        """
         if self.bytes:
+            size, initial, linkage = (
+                (self.bytes, "poison", "internal") if sized else (0, "", "external")
+            )
             self._base = module.global_variable(
-                "shared", array(I8, 0), "", ALIGN, space=space, linkage="external"
+                "shared", array(I8, size), initial, ALIGN, space=space, linkage=linkage
             )
 
     def address(self, b: Builder, op: Op) -> V:

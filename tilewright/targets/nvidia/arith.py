@@ -24,13 +24,11 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.lowering import arith as common
 from tilewright.lowering.convert import narrow, widen
-from tilewright.lowering.emit import BF16, F32, F64, I32, Builder, V, const, int_type, like
-from tilewright.lowering.fmod import fmod
+from tilewright.lowering.emit import BF16, F32, I32, Builder, V, const, int_type, like
 from tilewright.lowering.math_common import FORMAT_F32, copysign, fabs, polynomial
-from tilewright.lowering.math_f64 import sin_cos
-from tilewright.lowering.math_huge import reduce_huge
 from tilewright.lowering.registry import lowers
 from tilewright.lowering.types import register_type
+from tilewright.lowering.without_library import rem_without_library, sin_cos_without_library
 from tilewright.ops import arith, math
 from tilewright.targets.nvidia.name import NAME
 
@@ -266,14 +264,6 @@ def lower_div(b: Builder, op: arith.Div, lhs: V, rhs: V) -> V:
     return narrow(b, instruction(b, "div.full.f32", x, y), element)
 
 
-@lowers(arith.Rem, target=NAME)
-def lower_rem(b: Builder, op: arith.Rem, lhs: V, rhs: V) -> V:
-    element = _element(op)
-    if not element.is_floating():
-        return common.lower_rem(b, op, lhs, rhs)
-    return narrow(b, fmod(b, widen(b, lhs, element), widen(b, rhs, element)), element)
-
-
 @lowers(arith.Fma, target=NAME)
 def lower_fma(b: Builder, op: arith.Fma, x: V, y: V, z: V) -> V:
     """fp16 has an instruction; narrower types have none that rounds once."""
@@ -343,12 +333,7 @@ def _opaque_bits(b: Builder, src: V) -> V:
     return b.inline_asm(code, constraints, int_type(bits), [operand])
 
 
-# -- trigonometry ---------------------------------------------------------------------------------
+# -- what others call a C library for --------------------------------------------------------------
 
-
-@lowers(math.Sin, math.Cos, target=NAME)
-def lower_sin_cos(b: Builder, op: math.Sin | math.Cos, src: V) -> V:
-    if src.type is not F64:
-        return common.lower_math(b, op, src)
-    with b.flags(""):
-        return sin_cos(int(isinstance(op, math.Cos)), reduce_huge)(b, src)
+lowers(arith.Rem, target=NAME)(rem_without_library)
+lowers(math.Sin, math.Cos, target=NAME)(sin_cos_without_library)

@@ -62,6 +62,7 @@ class NvidiaHardware:
     name = NAME
     lanes = WARP_SIZE
     shared_space = 3
+    sizes_shared = False
 
     def __init__(self, features: frozenset[str] = processor(DEFAULT_ARCH).features) -> None:
         self.features = features

@@ -1,0 +1,64 @@
+"""Compiles the kernels of the examples for AMD processors, and prints what is known of each.
+
+    python -m tests.targets.amd.examples gfx942
+
+A process of its own: LLVM ends the process if it cannot select an instruction.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tilewright.compiler.driver import compile
+from tilewright.targets.amd.features import processor
+from tilewright.targets.amd.kernel_note import kernels
+from tilewright.targets.protocol import GPUTarget
+from tilewright.tools.load import import_script, kernels_of, source_of
+
+ROOT = Path(__file__).parents[3]
+STEMS = (
+    "attention", "convolution", "dropout", "equalize", "fused_softmax", "giou_loss", "layer_norm",
+    "matmul", "quantized_matmul", "segmented_scan", "top_k", "vector_add",
+)  # fmt: skip
+
+FACTS = ("name", "shared", "num_warps", "warp_size", "n_regs", "n_spills", "kernarg_bytes")
+
+
+def facts_of(hsaco: bytes) -> dict[str, Any]:
+    """What the code object itself states."""
+    (kernel,) = kernels(hsaco)
+    return {"size": len(hsaco), "lds": kernel[".group_segment_fixed_size"]}
+
+
+def compiled(chip: str) -> dict[str, dict[str, Any]]:
+    """What is known of each kernel of the examples."""
+    target = GPUTarget("hip", chip, processor(chip).lanes)
+    found: dict[str, dict[str, Any]] = {}
+    for stem in STEMS:
+        module = import_script(ROOT / "examples" / f"{stem}.py")
+        kernels = kernels_of(module)
+        for name, (signature, constants) in module.__tilewright_signatures__.items():
+            if stem == "matmul":  # the example's tiles are made for a CPU
+                constants = {**constants, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}
+            kernel = compile(source_of(kernels[name], signature, constants), target)
+            facts = {key: kernel.metadata[key] for key in FACTS}
+            found[f"{stem}.{name}"] = facts | facts_of(kernel.asm["hsaco"])
+    return found
+
+
+@cache
+def in_a_process(chip: str) -> dict[str, dict[str, Any]]:
+    """The result of `compiled`, of a process of its own."""
+    command = [sys.executable, "-m", "tests.targets.amd.examples", chip]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, f"compiling for {chip} ended the process:\n{done.stderr[-3000:]}"
+    return json.loads(done.stdout)
+
+
+if __name__ == "__main__":
+    print(json.dumps(compiled(sys.argv[1])))

@@ -1,0 +1,62 @@
+"""The instructions of small kernels, counted in the assembly text."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.targets.amd.sources import (
+    WAVE_32,
+    WAVE_64,
+    accumulate,
+    compiled,
+    copy,
+    counted,
+    grid,
+    total,
+)
+from tilewright.targets.amd.features import PROCESSORS
+
+PAIR = {"x_ptr": "*fp32", "out_ptr": "*fp32"}
+
+
+@pytest.mark.parametrize("arch", PROCESSORS)
+def test_copies_move_16_bytes_at_a_time(arch: str) -> None:
+    lanes = PROCESSORS[arch].lanes
+    found = counted(compiled(copy, PAIR, arch, BLOCK=4 * lanes))
+    wide = "b128" if arch.startswith("gfx1") else "dwordx4"
+    assert found[f"global_load_{wide}"] == found[f"global_store_{wide}"] == 1
+    assert not [name for name in found if name.startswith("flat_")]
+
+
+def test_sum_of_a_wave_stays_in_the_vector_unit_where_it_can() -> None:
+    """Within a row of 16 lanes by DPP; between rows of 64 lanes by the LDS's crossbar."""
+    wide = counted(compiled(total, PAIR, WAVE_64, BLOCK=64))
+    assert wide["ds_swizzle_b32"] == wide["ds_bpermute_b32"] == 1
+    assert not wide["s_barrier"]
+    narrow = compiled(total, PAIR, WAVE_32, BLOCK=32)
+    assert counted(narrow)["v_permlanex16_b32"] == 1
+    assert not [name for name in counted(narrow) if name.startswith("ds_")]
+    assert str(narrow.asm["amdgcn"]).count("row_xmask") == 2  # masks 4 and 8; 1 and 2: quad_perm
+
+
+def test_grid_is_read_from_the_hidden_arguments_only_if_used() -> None:
+    with_grid = compiled(grid, {"out_ptr": "*i32"})
+    assert with_grid.metadata.kernarg_bytes == 8 + 256
+    assert ".value_kind:     hidden_block_count_x" in str(with_grid.asm["amdgcn"])
+    without = compiled(copy, PAIR, BLOCK=256)
+    assert without.metadata.kernarg_bytes == 16
+    assert ".amdhsa_user_sgpr_count 2\n" in str(without.asm["amdgcn"])
+
+
+@pytest.mark.parametrize("arch", PROCESSORS)
+def test_additions_of_fp32_are_instructions(arch: str) -> None:
+    found = counted(compiled(accumulate, PAIR, arch, BLOCK=PROCESSORS[arch].lanes))
+    assert found["global_atomic_add_f32"] == 1
+    assert not [name for name in found if "cmpswap" in name]
+
+
+def test_barriers_order_shared_memory_only_within_a_compute_unit() -> None:
+    """In CU mode no cache is invalidated, and stores to global memory are not waited for."""
+    found = counted(compiled(total, PAIR, WAVE_32, 4, BLOCK=1024))
+    assert found["s_barrier"]
+    assert not found["buffer_gl0_inv"]

@@ -1,0 +1,1 @@
+"""The AMD target: tile IR → LLVM IR → object file → code object (hsaco)."""

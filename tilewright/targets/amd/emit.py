@@ -1,0 +1,135 @@
+"""LLVM IR → object file and assembly, with LLVM as a library. The only user of llvmlite here.
+
+Requirements on the IR:
+
+- A kernel is `define amdgpu_kernel void @name(...) #0`, with `attributes #0 = { … }` from
+  `kernel_attributes`; triple, data layout and the version of the ABI are set here.
+- LLVM ends the process on an intrinsic that the processor does not have, and on more LDS than it
+  has: both must be ruled out before.
+- Flat pointers that kernels are passed become global ones in LLVM (`PromoteKernelArguments`); other
+  accesses to global memory cast their address to address space 1.
+
+The code generator modifies the module, after which it cannot be used again: assembly text and
+object file each need a module of their own.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import llvmlite.binding as llvm
+
+from tilewright.base.llvm_library import parsed, without_phi_of_ops
+from tilewright.base.locks import LLVM
+from tilewright.targets.amd.features import Processor, processor
+
+TRIPLE = "amdgcn-amd-amdhsa"
+
+# The version of the ABI of code objects, times 100. ROCm before 6.3 rejects LLVM's default, 6.
+CODE_OBJECT_VERSION = 500
+
+# Intrinsics that read what the hardware or the runtime passes to a kernel, and the attributes that
+# state that a kernel does not: LLVM reserves registers and hidden arguments for all others.
+_INPUTS = {
+    "llvm.amdgcn.dispatch.id": "amdgpu-no-dispatch-id",
+    "llvm.amdgcn.dispatch.ptr": "amdgpu-no-dispatch-ptr",
+    "llvm.amdgcn.implicitarg.ptr": "amdgpu-no-implicitarg-ptr",
+    "llvm.amdgcn.queue.ptr": "amdgpu-no-queue-ptr",
+    "llvm.amdgcn.lds.kernel.id": "amdgpu-no-lds-kernel-id",
+    "llvm.amdgcn.workgroup.id.x": "amdgpu-no-workgroup-id-x",
+    "llvm.amdgcn.workgroup.id.y": "amdgpu-no-workgroup-id-y",
+    "llvm.amdgcn.workgroup.id.z": "amdgpu-no-workgroup-id-z",
+    "llvm.amdgcn.workitem.id.x": "amdgpu-no-workitem-id-x",
+    "llvm.amdgcn.workitem.id.y": "amdgpu-no-workitem-id-y",
+    "llvm.amdgcn.workitem.id.z": "amdgpu-no-workitem-id-z",
+}
+_NO_SERVICES = (
+    "amdgpu-no-completion-action",
+    "amdgpu-no-default-queue",
+    "amdgpu-no-heap-ptr",
+    "amdgpu-no-hostcall-ptr",
+    "amdgpu-no-multigrid-sync-arg",
+)
+
+
+def kernel_attributes(threads: int, waves_per_eu: int = 0) -> str:
+    """The attributes of a kernel in LLVM IR, without braces, that reads no input.
+
+    Args:
+        threads: threads of a work-group, exactly.
+        waves_per_eu: waves of a SIMD unit that must be resident at once; 0 for any number.
+    """
+    attributes = [
+        "nounwind",
+        f'"amdgpu-flat-work-group-size"="{threads},{threads}"',
+        '"uniform-work-group-size"="true"',
+        *(f'"{name}"' for name in (*_INPUTS.values(), *_NO_SERVICES)),
+    ]
+    if waves_per_eu:
+        attributes.append(f'"amdgpu-waves-per-eu"="{waves_per_eu}"')
+    return " ".join(attributes)
+
+
+def with_inputs(text: str) -> str:
+    """LLVM IR without the attributes that deny the inputs which its kernel reads."""
+    for intrinsic, attribute in _INPUTS.items():
+        if f"@{intrinsic}(" in text:
+            text = text.replace(f' "{attribute}"', "")
+    return text
+
+
+@cache
+def _target_machine(chip: Processor) -> llvm.TargetMachine:
+    """LLVM's code generator, cached: creating one takes as long as the passes of a small kernel."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(TRIPLE)
+    return target.create_target_machine(
+        cpu=chip.name, features=chip.llvm_features, opt=3, reloc="pic"
+    )
+
+
+@cache
+def _passes() -> llvm.ModulePassManager:
+    """The clean-up that our code needs, after which code generation does its own share."""
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_new_gvn_pass()
+    passes.add_simplify_cfg_pass()
+    return passes
+
+
+@cache
+def _builder(chip: Processor) -> llvm.PassBuilder:
+    return llvm.create_pass_builder(_target_machine(chip), llvm.create_pipeline_tuning_options())
+
+
+def compile_text(text: str, chip: Processor) -> tuple[str, bytes]:
+    """Verify, optimise and generate code. Returns the optimised IR and the object file.
+
+    Raises:
+        RuntimeError: the text is not valid IR; contains LLVM's message.
+    """
+    with LLVM, parsed(with_inputs(text), _flags()) as module:
+        machine = _target_machine(chip)
+        module.triple = TRIPLE
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        with without_phi_of_ops():
+            _passes().run(module, _builder(chip))
+        optimised = str(module)
+        return optimised, machine.emit_object(module)
+
+
+def _flags() -> str:
+    """A module that only states the version of the ABI."""
+    flag = f'!0 = !{{i32 1, !"amdhsa_code_object_version", i32 {CODE_OBJECT_VERSION}}}'
+    return f"!llvm.module.flags = !{{!0}}\n{flag}\n"
+
+
+def assembly_of(llir: str, arch: str) -> str:
+    """The assembly text of optimised IR, of which `compile_text` has generated the object file."""
+    with LLVM, parsed(llir) as module:
+        module.verify()
+        return _target_machine(processor(arch)).emit_assembly(module)

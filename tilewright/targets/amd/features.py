@@ -1,0 +1,92 @@
+"""Features and limits of each AMD processor. No other file compares names of processors.
+
+The rest of the compiler tests for features by name:
+
+    processor("gfx942").features          # frozenset({"mfma", "mfma_fp8_fnuz", …})
+    "row_xmask" in processor("gfx1100").features
+
+LLVM ends the process if it cannot select an instruction for an intrinsic, so each use of an
+intrinsic that some processors lack is behind a feature.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+DEFAULT_ARCH = "gfx942"
+KIB = 1024
+MAX_THREADS = 1024  # of a work-group
+VECTOR_REGISTERS = 256  # of a thread that instructions other than matrix instructions address
+
+_CDNA = frozenset({"mfma", "agprs"})
+_RDNA = frozenset({"row_xmask", "permlanex16", "cumode"})
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """A processor to compile for.
+
+    Attributes:
+        name: its name, which is LLVM's: ``gfx942``.
+        lanes: threads of a wave.
+        registers: 32-bit registers of a compute unit, those of all lanes counted.
+        unit: registers of a thread are allocated in multiples of this.
+        max_waves: the most waves that are resident on a SIMD unit.
+        simds: SIMD units of a compute unit.
+        shared_limit: the most bytes of LDS of a work-group.
+        features: names of what not all processors have.
+    """
+
+    name: str
+    lanes: int
+    registers: int
+    unit: int
+    max_waves: int
+    simds: int
+    shared_limit: int
+    features: frozenset[str]
+
+    @property
+    def llvm_features(self) -> str:
+        """Subtarget features in LLVM's words.
+
+        In CU mode the waves of a work-group run on one compute unit and share its cache, so that a
+        barrier does not have to invalidate it.
+        """
+        return "+cumode" if "cumode" in self.features else ""
+
+
+# LLVM, "User Guide for AMDGPU Backend"; AMD's instruction set reference guides of MI200 (CDNA2),
+# MI300 (CDNA3), RDNA3 and RDNA4.
+_PROCESSORS = (
+    Processor("gfx90a", 64, 131072, 8, 8, 4, 64 * KIB, _CDNA | {"mfma_bf16_1k", "mfma_f64"}),
+    Processor(
+        "gfx942",
+        *(64, 131072, 8, 8, 4, 64 * KIB),
+        _CDNA | {"mfma_bf16_1k", "mfma_f64", "mfma_i8_wide", "mfma_fp8_fnuz", "fp8_fnuz"},
+    ),
+    Processor(
+        "gfx950",
+        *(64, 131072, 8, 8, 4, 160 * KIB),
+        _CDNA
+        | {"mfma_bf16_1k", "mfma_f64", "mfma_i8_wide", "mfma_fp8_ocp", "mfma_f16_wide"}
+        | {"fp8_ocp", "bf16_conversion"},
+    ),
+    Processor("gfx1100", 32, 98304, 24, 16, 2, 64 * KIB, _RDNA | {"wmma_gfx11"}),
+    Processor("gfx1200", 32, 98304, 24, 16, 2, 64 * KIB, _RDNA | {"wmma_gfx12", "fp8_ocp"}),
+)
+PROCESSORS = {chip.name: chip for chip in _PROCESSORS}
+
+
+@cache
+def processor(arch: str) -> Processor:
+    """The processor of a name such as ``gfx942`` or ``gfx942:sramecc+:xnack-``, as HIP gives it.
+
+    Raises:
+        ValueError: it is unknown.
+    """
+    name = str(arch).partition(":")[0]
+    if name not in PROCESSORS:
+        raise ValueError(f"there is no AMD processor {arch!r}; known are {', '.join(PROCESSORS)}")
+    return PROCESSORS[name]

@@ -1,0 +1,180 @@
+"""AMD's implementation of the `Hardware` interface of the shared lowering.
+
+Accesses with a mask are branches around the access, as a lane that is masked off must not access
+memory. Order and scope of accesses follow LLVM's memory model for AMD GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.lowering.emit import (
+    I32,
+    I64,
+    VOID,
+    Builder,
+    LType,
+    V,
+    const,
+    int_type,
+    pointer,
+    poison,
+    vector,
+    zero,
+)
+from tilewright.lowering.guard import guarded
+from tilewright.lowering.simt.hardware import Atomic, CachePolicy, PlainHardware
+from tilewright.lowering.simt.team import Team
+from tilewright.targets.amd.atomic import ORDERS, emit_atomic, longest
+from tilewright.targets.amd.features import Processor
+from tilewright.targets.amd.name import NAME
+from tilewright.targets.amd.shuffle import shuffle, shuffle_xor
+
+GLOBAL = pointer(1)
+CONSTANT = pointer(4)
+AXES = "xyz"
+CLOCK_NANOSECONDS = 10  # a tick of the clock at 100 MHz
+
+# Scopes of the language -> LLVM's synchronisation scopes.
+_SCOPES = {"cta": "workgroup", "gpu": "agent", "sys": ""}
+
+# Cache hints of the language for data that is not used again soon.
+_STREAMING = ("cs", "cv", "wt")
+
+
+class AmdHardware(PlainHardware):
+    """The instructions of a processor."""
+
+    name = NAME
+    shared_space = 3
+    sizes_shared = True
+
+    def __init__(self, chip: Processor) -> None:
+        self.chip = chip
+        self.lanes = chip.lanes
+        self.rounds_to_bf16 = "bf16_conversion" in chip.features
+
+    def thread(self, b: Builder) -> V:
+        return b.intrinsic("llvm.amdgcn.workitem.id.x", I32, [])
+
+    def program_id(self, b: Builder, axis: int) -> V:
+        return b.intrinsic(f"llvm.amdgcn.workgroup.id.{AXES[axis]}", I32, [])
+
+    def num_programs(self, b: Builder, axis: int) -> V:
+        """The first of the hidden arguments, which the runtime appends to those of the kernel."""
+        hidden = b.intrinsic("llvm.amdgcn.implicitarg.ptr", CONSTANT, [])
+        return b.load(I32, b.gep(I32, hidden, axis))
+
+    def barrier(self, b: Builder, team: Team) -> None:
+        assert team.whole, "there are no barriers for some of a program's warps"
+        b.fence("release", "workgroup")
+        b.call("llvm.amdgcn.s.barrier", VOID, [])
+        b.fence("acquire", "workgroup")
+
+    def elect(self, b: Builder) -> V:
+        return b.icmp("eq", b.and_(self.thread(b), self.lanes - 1), 0)
+
+    def shuffle(self, b: Builder, word: V, lane: V) -> V:
+        return shuffle(b, word, lane)
+
+    def shuffle_xor(self, b: Builder, word: V, mask: int) -> V:
+        own = b.and_(self.thread(b), self.lanes - 1)
+        return shuffle_xor(b, word, mask, own, self.chip.features)
+
+    # -- memory ---------------------------------------------------------------------------------
+
+    def load(
+        self,
+        b: Builder,
+        ptr: V,
+        words: int,
+        word_bits: int,
+        mask: V | None,
+        other: Sequence[V] | None,
+        policy: CachePolicy,
+    ) -> list[V]:
+        word = int_type(word_bits)
+        kind = vector(word, words) if words > 1 else word
+        place = b.addrspacecast(ptr, GLOBAL)
+
+        def read() -> V:
+            align = words * word_bits // 8
+            return b.load(kind, place, align, _hint(b, policy), policy.volatile)
+
+        otherwise = _row(b, other) if other else zero(kind)
+        found = guarded(b, _unless_always(mask), read, otherwise)
+        return [found] if words == 1 else [b.extract(found, i) for i in range(words)]
+
+    def store(
+        self, b: Builder, ptr: V, words: Sequence[V], mask: V | None, policy: CachePolicy
+    ) -> None:
+        self._store(b, b.addrspacecast(ptr, GLOBAL), words, mask, _hint(b, policy))
+
+    def store_shared(self, b: Builder, ptr: V, words: Sequence[V], mask: V) -> None:
+        self._store(b, ptr, words, mask, "")
+
+    def _store(self, b: Builder, place: V, words: Sequence[V], mask: V | None, hint: str) -> None:
+        row, align = _row(b, words), len(words) * words[0].type.bits // 8
+        mask = _unless_always(mask)
+        if mask is None:
+            b.store(row, place, align, hint)
+            return
+        with b.when(mask):
+            b.store(row, place, align, hint)
+
+    def atomic_length(self, what: Atomic) -> int:
+        return longest(what, self.chip.features)
+
+    def atomic(
+        self, b: Builder, what: Atomic, ptr: V, values: Sequence[V], mask: V | None
+    ) -> Sequence[V]:
+        place, mask = b.addrspacecast(ptr, GLOBAL), _unless_always(mask)
+        scope = self.sync_scope(what.scope)
+        if mask is None:
+            return emit_atomic(b, what, place, values, scope)
+        before, inside, after = b.current, b.block("atomic"), b.block("updated")
+        b.cond_br(mask, inside, after)
+        b.at(inside)
+        found = emit_atomic(b, what, place, values, scope)
+        b.br(after)
+        b.at(after)
+        return b.merge((before, [zero(v.type) for v in found]), (inside, found))
+
+    def load_atomic(self, b: Builder, ptr: V, bits: LType, order: str, scope: str) -> V:
+        place = b.addrspacecast(ptr, GLOBAL)
+        return b.load_atomic(bits, place, ORDERS.get(order, order), self.sync_scope(scope))
+
+    def store_atomic(self, b: Builder, ptr: V, value: V, order: str, scope: str) -> None:
+        place = b.addrspacecast(ptr, GLOBAL)
+        b.store_atomic(value, place, ORDERS.get(order, order), self.sync_scope(scope))
+
+    def nanoseconds(self, b: Builder) -> V:
+        ticks = b.intrinsic("llvm.readsteadycounter", I64, [])
+        return b.mul(ticks, const(I64, CLOCK_NANOSECONDS))
+
+    def sync_scope(self, scope: str) -> str:
+        return _SCOPES[scope]
+
+    def fail(self, b: Builder, message: str, file: str, line: int, function: str) -> None:
+        """Stop the program by a trap: the message is lost."""
+        b.call("llvm.trap", VOID, [])
+
+
+def _unless_always(mask: V | None) -> V | None:
+    return None if mask is None or mask.number not in (None, 0) else mask
+
+
+def _hint(b: Builder, policy: CachePolicy) -> str:
+    """Metadata of an access: whether the data is not used again soon."""
+    streams = policy.evict == "evict_first" or policy.cache in _STREAMING
+    return f"!nontemporal {b.module.metadata('!{i32 1}')}" if streams else ""
+
+
+def _row(b: Builder, words: Sequence[V]) -> V:
+    """Words as a vector; a single one as a scalar."""
+    if len(words) == 1:
+        return words[0]
+    row = poison(vector(words[0].type, len(words)))
+    for i, word in enumerate(words):
+        row = b.insert(row, word, i)
+    return row
