@@ -240,6 +240,7 @@ def random_options(seed: int) -> dict[str, Any]:
         "num_warps": chance.choice((2, 4, 4, 8)),
         "num_stages": chance.randint(1, 5),
         "tensor_copies": chance.random() < 0.8,
+        "random_delays": chance.choice((0, 0, 0, 1 + seed)),
     }
 
 

@@ -76,3 +76,57 @@ def test_failed_assertion_is_raised_at_the_next_synchronization(
     lines, errors = run(3, debug, tmp_path)
     assert any(line.startswith("RAISED" if debug else "FINE") for line in lines), errors
     assert ("Assertion `x is small` failed" in errors) == debug
+
+
+HANGING = """
+import torch
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.lowering.simt.kernel import EMITTERS
+from tilewright.ops.roles import Arrive
+from tilewright.targets.nvidia import bound_waits, codegen
+
+bound_waits.LIMIT_NS = 20_000_000
+
+
+@EMITTERS.of(Arrive, target="cuda")
+def emit_nothing(kernel, op):
+    pass  # slots never become free
+
+
+@tw.jit
+def product(a_ptr, b_ptr, c_ptr, steps, stride):
+    m, k = tl.arange(0, 64), tl.arange(0, 64)
+    acc = tl.zeros((64, 64), tl.float32)
+    for step in range(steps):
+        a = tl.load(a_ptr + m[:, None] * stride + step * 64 + k)
+        b = tl.load(b_ptr + (step * 64 + k)[:, None] * 64 + m)
+        acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + m[:, None] * 64 + m, acc)
+
+
+a, b = (torch.ones(shape, device="cuda", dtype=torch.float16) for shape in ((64, 1024), (1024, 64)))
+c = torch.empty((64, 64), device="cuda")
+options = {"debug": True, "sanitize_overflow": False, "num_stages": 3}
+kernel = product[(1,)](a, b, c, 16, 1024, **options)
+try:
+    torch.cuda.synchronize()
+except RuntimeError as error:
+    print("RAISED", type(error).__name__)
+else:
+    print("FINE")
+"""
+
+
+@pytest.mark.gpu
+def test_wait_that_never_ends_is_reported_in_a_debug_build(tmp_path: Path) -> None:
+    path = tmp_path / "hanging.py"
+    path.write_text(HANGING)
+    done = subprocess.run(
+        [sys.executable, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=120,
+        check=False, env={**os.environ, "PYTHONPATH": str(ROOT), "TILEWRIGHT_ALWAYS_COMPILE": "1"},
+    )  # fmt: skip
+    assert "RAISED" in done.stdout, done.stderr
+    assert "waited too long for parity" in done.stdout
+    assert "hanging.py" in done.stderr
+    assert "a wait for a barrier did not end" in done.stderr

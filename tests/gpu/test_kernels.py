@@ -354,6 +354,13 @@ def _attentions() -> Iterator[Job]:
             yield Job(products.attention_gradients, params, options)
 
 
+def _delays() -> Iterator[Job]:
+    """Protocols of which each step comes sooner or later than usual."""
+    jobs = [*_loops_of_products(), *_attentions(), *_products()]
+    for seed, job in enumerate(jobs[::4], 1):
+        yield Job(job.recipe, job.params, {**job.options, "random_delays": seed})
+
+
 def _unique(jobs: Iterator[Job]) -> list[Job]:
     return list({job.name: job for job in jobs}.values())
 
@@ -379,6 +386,7 @@ FAMILIES = {
     "dots": _unique(_dots()),
     "loops of products": _unique(_loops_of_products()),
     "attentions": _unique(_attentions()),
+    "delays": _unique(_delays()),
     "sorts": _unique(shapes.sorts()),
     "functions of elements": _unique(shapes.functions_of_elements()),
     "uneven tiles": _unique(shapes.uneven()),

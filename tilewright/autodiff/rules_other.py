@@ -40,6 +40,6 @@ no_derivative(
     gpu.ConvertLayout, gpu.Share, gpu.Fetch, gpu.Allocate, gpu.Slot, gpu.PermuteBuffer,
     gpu.CopyAsync, gpu.CommitCopies, gpu.WaitCopies, gpu.WaitLaunches, gpu.StartDependents,
     nvidia.Mma, nvidia.Wgmma, nvidia.WgmmaWait, nvidia.FetchAcross, nvidia.LoadBlock,
-    nvidia.AddBlock, nvidia.WaitBlocks,
+    nvidia.AddBlock, nvidia.WaitBlocks, nvidia.Delay,
     roles.Roles, roles.InitBarriers, roles.ExpectBytes, roles.Arrive, roles.WaitBarrier,
 )  # fmt: skip

@@ -527,6 +527,13 @@ class Nvidia(Group):
         "kernel does not say otherwise by the option of that name.",
         default=True,
     )
+    random_delays: Knob[int] = Knob(
+        0,
+        _names("RANDOM_DELAYS", False),
+        _parse_int,
+        "Seed of random delays around synchronisation, which show races, where a kernel does not "
+        "say otherwise by the option of that name; 0 for none.",
+    )
     strict_products = _switch(
         "STRICT_PRODUCTS",
         "Reject a kernel if the assembler serialises its asynchronous products (`wgmma`); "

@@ -304,3 +304,23 @@ class WaitBlocks(Op, name="nvidia.wait_blocks", traits=WRITES | LOCAL):
 
     def evaluate(self, buffer: Array) -> tuple[()]:
         return ()
+
+
+class Delay(Op, name="nvidia.delay", traits=WRITES | LOCAL):
+    """Waits for a time that depends on the seed, on the clock and on which warp it is.
+
+    nvidia.delay seed=17 : () -> ()
+    """
+
+    seed: int = attr()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def verify(self) -> None:
+        require(0 <= self.seed < 1 << 31, self, "seed", "a seed has 31 bits, not {n}", n=self.seed)
+
+    no_index_maps = "it has no result"
+
+    def evaluate(self) -> tuple[()]:
+        return ()

@@ -239,18 +239,23 @@ class Arrive(Op, name="gpu.arrive", traits=WRITES | LOCAL):
 class WaitBarrier(Op, name="gpu.wait_barrier", traits=WRITES | LOCAL):
     """Waits until the phase of this parity of a barrier is complete.
 
+    With a `limit`, in nanoseconds, a longer wait ends the kernel with an error that names the
+    barrier: a protocol that is wrong does not hang.
+
     gpu.wait_barrier %0, %1, %2 : (shared<2xi64>, i32, i32) -> ()
     """
 
     barriers: Value = operand()
     index: Value = operand()
     parity: Value = operand()
+    limit: int = attr(default=0)
 
     def result_types(self) -> tuple[Type, ...]:
         return ()
 
     def verify(self) -> None:
         require_barrier(self, self.barriers, self.index)
+        require(self.limit >= 0, self, "limit", "a limit of {ns} ns", ns=self.limit)
         require(
             is_int(self.parity.type) and not shape_of(self.parity.type),
             self,

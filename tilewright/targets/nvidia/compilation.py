@@ -70,7 +70,10 @@ class Cubin(MachineCode):
         return self.waits and self.residency.ctas < self.residency.plain
 
     def is_doubtful(self) -> bool:
-        return self.lacks_programs or self.spills > 0 or self.assembled.serialises_products
+        """A debug build is not: its calls spill registers, and it keeps the protocols whose waits
+        it limits."""
+        slow = self.lacks_programs or self.spills > 0 or self.assembled.serialises_products
+        return slow and not self.debug
 
     def is_better_than(self, other: Cubin) -> bool:
         return (

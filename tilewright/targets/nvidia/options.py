@@ -40,6 +40,7 @@ class CudaOptions:
         extern_libs: bitcode to link; not supported, must be empty.
         tensor_copies: whether a specialized warp may load operands of products by tensor copies
             (TMA).
+        random_delays: the seed of delays around synchronisation, for tests; 0 for none.
         ptx_version: the PTX version as major * 10 + minor; None for the oldest sufficient one.
         ptx_options: further options of the assembler, separated by blanks.
         arch: the architecture, such as ``sm90``; must be the target's.
@@ -61,6 +62,7 @@ class CudaOptions:
     deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
     extern_libs: tuple[Any, ...] = ()
     tensor_copies: bool = True
+    random_delays: int = 0
     ptx_version: int | None = None
     ptx_options: str | None = None
     arch: str = f"sm{DEFAULT_ARCH}"
@@ -94,6 +96,10 @@ def check_options(options: CudaOptions, chip: Processor) -> None:
         options.default_dot_input_precision in options.allowed_dot_input_precisions,
         f"default_dot_input_precision must be one of {options.allowed_dot_input_precisions}, not "
         f"{options.default_dot_input_precision!r}",
+    )
+    _check(
+        options.random_delays >= 0,
+        f"random_delays must be 0 or a positive seed, not {options.random_delays}",
     )
     version = options.ptx_version
     _check(

@@ -6,7 +6,9 @@ from tilewright.ir.passes import Step
 from tilewright.targets.gpu.steps import steps as common_steps
 from tilewright.targets.nvidia import codegen as _codegen
 from tilewright.targets.nvidia.add_blocks import add_blocks
+from tilewright.targets.nvidia.bound_waits import bound_waits
 from tilewright.targets.nvidia.choose_mma import choose_mma
+from tilewright.targets.nvidia.delay_protocols import delay_protocols
 from tilewright.targets.nvidia.overlap_products import overlap_products
 from tilewright.targets.nvidia.schedule_products import schedule_products
 from tilewright.targets.nvidia.specialize_warps import specialize_warps
@@ -23,7 +25,12 @@ STEPS = common_steps(
     choose_instructions=[Step(choose_mma)],
     pipeline=[Step(specialize_warps, when="tma")],
     overlap=[Step(overlap_products, when="wgmma")],
-    schedule=[Step(add_blocks, when="tma"), Step(schedule_products, when="wgmma")],
+    schedule=[
+        Step(add_blocks, when="tma"),
+        Step(schedule_products, when="wgmma"),
+        Step(bound_waits, when="tma"),
+        Step(delay_protocols),
+    ],
 )
 
 

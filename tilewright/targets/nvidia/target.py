@@ -104,6 +104,7 @@ class NvidiaTarget(GpuTarget):
         of_chip: dict[str, Any] = {
             "arch": f"sm{chip.capability}",
             "tensor_copies": knobs.nvidia.tensor_copies,
+            "random_delays": knobs.nvidia.random_delays,
             "supported_fp8_dtypes": self._fp8_types(),
             "deprecated_fp8_dot_operand_dtypes": chip.deprecated_fp8_operands,
             "max_num_imprecise_acc_default": chip.imprecise_accumulation,

@@ -1,4 +1,4 @@
-"""Barriers in shared memory (`mbarrier`) and tensor copies (TMA)."""
+"""Barriers in shared memory (`mbarrier`), tensor copies (TMA), and random delays around them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tilewright.layout.linear import OFFSET, REGISTER, WARP, LinearLayout
 from tilewright.lowering.emit import I32, PTR, VOID, Builder, V, const
 from tilewright.lowering.simt.kernel import PROVIDED, Kernel, Provided, emits
 from tilewright.lowering.simt.tile_access import layout_of, store_tile
-from tilewright.ops.nvidia import ADDED_COLUMNS, AddBlock, LoadBlock, Sum, WaitBlocks
+from tilewright.ops.debug import source_position
+from tilewright.ops.nvidia import ADDED_COLUMNS, AddBlock, Delay, LoadBlock, Sum, WaitBlocks
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, WaitBarrier
 from tilewright.targets.nvidia.add_blocks import rows_of_boxes
 from tilewright.targets.nvidia.name import NAME
@@ -153,13 +154,40 @@ def emit_arrive(kernel: Kernel, op: Arrive) -> None:
 
 @emits(WaitBarrier, target=NAME)
 def emit_wait_barrier(kernel: Kernel, op: WaitBarrier) -> None:
-    place = _place(kernel, op.barriers, kernel.scalar(op.index))
+    b = kernel.b
+    index, parity = kernel.scalar(op.index), kernel.scalar(op.parity)
+    place = _place(kernel, op.barriers, index)
+    test = "mbarrier.try_wait.parity.shared::cta.b64 complete"
+    if not op.limit:
+        code = f"{{ .reg .pred complete; WAIT: {test}, [$0], $1; @!complete bra WAIT; }}"
+        b.inline_asm(code, "r,r,~{memory}", VOID, [place, parity], True, True)
+        return
     code = (
-        "{ .reg .pred complete; "
-        "WAIT: mbarrier.try_wait.parity.shared::cta.b64 complete, [$0], $1; "
-        "@!complete bra WAIT; }"
+        "{ .reg .pred complete, over; .reg .u64 start, now; mov.u64 start, %globaltimer; "
+        f"WAIT: {test}, [$1], $2; mov.u64 now, %globaltimer; sub.u64 now, now, start; "
+        f"setp.gt.or.u64 over, now, {op.limit}, complete; @!over bra WAIT; "
+        "selp.b32 $0, 1, 0, complete; }"
     )
-    kernel.b.inline_asm(code, "r,r,~{memory}", VOID, [place, kernel.scalar(op.parity)], True, True)
+    complete = b.inline_asm(code, "=r,r,r,~{memory}", I32, [place, parity], True, True)
+    file, line, function = source_position(op.loc)
+    with kernel.only_if(b.icmp("eq", complete, 0)):
+        form = "thread %d waited too long for parity %d of barrier %d\n"
+        kernel.hw.printf(b, form, [kernel.thread, parity, index])
+        kernel.hw.fail(b, "a wait for a barrier did not end", file, line, function)
+
+
+@emits(Delay, target=NAME)
+def emit_delay(kernel: Kernel, op: Delay) -> None:
+    """Up to 4 µs, short ones more often: 12 bits, shifted right by 0 to 7 bits. A linear
+    congruential generator makes them of the clock, the warp and the seed; its high bits count."""
+    code = (
+        "{ .reg .u32 time, other; mov.u32 time, %clock; mov.u32 other, %warpid; "
+        f"mad.lo.u32 time, other, 40503, time; xor.b32 time, time, {op.seed}; "
+        "mad.lo.u32 time, time, 1664525, 1013904223; "
+        "shr.u32 other, time, 17; and.b32 other, other, 7; "
+        "shr.u32 time, time, 20; shr.u32 time, time, other; nanosleep.u32 time; }"
+    )
+    kernel.b.inline_asm(code, "~{memory}", VOID, [], True, True)
 
 
 @emits(LoadBlock, target=NAME)
