@@ -42,8 +42,11 @@ OF_ONE_TARGET = ("gpu", "roles", "nvidia", "asm")
 """The families that only GPUs lower. Their ops are created after tiles are padded, or are rejected
 by the CPU."""
 
-NO_EMITTER = (control.Call, control.Condition, control.Return, control.Yield, reduce.Reduce)
-"""Ops that the walk over a kernel handles itself, or that no kernel has after inlining."""
+NO_EMITTER = (
+    control.Call, control.Condition, control.Return, control.WithRule, control.Yield, reduce.Reduce,
+)  # fmt: skip
+"""Ops that the walk over a kernel handles itself, or that no kernel has after inlining
+and differentiation."""
 
 
 def stem_of(cls: OpClass) -> str:

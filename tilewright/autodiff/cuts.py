@@ -12,10 +12,19 @@ from math import prod
 
 from tilewright.autodiff.coordinates import Coordinates
 from tilewright.autodiff.derived import Saved
-from tilewright.autodiff.emitter import Emitter, derivative_type
+from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.replay import Replay
 from tilewright.ir.core import Value
-from tilewright.ir.types import I32, I64, DType, Pointer, Type, element_of, shape_of
+from tilewright.ir.types import (
+    I32,
+    I64,
+    DType,
+    Pointer,
+    Type,
+    derivative_type,
+    element_of,
+    shape_of,
+)
 from tilewright.ops.arith import Add, Cast, IntDiv, Mul, Rem
 from tilewright.ops.control import For
 from tilewright.ops.memory import AddPtr, Store

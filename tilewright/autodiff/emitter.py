@@ -14,7 +14,6 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.numbers import array_of, first_number
 from tilewright.ir.types import (
-    FP32,
     DType,
     Scalar,
     Type,
@@ -22,18 +21,11 @@ from tilewright.ir.types import (
     element_of,
     is_float,
     shape_of,
-    with_element,
 )
 from tilewright.ops import arith, control, memory, reduce, shape
 from tilewright.ops.view import View
 
 Masks = tuple[Value, ...]
-
-
-def derivative_type(type: Type) -> Type:
-    """The type of a value's tangent or adjoint: fp32 for narrower floats, else its own."""
-    element = element_of(type)
-    return with_element(type, FP32) if element.primitive_bitwidth < 32 else type
 
 
 class Emitter:

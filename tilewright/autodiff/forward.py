@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require_elements
 from tilewright.autodiff.derived import Derived, Role, Roles
-from tilewright.autodiff.emitter import Emitter, derivative_type
+from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.gauges import find_gauges
 from tilewright.autodiff.loops import activity
 from tilewright.autodiff.refusals import no_gradient, result_of_atomic, unnamed_output
@@ -30,7 +30,7 @@ from tilewright.autodiff.registry import (
 from tilewright.base.located import line_of
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Op, Region, Value
-from tilewright.ir.types import element_of, is_float
+from tilewright.ir.types import derivative_type, element_of, is_float
 from tilewright.ops.atomic import AnyAtomic, AtomicRMW
 from tilewright.ops.control import Condition, For, If, While, Yield
 from tilewright.ops.memory import Load, Store, pointee_of

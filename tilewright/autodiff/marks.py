@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from tilewright.ir.core import Module
 from tilewright.ops.arith import FunctionResult, StopGradient
+from tilewright.ops.control import WithRule
 
 
 def remove_marks(module: Module) -> None:
     """Replace values that are marked as constants, or as results of functions, by what is marked:
     nothing then keeps the operands of such functions alive."""
     for fn in module.functions.values():
-        for op in list(fn.walk()):
+        for op in reversed(list(fn.walk())):  # first those in rules
             if isinstance(op, FunctionResult | StopGradient):
                 op.result.replace_with(op.src)
+                op.erase()
+            elif isinstance(op, WithRule):
+                for result, value in zip(op.results, op.values, strict=True):
+                    result.replace_with(value)
                 op.erase()

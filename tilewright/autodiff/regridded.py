@@ -10,14 +10,13 @@ from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import arrays_of
 from tilewright.autodiff.cuts import Cut, CutBuffers
 from tilewright.autodiff.derived import Derived, Roles
-from tilewright.autodiff.emitter import derivative_type
 from tilewright.autodiff.gauges import find_gauges
 from tilewright.autodiff.loops import activity, carried_kinds, states_of
 from tilewright.autodiff.regrid import Regrid, increment_of, varying_in
 from tilewright.autodiff.reverse import ReverseWalk
 from tilewright.base.diagnostics import CompilationError
 from tilewright.ir.core import Function, Module, Region, Value
-from tilewright.ir.types import I1, I32, DType, Pointer, element_of
+from tilewright.ir.types import I1, I32, DType, Pointer, derivative_type, element_of
 from tilewright.ops.arith import Add, And, Cast, IntDiv, Mul, Rem, Sub
 from tilewright.ops.atomic import AnyAtomic
 from tilewright.ops.control import For, If, NumPrograms, ProgramId, Return, Yield

@@ -26,7 +26,7 @@ from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require
 from tilewright.autodiff.coarsen import Coarsening, varying_values
 from tilewright.autodiff.cuts import Cut, CutBuffers
 from tilewright.autodiff.derived import Derived, Role, Roles
-from tilewright.autodiff.emitter import Emitter, derivative_type
+from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.gauges import Gauge, find_gauges
 from tilewright.autodiff.loops import activity, carried_by, carried_kinds, states_of
 from tilewright.autodiff.refusals import (
@@ -45,7 +45,16 @@ from tilewright.autodiff.tapes import TapeMemory, TapePlan
 from tilewright.autodiff.workers import WorkerLoop
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Op, Region, Value
-from tilewright.ir.types import I32, I64, DType, Pointer, Type, element_of, is_float
+from tilewright.ir.types import (
+    I32,
+    I64,
+    DType,
+    Pointer,
+    Type,
+    derivative_type,
+    element_of,
+    is_float,
+)
 from tilewright.ops.atomic import AnyAtomic, AtomicRMW
 from tilewright.ops.control import Barrier, For, If, Return, While, Yield
 from tilewright.ops.memory import Load, Store, pointee_of

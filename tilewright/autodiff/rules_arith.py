@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tilewright.autodiff.emitter import derivative_type
 from tilewright.autodiff.refusals import no_gradient
 from tilewright.autodiff.registry import (
     AdjointPoint,
@@ -15,7 +14,7 @@ from tilewright.autodiff.registry import (
     partial,
 )
 from tilewright.ir.core import Value
-from tilewright.ir.types import element_of, is_float
+from tilewright.ir.types import derivative_type, element_of, is_float
 from tilewright.ops.arith import (
     DERIVATIVES,
     Abs,

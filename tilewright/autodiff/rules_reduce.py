@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.autodiff.emitter import derivative_type
 from tilewright.autodiff.registry import AdjointPoint, Point, TangentPoint, adjoint, refusal
 from tilewright.autodiff.rules_scan import reduce_adjoint, scan_adjoint
 from tilewright.ir.core import Op, Region, Value
-from tilewright.ir.types import dtype_of, element_of, is_float, shape_of, with_shape
+from tilewright.ir.types import (
+    derivative_type,
+    dtype_of,
+    element_of,
+    is_float,
+    shape_of,
+    with_shape,
+)
 from tilewright.ops import arith
 from tilewright.ops.control import Yield
 from tilewright.ops.dot import Dot

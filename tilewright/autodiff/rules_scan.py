@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.autodiff.emitter import Emitter, derivative_type
+from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.lifted import Lifted
 from tilewright.autodiff.registry import AdjointPoint
 from tilewright.ir.core import Region, Value
@@ -27,6 +27,7 @@ from tilewright.ir.types import (
     I32,
     DType,
     Type,
+    derivative_type,
     element_of,
     is_float,
     shape_of,

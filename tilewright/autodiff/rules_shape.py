@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tilewright.autodiff.emitter import derivative_type
 from tilewright.autodiff.registry import (
     AdjointPoint,
     TangentPoint,
@@ -12,7 +11,7 @@ from tilewright.autodiff.registry import (
     refusal,
 )
 from tilewright.ir.core import Op, Value
-from tilewright.ir.types import is_float, shape_of
+from tilewright.ir.types import derivative_type, is_float, shape_of
 from tilewright.ops.shape import (
     Arange,
     Broadcast,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tilewright.autodiff.emitter import derivative_type
 from tilewright.autodiff.gauges import Gauge
 from tilewright.autodiff.loops import carried_kinds, recomputed
 from tilewright.autodiff.walk import Walk
 from tilewright.ir.core import Region
+from tilewright.ir.types import derivative_type
 from tilewright.ops.control import For, Yield
 
 

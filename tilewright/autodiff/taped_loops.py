@@ -16,13 +16,22 @@ from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
-from tilewright.autodiff.emitter import Emitter, derivative_type
+from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.loops import Carried
 from tilewright.autodiff.tapes import TapeMemory
 from tilewright.autodiff.walk import Walk
 from tilewright.base.located import line_of
 from tilewright.ir.core import Region, Value
-from tilewright.ir.types import I32, I64, DType, Type, element_of, is_float, shape_of
+from tilewright.ir.types import (
+    I32,
+    I64,
+    DType,
+    Type,
+    derivative_type,
+    element_of,
+    is_float,
+    shape_of,
+)
 from tilewright.ops.arith import Add, Cast, Cmp, IntDiv, Max, Min, Mul, StopGradient, Sub
 from tilewright.ops.control import Barrier, Condition, For, While, Yield
 from tilewright.ops.debug import Assert

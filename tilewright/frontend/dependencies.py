@@ -206,6 +206,9 @@ class _Finder(ast.NodeVisitor):
                 raise self._conflict(key[0], mine[0], inner, value)
             self.used[key] = (value, scope)
         self.objects |= other.used_objects
+        rule = getattr(other, "vjp", None)
+        if rule is not None and rule is not self.fn:
+            self.follow(rule)
 
     def follow_aggregate(self, cls: Any) -> None:
         """Add the fields and methods of an aggregate class, recursively."""

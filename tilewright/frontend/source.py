@@ -351,6 +351,44 @@ class SourceFunction(JITCallable):
         self.params = [self._param(i, p) for i, p in enumerate(self.signature.parameters.values())]
         self.arg_names = [p.name for p in self.params]
         self.constexprs = [p.num for p in self.params if p.is_constexpr]
+        self.vjp: SourceFunction | None = None
+
+    def defvjp(self, rule: Callable[..., Any]) -> SourceFunction:
+        """Decorator: define the derivative of the function, a rule that is used instead of the
+        function's ops where a kernel that calls it is differentiated in reverse mode.
+
+            @tilewright.jit
+            def relu(x):
+                return tl.maximum(x, 0.0)
+
+            @relu.defvjp
+            def relu_rule(inputs, outputs, grads):
+                (x,) = inputs
+                return tl.where(x > 0, grads[0], 0.0)
+
+        Args:
+            rule: a function of the kernel language of three tuples: the function's arguments, its
+                results, and the gradients of a loss with respect to these (fp32 for narrower
+                floats, None for integers). It returns a tuple with the gradient with respect to
+                each parameter, of the same shape, or None for zero; with one parameter, it may
+                return its gradient alone. Gradients of compile-time numbers are dropped. It only
+                computes: neither the function nor the rule loads, stores or depends on the program.
+
+        Raises:
+            TypeError: the rule does not have three parameters.
+            ValueError: the function has a rule already.
+        """
+        if self.vjp is not None:
+            raise ValueError(f"{self.__name__} has a derivative rule already: {self.vjp.__name__}")
+        made = rule if isinstance(rule, SourceFunction) else type(self)(rule)
+        if len(made.params) != 3:
+            raise TypeError(
+                f"a derivative rule has the parameters (inputs, outputs, grads), and "
+                f"{made.__name__} has ({', '.join(made.arg_names)})"
+            )
+        self.vjp = made
+        self._hash = None  # it includes that of the rule
+        return made
 
     def _param(self, num: int, parameter: inspect.Parameter) -> KernelParam:
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:

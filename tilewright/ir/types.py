@@ -420,6 +420,11 @@ def with_element(type: Type, element: Scalar) -> Type:
     return Tile(type.shape, element) if isinstance(type, Tile) else element
 
 
+def derivative_type(type: Type) -> Type:
+    """The type of the tangent or adjoint of a float: fp32 for narrower ones, else its own."""
+    return with_element(type, FP32) if element_of(type).primitive_bitwidth < 32 else type
+
+
 def is_pointer(type: Type) -> bool:
     """Whether the type is a pointer or a tile of pointers."""
     return isinstance(element_of(type), Pointer)

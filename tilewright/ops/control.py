@@ -9,7 +9,17 @@ import numpy as np
 from tilewright.ir.core import Region, Value
 from tilewright.ir.define import Op, attr, operand, region, require, variadic
 from tilewright.ir.traits import LOCAL, PURE, TERMINATOR, WRITES
-from tilewright.ir.types import I1, I32, Type, element_of, is_int, text_of
+from tilewright.ir.types import (
+    I1,
+    I32,
+    Type,
+    derivative_type,
+    element_of,
+    is_float,
+    is_int,
+    shape_of,
+    text_of,
+)
 from tilewright.ops.numeric import Array
 
 
@@ -283,6 +293,56 @@ class If(Op, name="control.if", traits=PURE):
 
     def execute(self, state: Any, condition: Any) -> tuple[Any, ...]:
         return tuple(state.run(self.then if condition else self.otherwise, []))
+
+
+class WithRule(Op, name="control.with_rule", traits=PURE):
+    """`values`, which `function` computes of `args`. Where the kernel is differentiated, the region
+    computes the gradients of those of `args` whose indices are `of`.
+
+    Its arguments are those of the op, `args` and then `values`, and the gradients of the values.
+
+        %2 = control.with_rule [%0], [%1], function="square", of=(0,) : (fp32, fp32) -> fp32 {
+          (%a: fp32, %b: fp32, %y: fp32)
+          %c = arith.mul %a, %y : (fp32, fp32) -> fp32
+          %d = arith.add %c, %c : (fp32, fp32) -> fp32
+          control.yield [%d] : fp32 -> ()
+        }
+    """
+
+    values: list[Value] = variadic()
+    args: list[Value] = variadic()
+    function: str = attr()
+    of: tuple[int, ...] = attr()
+    rule: Region = region()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return tuple(v.type for v in self.values)
+
+    def verify(self) -> None:
+        operands = [v.type for v in (*self.args, *self.values)]
+        floats = all(is_float(v.type) for v in self.values)
+        require(floats, self, "element-type", "the values are not floats")
+        require(
+            [a.type for a in self.rule.args]
+            == [*operands, *(derivative_type(v.type) for v in self.values)],
+            self,
+            "rule",
+            "the types of the region's arguments do not match the operands",
+        )
+        yielded = [shape_of(v.type) for v in self.rule.terminator.operands]
+        require(
+            yielded == [shape_of(self.args[i].type) for i in self.of],
+            self,
+            "rule",
+            "the shapes of the gradients do not match the operands",
+        )
+        require(self.pure, self, "rule", "the region has effects")
+
+    no_evaluate = "it has several operands of which it returns some; see execute"
+    no_index_maps = "derivation removes it"
+
+    def execute(self, state: Any, *operands: Any) -> tuple[Any, ...]:
+        return operands[: len(self.values)]
 
 
 class Call(Op, name="control.call", traits=WRITES):

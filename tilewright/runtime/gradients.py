@@ -82,6 +82,11 @@ class _Derivative:
     ) -> None:
         if not isinstance(kernel, JITFunction):
             raise TypeError(f"{kernel!r} is not a kernel: pass a function decorated with @jit")
+        if kernel.vjp is not None:
+            raise TypeError(
+                f"{kernel.__name__} has a derivative rule, {kernel.vjp.__name__}: that is for "
+                "calls of it in a kernel, and does not replace the gradient of a launch"
+            )
         self.kernel: JITFunction = kernel
         self.fn = kernel
         self.arg_names = kernel.arg_names

@@ -15,7 +15,7 @@ from tilewright.ir.parser import parse_module
 from tilewright.ops import arith, control, gpu, nvidia, roles
 
 # Ops of which other emitters write the text, and those that the passes before have removed.
-ELSEWHERE = {arith.Constant, control.Yield, control.Condition, control.Call}
+ELSEWHERE = {arith.Constant, control.Yield, control.Condition, control.Call, control.WithRule}
 OF_TARGETS = {module.__name__ for module in (gpu, nvidia, roles)}
 
 

@@ -7,6 +7,7 @@ types and compile-time values, and called. Combine functions are inlined instead
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import types
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from tilewright.frontend.ast_to_ir.branch import settle
 from tilewright.frontend.ast_to_ir.errors import error_at, unsupported
 from tilewright.frontend.ast_to_ir.expr import attribute
 from tilewright.frontend.ast_to_ir.frame import MAX_CALL_DEPTH, Context, Frame
+from tilewright.frontend.ast_to_ir.rules import call_with_rule
 from tilewright.frontend.ast_to_ir.stmt import Exit, Pending, assign, pending, run, statement
 from tilewright.frontend.ast_to_ir.visit import expression, visit
 from tilewright.frontend.dependencies import (
@@ -405,6 +407,15 @@ def call_function(
     if frame.caller is not None:  # within a combine function, calls are inlined too
         return _inline_nested(frame, node, fn, args, kwargs)
     bound = bind_arguments(fn, args, kwargs)
+    if fn.vjp is not None and frame.context.options.derivatives:
+        return call_with_rule(frame, node, fn, bound, _call_bound)
+    return _call_bound(frame, node, fn, bound)[0]
+
+
+def _call_bound(
+    frame: Frame, node: ast.AST, fn: SourceFunction, bound: dict[str, Any]
+) -> builtins.tuple[Any, Function]:
+    """Call a function with a value for each parameter; returns its result, and the function."""
     if fn.noinline:
         _check_scalars(fn, bound)
     try:
@@ -415,7 +426,7 @@ def call_function(
     types_ = made.function.result_types
     op = Call(handles, made.function.name, (*types_,))
     frame.builder.insert(op)
-    return as_argument(unflatten(made.returns, iter(op.results)))
+    return as_argument(unflatten(made.returns, iter(op.results))), made.function
 
 
 def _check_scalars(fn: SourceFunction, bound: dict[str, Any]) -> None:
@@ -519,6 +530,11 @@ def inline(
     """Translate the body of a `@jit` function at the insertion point; its result."""
     if not isinstance(fn, SourceFunction):
         raise TypeError(f"a combine function must be decorated with @triton.jit, {fn} is not")
+    if fn.vjp is not None and frame.context.options.derivatives:
+        raise TypeError(
+            f"{fn.__name__} has a derivative rule, which does not apply in a combine function: "
+            "gradients of scans and reductions follow from the ops of the function"
+        )
     context = frame.context
     builder = context.builder
     inner = Frame(context, fn, caller=builder.loc)
