@@ -27,6 +27,7 @@ from tilewright.ops.view import View
 from tilewright.passes import pad_rules, padding
 from tilewright.passes.assign_layouts import ANCHORS
 from tilewright.passes.layout_rules import DERIVED, is_tile, propagates_layout
+from tilewright.targets.amd import codegen as amd_codegen
 from tilewright.targets.cpu import codegen as cpu_codegen
 from tilewright.targets.cpu import lazy, steps
 from tilewright.targets.gpu import thread_products
@@ -36,9 +37,21 @@ OpClass = type[CoreOp]
 Facet = Callable[[OpClass, Path], str | None]
 
 # Importing these registers lowerings, rules of padding and derivatives.
-REGISTERING = (*(arith, convert, math, codegen, cpu_codegen, thread_products, pad_rules, autodiff),)
+REGISTERING = (
+    *(
+        arith,
+        convert,
+        math,
+        amd_codegen,
+        codegen,
+        cpu_codegen,
+        thread_products,
+        pad_rules,
+        autodiff,
+    ),
+)
 
-OF_ONE_TARGET = ("gpu", "roles", "nvidia", "asm")
+OF_ONE_TARGET = ("amd", "gpu", "roles", "nvidia", "asm")
 """The families that only GPUs lower. Their ops are created after tiles are padded, or are rejected
 by the CPU."""
 

@@ -19,7 +19,6 @@ PASSED_OTHERWISE = {
     "layout/families.py mma_m16n8.order": "tests cover all orders of a tile's axes",
     "layout/families.py mma_operand_a.order": "tests cover all orders of a tile's axes",
     "layout/families.py mma_operand_b.order": "tests cover all orders of a tile's axes",
-    "layout/families.py shared_row_major.order": "tests cover all orders of a tile's axes",
     "lowering/split_function.py split_function.long": "tests split short functions",
     "lowering/split_function.py split_function.part": "tests split short functions",
     "targets/nvidia/emit.py kernel_attributes.cluster": "until a launch option sets clusters",

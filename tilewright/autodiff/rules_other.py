@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.autodiff.registry import Structural, Zero, declare, no_derivative
 from tilewright.ops import (
+    amd,
     asm,
     atomic,
     control,
@@ -39,7 +40,7 @@ no_derivative(
     "it is created for a GPU, after derivatives",
     gpu.ConvertLayout, gpu.Share, gpu.Fetch, gpu.Allocate, gpu.Slot, gpu.PermuteBuffer,
     gpu.CopyAsync, gpu.CommitCopies, gpu.WaitCopies, gpu.WaitLaunches, gpu.StartDependents,
-    nvidia.Mma, nvidia.Wgmma, nvidia.WgmmaWait, nvidia.FetchAcross, nvidia.LoadBlock,
+    amd.Mma, nvidia.Mma, nvidia.Wgmma, nvidia.WgmmaWait, nvidia.FetchAcross, nvidia.LoadBlock,
     nvidia.AddBlock, nvidia.WaitBlocks, nvidia.Delay,
     roles.Roles, roles.InitBarriers, roles.ExpectBytes, roles.Arrive, roles.WaitBarrier,
 )  # fmt: skip

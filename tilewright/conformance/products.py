@@ -92,8 +92,9 @@ def _chained(type: str) -> Program:
 
 
 def _batched(type: str) -> Program:
-    args = [integral(type, (3, 32, 32), seed, 1) for seed in "ab"]
-    return Program(batched, [*args, zeros(_result(type), 3, 32, 32)], {"B": 3, "S": 32})
+    side = 16 if type == "fp64" else 32  # operands and result fit into 64 KiB
+    args = [integral(type, (3, side, side), seed, 1) for seed in "ab"]
+    return Program(batched, [*args, zeros(_result(type), 3, side, side)], {"B": 3, "S": side})
 
 
 def cases() -> Iterator[Case]:

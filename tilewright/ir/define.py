@@ -196,7 +196,7 @@ def require(condition: object, op: CoreOp, code: str, message: str, **facts: obj
 
 _EXAMPLE = re.compile(
     r"^ *(layout !|%\w+.* = [a-z]\w*\.[a-z_0-9]+ |"
-    r"(arith|asm|math|tile|mem|atomic|program|control|debug|gpu|nvidia)\.[a-z_0-9]+ )",
+    r"(amd|arith|asm|math|tile|mem|atomic|program|control|debug|gpu|nvidia)\.[a-z_0-9]+ )",
     re.M,
 )
 

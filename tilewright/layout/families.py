@@ -10,7 +10,8 @@ dimensions of a tile; dimensions before them are batches.
 
 The fragments of matrix instructions are those of the PTX ISA, "Warp Level Matrix Instructions" and
 "Asynchronous Warpgroup Level Matrix Instructions". There a lane is `4 * groupID +
-threadID_in_group`; here these are lane bits 2 to 4 and 0 to 1.
+threadID_in_group`; here these are lane bits 2 to 4 and 0 to 1. Those of AMD's matrix cores (MFMA
+and WMMA) are in AMD's instruction set reference guides of CDNA3, RDNA3 and RDNA4.
 """
 
 from __future__ import annotations
@@ -260,6 +261,72 @@ def wgmma_operand_a(shape: Sequence[int], element_bits: int, warps: int) -> Line
         Factor(WARP, None, over_n),
     ]
     return distributed(shape, factors, (1, 0))
+
+
+def amd_operand(
+    shape: Sequence[int],
+    k: int,
+    side: int,
+    width: int,
+    lanes: int,
+    warps: Sequence[int],
+    pack: int = 1,
+) -> LinearLayout:
+    """An operand of MFMA and WMMA, of which each lane holds a part of one row (A) or column (B).
+
+    Lane l has row `l % side` and `width` elements along dimension `k` from `width * (l // side)`
+    on; lanes beyond K, those of WMMA on RDNA3, hold copies. With `pack`, it has those of as many
+    instructions next to each other, which is a permutation of K.
+
+    Args:
+        shape: of the operand, a matrix.
+        k: the dimension along which products are summed, 1 for A and 0 for B.
+        side: rows and columns of an instruction's result.
+        width: elements of a lane for one instruction.
+        lanes: of a warp.
+        warps: the grid of warps over the result; those along K hold copies.
+    """
+    step = amd_step(side, width, lanes)
+    factors = [
+        Factor(REGISTER, k, width * pack),
+        Factor(LANE, 1 - k, side),
+        Factor(LANE, k, step // width),
+        Factor(LANE, None, lanes // side * width // step),
+    ]
+    return distributed(shape, factors + _warp_grid(warps, (1, 0), shared=k), (k, 1 - k))
+
+
+def amd_step(side: int, width: int, lanes: int) -> int:
+    """Elements along K of one instruction: 16 at most for WMMA on RDNA3 (`width` 16)."""
+    return width if lanes == 32 and width == WMMA_K else width * (lanes // side)
+
+
+WMMA_K = 16
+
+
+def amd_accumulator(
+    shape: Sequence[int], side: int, group: int, lanes: int, warps: Sequence[int]
+) -> LinearLayout:
+    """Accumulators of MFMA and WMMA, of the transposed product: a lane holds a part of one row.
+
+    With A and B exchanged, an instruction computes the transposed result, so that adjacent
+    registers are adjacent columns. Lane l has row `l % side`; its registers are groups of `group`
+    columns, those of the other lanes of the row in between:
+
+        MFMA 32 x 32      group 4: column 8 * (r // 4) + 4 * (l // 32) + r % 4
+        MFMA 16 x 16      group 4: column 4 * (l // 16) + r
+        MFMA 16 x 16, f64 group 1: column 4 * r + l // 16
+        WMMA on RDNA3     group 1: column 2 * r + l // 16
+        WMMA on RDNA4     group 8: column 8 * (l // 16) + r
+    """
+    copies = lanes // side
+    factors = [
+        Factor(REGISTER, 1, group),
+        Factor(LANE, 0, side),
+        Factor(LANE, 1, copies),
+        Factor(REGISTER, 1, side // (group * copies)),
+    ]
+    return distributed(shape, factors + _warp_grid(warps, (1, 0)), (1, 0))
 
 
 def sliced(parent: LinearLayout, dim: int) -> LinearLayout:

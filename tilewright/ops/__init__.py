@@ -1,6 +1,7 @@
 """The op set, one file per family. Importing this package registers all ops."""
 
 from tilewright.ops import (
+    amd,
     arith,
     asm,
     atomic,
@@ -20,6 +21,7 @@ from tilewright.ops import (
 )
 
 __all__ = [
+    "amd",
     "arith",
     "asm",
     "atomic",

@@ -26,6 +26,7 @@ STEMS = (
     "matmul", "quantized_matmul", "segmented_scan", "top_k", "vector_add",
 )  # fmt: skip
 
+THREADS = 256  # of a program
 FACTS = ("name", "shared", "num_warps", "warp_size", "n_regs", "n_spills", "kernarg_bytes")
 
 
@@ -37,7 +38,8 @@ def facts_of(hsaco: bytes) -> dict[str, Any]:
 
 def compiled(chip: str) -> dict[str, dict[str, Any]]:
     """What is known of each kernel of the examples."""
-    target = GPUTarget("hip", chip, processor(chip).lanes)
+    lanes = processor(chip).lanes
+    target, options = GPUTarget("hip", chip, lanes), {"num_warps": THREADS // lanes}
     found: dict[str, dict[str, Any]] = {}
     for stem in STEMS:
         module = import_script(ROOT / "examples" / f"{stem}.py")
@@ -45,7 +47,7 @@ def compiled(chip: str) -> dict[str, dict[str, Any]]:
         for name, (signature, constants) in module.__tilewright_signatures__.items():
             if stem == "matmul":  # the example's tiles are made for a CPU
                 constants = {**constants, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}
-            kernel = compile(source_of(kernels[name], signature, constants), target)
+            kernel = compile(source_of(kernels[name], signature, constants), target, options)
             facts = {key: kernel.metadata[key] for key in FACTS}
             found[f"{stem}.{name}"] = facts | facts_of(kernel.asm["hsaco"])
     return found

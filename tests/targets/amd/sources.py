@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 import tilewright as tw
 import tilewright.language as tl
@@ -49,12 +52,19 @@ def accumulate(x_ptr, out_ptr, BLOCK: tl.constexpr):
 
 
 def compiled(
-    kernel: object, types: dict[str, str], arch: str = WAVE_64, warps: int = 1, **constants: int
+    kernel: Any,
+    types: dict[str, str],
+    arch: str = WAVE_64,
+    warps: int = 1,
+    options: Mapping[str, int] = MappingProxyType({}),
+    **constants: Any,
 ) -> CompiledKernel:
     """A kernel for a processor; pointers are multiples of 16."""
     attrs = {(i,): ALIGNED for i, kind in enumerate(types.values()) if kind.startswith("*")}
     source = ASTSource(kernel, types, constants, attrs)
-    return compile(source, GPUTarget("hip", arch, processor(arch).lanes), {"num_warps": warps})
+    return compile(
+        source, GPUTarget("hip", arch, processor(arch).lanes), {"num_warps": warps, **options}
+    )
 
 
 def counted(kernel: CompiledKernel) -> Counter[str]:

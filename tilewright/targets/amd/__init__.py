@@ -1,1 +1,13 @@
-"""The AMD target: tile IR → LLVM IR → object file → code object (hsaco)."""
+"""The AMD target: tile IR → LLVM IR → object file → code object (hsaco).
+
+target.py       the target's compiler: options, stages, metadata
+features.py     features of each processor; the only file with their names
+choose_mma.py   the matrix instruction for each product; mma_table.py, mma.py: those there are, and
+                their emission
+codegen.py      what the shared generation of LLVM IR takes from this target: hardware.py with
+                shuffle.py and atomic.py, arith.py, debug.py
+compilation.py  LLVM IR → code object
+emit.py         LLVM IR → object file, assembly
+code_object.py  object file → code object; elf.py reads the former
+kernel_note.py  reads resources of a kernel from its object file
+"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.targets.amd import arith as _arith
 from tilewright.targets.amd import debug as _debug
+from tilewright.targets.amd import mma as _mma
 from tilewright.targets.amd.emit import kernel_attributes
 from tilewright.targets.amd.features import Processor
 from tilewright.targets.amd.hardware import AmdHardware
@@ -11,7 +12,7 @@ from tilewright.targets.amd.options import HipOptions
 from tilewright.targets.gpu.codegen import Declaration
 
 # Importing these modules registers their emitters and lowerings.
-REGISTERED = (_arith, _debug)
+REGISTERED = (_arith, _debug, _mma)
 
 
 def hardware(chip: Processor) -> AmdHardware:

@@ -61,6 +61,7 @@ def kernel_attributes(threads: int, waves_per_eu: int = 0) -> str:
     """
     attributes = [
         "nounwind",
+        '"amdgpu-agpr-alloc"="0"',
         f'"amdgpu-flat-work-group-size"="{threads},{threads}"',
         '"uniform-work-group-size"="true"',
         *(f'"{name}"' for name in (*_INPUTS.values(), *_NO_SERVICES)),

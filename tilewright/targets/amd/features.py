@@ -19,7 +19,7 @@ KIB = 1024
 MAX_THREADS = 1024  # of a work-group
 VECTOR_REGISTERS = 256  # of a thread that instructions other than matrix instructions address
 
-_CDNA = frozenset({"mfma", "agprs"})
+_CDNA = frozenset({"mfma", "mfma_i8_4"})
 _RDNA = frozenset({"row_xmask", "permlanex16", "cumode"})
 
 
@@ -60,21 +60,15 @@ class Processor:
 # LLVM, "User Guide for AMDGPU Backend"; AMD's instruction set reference guides of MI200 (CDNA2),
 # MI300 (CDNA3), RDNA3 and RDNA4.
 _PROCESSORS = (
-    Processor("gfx90a", 64, 131072, 8, 8, 4, 64 * KIB, _CDNA | {"mfma_bf16_1k", "mfma_f64"}),
-    Processor(
-        "gfx942",
-        *(64, 131072, 8, 8, 4, 64 * KIB),
-        _CDNA | {"mfma_bf16_1k", "mfma_f64", "mfma_i8_wide", "mfma_fp8_fnuz", "fp8_fnuz"},
-    ),
+    Processor("gfx90a", 64, 131072, 8, 8, 4, 64 * KIB, _CDNA),
+    Processor("gfx942", 64, 131072, 8, 8, 4, 64 * KIB, _CDNA | {"mfma_i8_8", "mfma_fp8_fnuz"}),
     Processor(
         "gfx950",
         *(64, 131072, 8, 8, 4, 160 * KIB),
-        _CDNA
-        | {"mfma_bf16_1k", "mfma_f64", "mfma_i8_wide", "mfma_fp8_ocp", "mfma_f16_wide"}
-        | {"fp8_ocp", "bf16_conversion"},
+        _CDNA | {"mfma_i8_8", "mfma_i8_16", "mfma_fp8_ocp", "mfma_f16_wide", "bf16_conversion"},
     ),
     Processor("gfx1100", 32, 98304, 24, 16, 2, 64 * KIB, _RDNA | {"wmma_gfx11"}),
-    Processor("gfx1200", 32, 98304, 24, 16, 2, 64 * KIB, _RDNA | {"wmma_gfx12", "fp8_ocp"}),
+    Processor("gfx1200", 32, 98304, 24, 16, 2, 64 * KIB, _RDNA | {"wmma_gfx12"}),
 )
 PROCESSORS = {chip.name: chip for chip in _PROCESSORS}
 

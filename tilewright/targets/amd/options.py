@@ -18,6 +18,8 @@ class HipOptions:
         num_warps: waves of a program; a power of two.
         num_stages: iterations of a loop in flight at once; loads into registers are issued an
             iteration ahead if it is 2 or more.
+        matrix_instr_nonkdim: rows and columns of the matrix instructions, 16 or 32; 0 for those
+            that fit best. Ignored where there are none of that size.
         waves_per_eu: waves of a SIMD unit that must be resident at once, which limits the registers
             of a thread; 0 leaves it to LLVM.
         enable_fp_fusion: whether a product and a sum may be contracted, with one rounding.
@@ -33,6 +35,7 @@ class HipOptions:
 
     num_warps: int = 4
     num_stages: int = 2
+    matrix_instr_nonkdim: int = 0
     waves_per_eu: int = 0
     enable_fp_fusion: bool = True
     debug: bool = False
@@ -59,6 +62,10 @@ def check_options(options: HipOptions, chip: Processor) -> None:
     _check(
         0 <= options.waves_per_eu <= chip.max_waves,
         f"waves_per_eu must be 0 to {chip.max_waves}, not {options.waves_per_eu}",
+    )
+    _check(
+        options.matrix_instr_nonkdim in (0, 16, 32),
+        f"matrix_instr_nonkdim must be 0, 16 or 32, not {options.matrix_instr_nonkdim}",
     )
     _check(
         options.default_dot_input_precision in options.allowed_dot_input_precisions,

@@ -3,6 +3,7 @@
 target.py           base class of GPU targets
 steps.py            the passes on tile IR, with insertion points for a vendor's own
 check.py            rejects kernels that no GPU target can compile
+operands.py         operands of matrix instructions in shared memory
 thread_products.py  matrix products without matrix instructions
 compilation.py      the order after the passes: the code of one thread, then the vendor's part
 codegen.py          tile IR with layouts → LLVM IR of one thread

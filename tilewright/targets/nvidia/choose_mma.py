@@ -14,7 +14,6 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Function, Value
 from tilewright.ir.passes import PassContext, compiler_pass, optional_part
 from tilewright.layout import families
-from tilewright.layout.linear import LinearLayout
 from tilewright.layout.shape import reorder_bits, transpose
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, PermuteBuffer, Share
@@ -22,6 +21,7 @@ from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
 from tilewright.ops.shape import Permute
 from tilewright.passes.assign_layouts import ANCHORS, Demands
+from tilewright.targets.gpu.operands import ROW_BYTES, comes_from_memory, swizzled
 from tilewright.targets.nvidia.rewrite_products import (
     FP8_FEATURES,
     K_BYTES,
@@ -35,7 +35,6 @@ TRANSPOSE = optional_part("transpose_products")
 GROUP_WARPS = 4  # warps that issue one wgmma together
 GROUP_ROWS = 64  # rows of one wgmma
 MAX_COLUMNS = 256  # of one wgmma
-ROW_BYTES = (128, 64, 32)  # row lengths of the hardware's swizzles, best first
 
 # The `Wgmma.row_bits` of left operands that are fetched from buffers whose 128-byte rows, swizzled,
 # lie along the rows of the operand, by the size of an element in bytes.
@@ -150,7 +149,7 @@ def _is_better_transposed(op: Dot, infos: AxisMap, ctx: PassContext) -> bool:
     """
     return (
         _must_turn(op.rhs, 0, infos)
-        and _comes_from_memory(op.lhs)
+        and comes_from_memory(op.lhs)
         and not _must_turn(op.lhs, 1, infos)
         and _tiles(op, ctx, transposed=True)
     )
@@ -165,7 +164,7 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
         # Each thread loads its elements from the buffer, in which they lie as in memory.
         lhs = before(op, Fetch(_shared(op, lhs, 1, infos, as_in_memory=True), own=False)).result
         row_bits = TURNED_ROWS[ir.dtype_of(lhs.type).nbytes_in_memory]
-    elif _comes_from_memory(lhs) or _is_transposed_result(lhs):
+    elif comes_from_memory(lhs) or _is_transposed_result(lhs):
         # A computed tile that is transposed moves between threads in any case; read from shared
         # memory, it takes no registers.
         lhs = _shared(op, lhs, 1, infos)
@@ -175,22 +174,9 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
     replace(op, wait.results[0])
 
 
-def _source(value: Value) -> Value:
-    """The value from which unary elementwise ops and permutations compute this one."""
-    op = value.op
-    while op is not None and len(op.operands) == 1 and (op.elementwise or isinstance(op, Permute)):
-        value = op.operands[0]
-        op = value.op
-    return value
-
-
 def _is_transposed_result(value: Value) -> bool:
     """Whether the value is a computed tile, transposed."""
-    return isinstance(value.op, Permute) and not _comes_from_memory(value)
-
-
-def _comes_from_memory(value: Value) -> bool:
-    return isinstance(_source(value).op, Load)
+    return isinstance(value.op, Permute) and not comes_from_memory(value)
 
 
 def _shared_along_k(op: Dot, infos: AxisMap) -> Value:
@@ -201,7 +187,7 @@ def _shared_along_k(op: Dot, infos: AxisMap) -> Value:
         return _shared(op, value, 0, infos)
     source = _shared(op, value, 0, infos, as_in_memory=True)
     turned = before(op, Share(before(op, FetchAcross(source, own=False)).result))
-    turned.result.layout = operand_layout(value.type, 0)
+    turned.result.layout = swizzled(value.type, 0)
     return turned.result
 
 
@@ -223,7 +209,7 @@ def _shared(
     share = before(op, Share(value))
     size = ir.dtype_of(value.type).nbytes_in_memory
     across = (size == 2 or as_in_memory) and _lies_across(value, k_axis, infos)
-    share.results[0].layout = operand_layout(value.type, 1 - k_axis if across else k_axis)
+    share.results[0].layout = swizzled(value.type, 1 - k_axis if across else k_axis)
     return share.results[0]
 
 
@@ -236,24 +222,13 @@ def _lies_across(value: Value, k_axis: int, infos: AxisMap) -> bool:
 def _must_turn(value: Value, k_axis: int, infos: AxisMap) -> bool:
     """Whether the operand lies in memory as wgmma does not read operands of its type."""
     size = ir.dtype_of(value.type).nbytes_in_memory
-    return size != 2 and _comes_from_memory(value) and _lies_across(value, k_axis, infos)
-
-
-def operand_layout(type: ir.Type, contiguous: int) -> LinearLayout:
-    """The swizzled layout of an operand whose adjacent elements are along the axis `contiguous`."""
-    shape = ir.shape_of(type)
-    element = ir.dtype_of(type)
-    row = shape[contiguous] * element.nbytes_in_memory
-    swizzle = next(size for size in ROW_BYTES if size <= row)
-    return families.shared_hopper(
-        shape, element.primitive_bitwidth, swizzle, transposed=contiguous == 0
-    )
+    return size != 2 and comes_from_memory(value) and _lies_across(value, k_axis, infos)
 
 
 def _staged(op: Dot, value: Value, k_axis: int, infos: AxisMap) -> Value:
     """An operand in registers. One loaded from memory is staged in shared memory, so that its loads
     can be coalesced and pipelined."""
-    if not _comes_from_memory(value):
+    if not comes_from_memory(value):
         return value
     return before(op, Fetch(_shared(op, value, k_axis, infos), own=False)).result
 

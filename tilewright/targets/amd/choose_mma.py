@@ -1,0 +1,129 @@
+"""Selection of the matrix instruction for each `tile.dot`.
+
+The instructions read registers. Operands loaded from global memory are staged in LDS, with K as the
+contiguous dimension, swizzled; `ANCHORS` declares the layouts of the instructions' registers.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir import types as ir
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Value
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.layout import families
+from tilewright.ops.amd import Mma
+from tilewright.ops.arith import Cast
+from tilewright.ops.dot import Dot
+from tilewright.ops.gpu import Fetch, Share
+from tilewright.passes.assign_layouts import ANCHORS, Demands
+from tilewright.targets.amd.mma_table import Instruction, instruction, instructions
+from tilewright.targets.gpu.operands import comes_from_memory, swizzled
+
+VECTOR_BYTES = 16  # the widest load from LDS
+ANY_SIDE = 0
+
+
+@compiler_pass("choose_amd_mma")
+def choose_amd_mma(fn: Function, ctx: PassContext) -> bool:
+    """Replace each product that a matrix instruction can compute.
+
+    Needs: nothing.  Leaves: `amd.mma`, and `tile.dot` where no instruction is applicable.
+    """
+    chosen = 0
+    for op in [op for op in fn.walk() if type(op) is Dot]:
+        row = _fitting(op, ctx)
+        if row is None:
+            continue
+        build = Builder()
+        with build.before(op):
+            op.result.replace_with(_product(build, op, row, ctx))
+        op.erase()
+        chosen += 1
+    ctx.count("mma", chosen)
+    return chosen > 0
+
+
+def _operand_types(op: Dot, features: frozenset[str]) -> tuple[ir.DType, ir.DType]:
+    """The types to multiply: fp16 in place of fp8 that has no instruction, which is exact."""
+    left, right = ir.dtype_of(op.lhs.type), ir.dtype_of(op.rhs.type)
+    if left.is_fp8() and not instructions(left, right, features):
+        return ir.FP16, ir.FP16
+    return left, right
+
+
+def _fitting(op: Dot, ctx: PassContext) -> Instruction | None:
+    """The instruction for a product: that of 32 rows, if each warp has some of them."""
+    shape, k = ir.shape_of(op.acc.type), ir.shape_of(op.lhs.type)[-1]
+    if len(shape) != 2:
+        return None
+    preferred = ctx.options.get("matrix_instr_nonkdim", ANY_SIDE)
+    fitting = [
+        row
+        for row in instructions(*_operand_types(op, ctx.features), ctx.features)
+        if all(n % row.side == 0 for n in shape) and k % row.step(ctx.gpu.lanes) == 0
+    ]
+    for row in fitting:
+        if row.side == preferred:
+            return row
+    enough = [r for r in fitting if shape[0] * shape[1] >= r.side * r.side * ctx.gpu.warps]
+    return (enough or fitting[-1:] or [None])[0]
+
+
+def _product(build: Builder, op: Dot, row: Instruction, ctx: PassContext) -> Value:
+    """The product, whose sums have the instruction's type."""
+    types = _operand_types(op, ctx.features)
+    step, size = row.step(ctx.gpu.lanes), ir.dtype_of(op.lhs.type).nbytes_in_memory
+    k = ir.shape_of(op.lhs.type)[1]
+    pack = 1
+    if all(comes_from_memory(v) for v in (op.lhs, op.rhs)):
+        most = max(1, VECTOR_BYTES // (row.width * size))
+        while pack < most and k % (2 * pack * step) == 0:
+            pack *= 2
+
+    def operand(value: Value, k_axis: int, element: ir.DType) -> Value:
+        if comes_from_memory(value):
+            share = build.insert(Share(value))
+            share.results[0].layout = swizzled(value.type, k_axis)
+            value = build.value(Fetch(share.result, own=False))
+        if ir.dtype_of(value.type) != element:
+            value = build.value(Cast(value, element, "rtne"))
+        return value
+
+    lhs, rhs = operand(op.lhs, 1, types[0]), operand(op.rhs, 0, types[1])
+    sums = ir.dtype_of(op.acc.type)
+    acc = op.acc if sums == row.sums else build.value(Cast(op.acc, row.sums, "rtne"))
+    result = build.value(
+        Mma(lhs, rhs, acc, op.precision, op.max_imprecise, row.side, row.width, pack)
+    )
+    return result if sums == row.sums else build.value(Cast(result, sums, "rtne"))
+
+
+def warp_grid(shape: tuple[int, ...], warps: int, side: int) -> tuple[int, int]:
+    """The number of warps along rows and columns, each with about as many of either."""
+    rows = columns = 1
+    while rows * columns < warps:
+        down, across = shape[0] // (side * rows), shape[1] // (side * columns)
+        if (down >= across and down > 1) or across <= 1:
+            rows *= 2
+        else:
+            columns *= 2
+    return rows, columns
+
+
+def of_op(op: Mma, features: frozenset[str]) -> Instruction:
+    """The instruction that an op is computed by."""
+    left, right = ir.dtype_of(op.lhs.type), ir.dtype_of(op.rhs.type)
+    return instruction(left, right, op.side, op.width, features)
+
+
+@ANCHORS.of(Mma)
+def _demands(op: Mma, ctx: PassContext) -> Demands:
+    shape, lanes = ir.shape_of(op.acc.type), ctx.gpu.lanes
+    grid = warp_grid(shape, ctx.gpu.warps, op.side)
+    group = of_op(op, ctx.features).group
+    acc = families.amd_accumulator(shape, op.side, group, lanes, grid)
+    lhs, rhs = (
+        families.amd_operand(ir.shape_of(v.type), k, op.side, op.width, lanes, grid, op.pack)
+        for v, k in ((op.lhs, 1), (op.rhs, 0))
+    )
+    return Demands([lhs, rhs, acc], [acc])

@@ -1,0 +1,40 @@
+"""Operands of matrix instructions: where they come from, and how they lie in shared memory."""
+
+from __future__ import annotations
+
+from tilewright.ir import types as ir
+from tilewright.ir.core import Value
+from tilewright.layout import families
+from tilewright.layout.linear import LinearLayout
+from tilewright.ops.memory import Load
+from tilewright.ops.shape import Permute
+
+ROW_BYTES = (128, 64, 32)  # row lengths of the swizzles, best first
+
+
+def comes_from_memory(value: Value) -> bool:
+    """Whether unary elementwise ops and permutations compute the value from a load."""
+    return isinstance(source_of(value).op, Load)
+
+
+def source_of(value: Value) -> Value:
+    """The value from which unary elementwise ops and permutations compute this one."""
+    op = value.op
+    while op is not None and len(op.operands) == 1 and (op.elementwise or isinstance(op, Permute)):
+        value = op.operands[0]
+        op = value.op
+    return value
+
+
+def swizzled(type: ir.Type, contiguous: int) -> LinearLayout:
+    """The swizzled layout of an operand whose adjacent elements are along the axis `contiguous`;
+    row by row if its rows are shorter than a swizzle's."""
+    shape = ir.shape_of(type)
+    element = ir.dtype_of(type)
+    row = shape[contiguous] * element.nbytes_in_memory
+    swizzle = next((size for size in ROW_BYTES if size <= row), 0)
+    if not swizzle:
+        return families.shared_row_major(shape, (contiguous, 1 - contiguous))
+    return families.shared_hopper(
+        shape, element.primitive_bitwidth, swizzle, transposed=contiguous == 0
+    )
