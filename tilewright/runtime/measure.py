@@ -68,6 +68,8 @@ def measure(
     estimate = max((time.perf_counter() - begin) * 1e3 / (ESTIMATE_RUNS - 1), 1e-4)
     if min(times) > HOPELESS * limit and sum(times) > LOOK_MS:
         return times
+    if ESTIMATE_RUNS * estimate > warmup + rep:  # these took longer than what remains would
+        return times
     for _ in range(max(1, int(warmup / estimate))):
         if before is not None:
             before()
