@@ -21,7 +21,7 @@ fixed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -54,11 +54,15 @@ class Coarsening:
 
 def varying_values(fn: Function, axes: Sequence[int]) -> set[Value]:
     """The values that may differ between programs that differ along these axes."""
+    return reached_by(
+        [op.result for op in fn.walk() if isinstance(op, ProgramId) and op.axis in axes]
+    )
+
+
+def reached_by(values: Iterable[Value]) -> set[Value]:
+    """The values that depend on any of these, themselves included."""
     found: set[Value] = set()
-    work: list[Value] = []
-    for op in fn.walk():
-        if isinstance(op, ProgramId) and op.axis in axes:
-            work.append(op.result)
+    work = list(values)
     while work:
         value = work.pop()
         if value not in found:

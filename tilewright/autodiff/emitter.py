@@ -119,7 +119,7 @@ class Emitter:
 
     def _viewed(self, op: View, mask: Value) -> Value:
         attributes = op.attributes
-        if isinstance(op, arith.Hint):
+        if isinstance(op, arith.Hint | arith.Residual):
             return mask
         return self.builder.value(type(op)(mask, **attributes))
 

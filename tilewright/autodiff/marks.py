@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir.core import Module
-from tilewright.ops.arith import FunctionResult, StopGradient
+from tilewright.ops.arith import FunctionResult, Residual, StopGradient
 from tilewright.ops.control import WithRule
 
 
@@ -12,7 +12,7 @@ def remove_marks(module: Module) -> None:
     nothing then keeps the operands of such functions alive."""
     for fn in module.functions.values():
         for op in reversed(list(fn.walk())):  # first those in rules
-            if isinstance(op, FunctionResult | StopGradient):
+            if isinstance(op, FunctionResult | Residual | StopGradient):
                 op.result.replace_with(op.src)
                 op.erase()
             elif isinstance(op, WithRule):

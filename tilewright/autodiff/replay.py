@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import Array
 from tilewright.autodiff.registry import refusal
-from tilewright.autodiff.residuals import Residual, emit_residual
+from tilewright.autodiff.residuals import Residual, emit_loaded, emit_residual
 from tilewright.base.located import line_of
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Region, Value
@@ -33,7 +33,7 @@ from tilewright.ops.control import (
     While,
     Yield,
 )
-from tilewright.ops.memory import Load
+from tilewright.ops.memory import Load, Store
 
 
 @dataclass
@@ -57,6 +57,7 @@ class Replay:
         programs, extents: by axis, replacements of the program's index and the grid's extent;
             along other axes they are those of the launch.
         residuals: the loops whose results are in memory.
+        saved: the stores of other values that are in memory.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Replay:
         self.programs: dict[int, Value] = {}
         self.extents: dict[int, Value] = {}
         self.residuals: Mapping[For, Residual] = {}
+        self.saved: Mapping[Value, Store] = {}
         self.has_programs = True
         self.has_loops = False
         self._scopes: list[Scope] = []
@@ -140,6 +142,9 @@ class Replay:
         if op is None:
             raise self._unavailable(value)
         values = self._scopes[-1].values
+        if value in self.saved:
+            values[value] = emit_loaded(self.saved[value], 0.0, value, self._builder, self.plain)
+            return values[value]
         self._builder.loc, saved = op.loc, self._builder.loc
         results = self._results(op)
         self._builder.loc = saved

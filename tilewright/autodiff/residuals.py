@@ -142,6 +142,8 @@ def _linear(value: Value, gauge: Gauge) -> _Linear | None:
     match op:
         case arith.Cast(src) if is_float(src.type) and _bits(value) >= SINGLE:
             return _linear(src, gauge)
+        case arith.Residual(src, True):
+            return _linear(src, gauge)
         case Log(src) | Log2(src):
             index = next((i for i in gauge.states if results[i] is src), None)
             base = 1.0 if isinstance(op, Log) else math.log(2)
@@ -209,7 +211,8 @@ def _is_reciprocal(value: Value, unit: Value) -> bool:
 def _store_of(value: Value, behind: Op, stored: Collection[Value]) -> Store | None:
     """The store of a value, perhaps in another type, in the region of an op."""
     for user in value.users:
-        if isinstance(user, arith.Cast) and is_float(user.result.type):
+        cast = isinstance(user, arith.Cast) and is_float(user.result.type)
+        if cast or (isinstance(user, arith.Residual) and user.saved):
             found = _store_of(user.result, behind, stored)
             if found is not None:
                 return found
@@ -236,13 +239,13 @@ def emit_residual(
         builder.value(arith.Constant(0.0 if is_float(r.type) else 0, r.type)) for r in loop.results
     ]
     for i, store in residual.stored.items():
-        found[i] = _loaded(store, 0.0, loop.results[i], builder, plain)
+        found[i] = emit_loaded(store, 0.0, loop.results[i], builder, plain)
     unit = loop.results[residual.unit]
     found[residual.unit] = builder.value(arith.Constant(1.0, unit.type))
     # Where nothing was stored, exponentials of what is less than the maximum are 0.
     beyond = math.copysign(math.inf, residual.factor)
     index = residual.gauge.index
-    maximum = _loaded(residual.logarithm, beyond, loop.results[index], builder, plain)
+    maximum = emit_loaded(residual.logarithm, beyond, loop.results[index], builder, plain)
     if residual.factor != 1.0:
         factor = builder.value(
             arith.Constant(
@@ -254,7 +257,7 @@ def emit_residual(
     return found
 
 
-def _loaded(
+def emit_loaded(
     store: Store, other: float, like: Value, builder: Builder, plain: Callable[[Value], Value]
 ) -> Value:
     """What was stored, in the type of another value; `other` in lanes that were not."""

@@ -39,6 +39,7 @@ from tilewright.autodiff.refusals import (
 from tilewright.autodiff.registry import Elementwise, Pair, Refused, Zero, rule_of
 from tilewright.autodiff.replay import Replay, loaded_and_stored
 from tilewright.autodiff.residuals import find_residuals
+from tilewright.autodiff.saved import saved_values
 from tilewright.autodiff.summed_loops import reverse_sums
 from tilewright.autodiff.taped_loops import ForSteps, TapedLoop, WhileSteps
 from tilewright.autodiff.tapes import TapeMemory, TapePlan
@@ -163,6 +164,7 @@ class ReverseWalk:
             if array.name in names and not array.loads and not array.atomics
         ]
         self.replay.residuals = find_residuals(self.gauges, stored)
+        self.replay.saved = saved_values(self.fn, self.chosen.outputs, names)
 
     def _sources(self, names: Collection[str]) -> list[Value]:
         return [

@@ -36,6 +36,7 @@ from tilewright.ops.arith import (
     Neg,
     Or,
     Rem,
+    Residual,
     Select,
     Shl,
     Shr,
@@ -141,6 +142,12 @@ def _cast(d: AdjointPoint, op: Cast, adjoints: list[Value | None]) -> None:
 @partial(Hint)
 def _hint(d: Point, op: Hint, index: int, t: Value) -> Value:
     """∂x = 1"""
+    return t
+
+
+@partial(Residual)
+def _residual(d: Point, op: Residual, index: int, t: Value) -> Value:
+    """∂x/∂x = 1"""
     return t
 
 

@@ -176,7 +176,7 @@ OTHERS = {
         '"=l,l" if wide else "=r,r", [a], T, True, 1)'
     ),
     "assume": Use("tl.assume(tl.num_programs(0) > 0)\ni", typed=False),
-    "stop_gradient": Use("tl.stop_gradient(a)"),
+    **_all("save recompute stop_gradient", "tl.NAME(a)"),
     **_all("multiple_of max_contiguous max_constancy", "tl.NAME(a, [1])"),
     "debug_barrier": Use("tl.debug_barrier()\na"),
     "static_print": Use("tl.static_print('', end='')\ni", typed=False),

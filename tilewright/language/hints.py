@@ -9,11 +9,12 @@ from tilewright.base.codes import coded
 from tilewright.ir.types import is_float, shape_of
 from tilewright.language.semantic import debug as semantic
 from tilewright.language.values import builtin, constexpr, tensor, tuple, unwrap
-from tilewright.ops.arith import Hint, StopGradient
+from tilewright.ops.arith import Hint, Residual, StopGradient
 from tilewright.ops.control import Barrier
 
 __all__ = [
-    "assume", "debug_barrier", "max_constancy", "max_contiguous", "multiple_of", "stop_gradient",
+    "assume", "debug_barrier", "max_constancy", "max_contiguous", "multiple_of", "recompute",
+    "save", "stop_gradient",
 ]  # fmt: skip
 
 
@@ -103,3 +104,36 @@ def stop_gradient(input: Any, *, _semantic: Any = None) -> Any:
     if not isinstance(input, tensor) or not is_float(input.type):
         return input
     return _semantic.emit(StopGradient(input.handle))
+
+
+@builtin
+def save(input: Any, *, _semantic: Any = None) -> Any:
+    """`input`, which gradient kernels load instead of computing it again.
+
+        pre = tl.save(acc + bias)
+        tl.store(pre_ptr + at, pre, mask=mask)
+        tl.store(y_ptr + at, gelu(pre), mask=mask)
+
+    The kernel stores it, each element once, in any type of floats; what the array holds is rounded
+    to that type. Name the array in ``aux`` of `grad` if its gradient is not needed. Elsewhere it
+    has no effect. Integers are returned as they are.
+    """
+    return _residual(input, True, _semantic)
+
+
+@builtin
+def recompute(input: Any, *, _semantic: Any = None) -> Any:
+    """`input`, which gradient kernels compute again, although the kernel stores it.
+
+    By default they load results from which values follow that take a loop to compute, as the
+    logarithm of the sum in attention. Use it where the result is overwritten before the gradient is
+    computed, or is stored in a type that is too narrow. Elsewhere it has no effect. Integers are
+    returned as they are.
+    """
+    return _residual(input, False, _semantic)
+
+
+def _residual(input: Any, saved: bool, semantic: Any) -> Any:
+    if not isinstance(input, tensor) or not is_float(input.type):
+        return input
+    return semantic.emit(Residual(input.handle, saved)) if semantic.options.derivatives else input

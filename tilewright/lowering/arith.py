@@ -283,6 +283,11 @@ def lower_hint(b: Builder, op: arith.Hint, src: V) -> V:
     return src
 
 
+@lowers(arith.Residual)
+def lower_residual(b: Builder, op: arith.Residual, src: V) -> V:
+    return src
+
+
 @lowers(arith.StopGradient)
 def lower_stop_gradient(b: Builder, op: arith.StopGradient, src: V) -> V:
     return src

@@ -613,21 +613,11 @@ class Hint(View, name="arith.hint", traits=ELEMENTWISE):
     def verify(self) -> None:
         rank = max(1, len(shape_of(self.src.type)))
         for facts in (self.divisibility, self.contiguity, self.constancy):
-            require(
-                len(facts) == rank,
-                self,
-                "rank",
-                "{n} values for {rank} axes",
-                n=len(facts),
-                rank=rank,
-            )
-        require(
-            is_int(self.src.type) or (self.low is None and self.high is None),
-            self,
-            "element-type",
-            "bounds an integer, not {t}",
-            t=text_of(self.src.type),
-        )
+            n = len(facts)
+            require(n == rank, self, "rank", "{n} values for {rank} axes", n=n, rank=rank)
+        fits = is_int(self.src.type) or (self.low is None and self.high is None)
+        t = text_of(self.src.type)
+        require(fits, self, "element-type", "bounds an integer, not {t}", t=t)
 
     def evaluate(self, src: Array) -> Array:
         return src
@@ -640,6 +630,25 @@ class StopGradient(Op, name="arith.stop_gradient", traits=ELEMENTWISE):
     """
 
     src: Value = operand()
+
+    def result_type(self) -> Type:
+        return self.src.type
+
+    def verify(self) -> None:
+        verify_float(self, self.src)
+
+    def evaluate(self, src: Array) -> Array:
+        return src.copy()
+
+
+class Residual(View, name="arith.residual", traits=ELEMENTWISE):
+    """`src`, which gradient kernels load from where the kernel stores it if it is `saved`, and
+    compute again if not, although it is stored.
+
+        %1 = arith.residual %0, saved=True : 4xfp32 -> 4xfp32
+    """
+
+    saved: bool = attr()
 
     def result_type(self) -> Type:
         return self.src.type

@@ -22,6 +22,7 @@ from tilewright.autodiff.refusals import not_deterministic, stored_twice
 from tilewright.autodiff.regrid import Regrid, regrids
 from tilewright.autodiff.regridded import Regridded, regridded_kernels
 from tilewright.autodiff.reverse import reverse_mode
+from tilewright.autodiff.saved import require_saved
 from tilewright.autodiff.tapes import TapePlan
 from tilewright.autodiff.tapes import explained as explained_tapes
 from tilewright.autodiff.wraps import remove_wraps
@@ -88,6 +89,8 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
         run(module, STEPS, context_for(cache.backend, options))
     types = _element_types(request, launch)
     proofs = _Proofs(module, request, launch, paths, types, loads_results=not of_tangents)
+    if request.mode == "reverse" and not of_tangents:
+        require_saved(module.entry, request.outputs, proofs.stored)
     first = _derived(module, request, types, proofs)
     coarse, others = proofs.coarse, proofs.others
     kernels = [] if first is None else [(first, launch.grid, coarse.axes if coarse else ())]

@@ -297,8 +297,10 @@ def emit_bitcast(w: Writer, op: arith.Bitcast) -> None:
     w.bind(op.result, bitcast(w, w.use(op.src), op.to))
 
 
-@EMITTERS.of(arith.StopGradient, arith.FunctionResult)
-def emit_for_derivatives(w: Writer, op: arith.StopGradient | arith.FunctionResult) -> None:
+@EMITTERS.of(arith.StopGradient, arith.FunctionResult, arith.Residual)
+def emit_for_derivatives(
+    w: Writer, op: arith.StopGradient | arith.FunctionResult | arith.Residual
+) -> None:
     """Only derivatives make a difference between the op and its operand."""
     w.bind(op.result, w.use(op.src))
 

@@ -1,0 +1,195 @@
+"""Values that gradient kernels load because the kernel's author marks them with `tl.save`.
+
+    pre = tl.save(acc + bias)
+    tl.store(pre_ptr + at, pre, mask=mask)
+
+Such a value is loaded from where it is stored, which must give what would be computed:
+
+1. Each element of the array is stored once, and by the programs that compute it.
+2. Lanes that the store's mask excludes are not used: they end in stores under the same mask, or in
+   the other branch of a `where` with it.
+3. It does not change with a running maximum, in whose place the gradient kernel has the last one.
+
+What does not hold is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from tilewright.analysis.pointers import base_of
+from tilewright.autodiff.arrays import arrays_of
+from tilewright.autodiff.coarsen import reached_by
+from tilewright.autodiff.gauges import Gauge, find_gauges, weights_of_results
+from tilewright.autodiff.registry import refusal
+from tilewright.autodiff.weights import InconsistentError
+from tilewright.base.located import line_of
+from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.types import is_float
+from tilewright.ops.arith import Cast, Residual, Select
+from tilewright.ops.control import ProgramId
+from tilewright.ops.memory import Store
+
+
+def saved_values(
+    fn: Function, outputs: Collection[str], stored: Collection[str]
+) -> dict[Value, Store]:
+    """The stores of the values that are marked with `tl.save`, as far as it is known that each
+    element is stored once. Both the value and its mark are in it, as rules need either.
+
+    Args:
+        outputs: the results that have gradients.
+        stored: the arrays whose elements are stored once, and not loaded.
+
+    Raises:
+        CompilationError: a value cannot be loaded.
+    """
+    marks = [op for op in fn.walk() if isinstance(op, Residual) and op.saved]
+    if not marks or not stored:
+        return {}
+    arrays = arrays_of(fn)
+    results = [arg for arg, array in arrays.items() if array.name in outputs]
+    maxima = list(find_gauges(fn, results).loops.values())
+    found: dict[Value, Store] = {}
+    for op in marks:
+        store = next((s for s in _stores_of(op) if arrays[base_of(s.ptr)].name in stored), None)
+        if store is not None:
+            _require_same_programs(op, store)
+            _require_lanes(op, store)
+            _require_fixed(op, maxima)
+            found.update(dict.fromkeys(_values(op), store))
+    return found
+
+
+def require_saved(fn: Function, outputs: Collection[str], stored: Collection[str]) -> None:
+    """Raise CompilationError unless all values that are marked are loaded; see `saved_values`."""
+    found = saved_values(fn, outputs, stored)
+    arrays = arrays_of(fn)
+    for op in fn.walk():
+        if not isinstance(op, Residual) or not op.saved or op.result in found:
+            continue
+        store = next(_stores_of(op), None)
+        if store is None:
+            raise refusal(
+                op,
+                "this value is to be loaded by gradient kernels, and it is not stored",
+                "help: tl.store(saved_ptr + …, x), in the same block, loop or branch, for x = "
+                'tl.save(…), and aux=("saved_ptr",) of grad',
+            )
+        raise refusal(
+            store,
+            f"this is to be loaded by gradient kernels, and it is not known that each element of "
+            f"{arrays[base_of(store.ptr)].name} is stored once, and not loaded",
+            "help: store each element by one program, once, or leave out tl.save",
+        )
+
+
+def _values(op: Residual) -> list[Value]:
+    """A marked value, before the mark if that is in the same region, and behind it."""
+    return [op.src, op.result] if op.src.region is op.parent else [op.result]
+
+
+def _stores_of(op: Residual) -> Iterator[Store]:
+    """The stores of a value, perhaps in another type, in the region of an op."""
+    work = [op.result]
+    while work:
+        value = work.pop()
+        for user in value.users:
+            if isinstance(user, Cast) and is_float(user.result.type):
+                work.append(user.result)
+            elif isinstance(user, Store) and user.value is value and user.parent is op.parent:
+                yield user
+
+
+# -- conditions ------------------------------------------------------------------------------------
+
+
+def _require_same_programs(op: Residual, store: Store) -> None:
+    """Raise if the value is the same in programs that store it in different places: it may be
+    needed where it is not known which of them."""
+    if not _axes(store.ptr) <= _axes(op.src):
+        raise refusal(
+            store,
+            "this is to be loaded by gradient kernels, and several programs compute the same, "
+            "which they store in different places",
+            "help: leave out tl.save, so that it is computed again",
+        )
+
+
+def _axes(value: Value) -> set[int]:
+    """The axes of the grid on which a value depends."""
+    found: set[int] = set()
+    seen: set[Op] = set()
+    work = [value]
+    while work:
+        value = work.pop()
+        owner = value.op
+        if owner is None:  # an argument of the function, or of a region
+            region = value.region
+            owner = region.parent if region is not None else None
+        if owner is None or owner in seen:
+            continue
+        seen.add(owner)
+        for inner in owner.walk():
+            work += inner.operands
+            if isinstance(inner, ProgramId):
+                found.add(inner.axis)
+    return found
+
+
+def _require_lanes(op: Residual, store: Store) -> None:
+    """Raise if a lane is used in which nothing was stored."""
+    if store.mask is None:
+        return
+    seen: set[Value] = set()
+    work = _values(op)
+    while work:
+        value = work.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        for user in value.users:
+            if isinstance(user, Store) and user.mask is store.mask and user.ptr is not value:
+                continue
+            if isinstance(user, Select) and user.condition is store.mask:
+                if user.on_false is value:
+                    raise _unknown_lanes(store, user)
+            elif user.elementwise:
+                work += user.results
+            else:
+                raise _unknown_lanes(store, user)
+
+
+def _unknown_lanes(store: Store, user: Op) -> Exception:
+    return refusal(
+        store,
+        "this is to be loaded by gradient kernels, and lanes that its mask excludes are used at "
+        f"line {line_of(user.loc)}",
+        "help: tl.where(mask, x, 0) there, with the same mask, or store without a mask",
+    )
+
+
+def _require_fixed(op: Residual, maxima: Collection[Gauge]) -> None:
+    """Raise if a value depends on a running maximum, unless it follows the loop, and would be the
+    same for any number in place of the maximum."""
+    for gauge in maxima:
+        changing = [gauge.index, *gauge.states]
+        inner = [gauge.loop.body.args[i + 1] for i in changing]
+        if op.result in reached_by([*inner, *gauge.replaced]) and not _is_fixed(op, gauge):
+            raise refusal(
+                op,
+                "this value is to be loaded by gradient kernels, and it depends on the running "
+                f"maximum of the loop at line {line_of(gauge.loop.loc)}, in whose place they have "
+                "the last one",
+                "help: leave out tl.save, so that it is computed again",
+            )
+
+
+def _is_fixed(op: Residual, gauge: Gauge) -> bool:
+    region = op.parent
+    if region is not None and region.is_within(gauge.loop.body):
+        return False
+    try:
+        return gauge.after is None and weights_of_results(gauge).is_fixed(op.src)
+    except InconsistentError:
+        return False
