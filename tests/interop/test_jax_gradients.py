@@ -231,13 +231,85 @@ def decaying_kernel(x, y, n, SINE: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(y + i, h)
 
 
-def test_loops_that_need_a_tape_are_rejected() -> None:
-    def total(x: Any, sine: bool) -> Any:
-        shape = jax.ShapeDtypeStruct((8,), jnp.float32)
-        return call(decaying_kernel, x, n=3, SINE=sine, BLOCK=8, grid=(1,), out_shape=shape).sum()
+def decayed(x: Any, sine: bool = True) -> Any:
+    shape = jax.ShapeDtypeStruct((x.shape[1],), x.dtype)
+    return call(
+        decaying_kernel, x, n=x.shape[0], SINE=sine, BLOCK=x.shape[1], grid=(1,), out_shape=shape
+    )
 
-    x = jnp.ones((3, 8), jnp.float32)
-    found = jax.grad(total)(x, False)
+
+def plain_decayed(x: Any) -> Any:
+    h = jnp.zeros(x.shape[1], x.dtype)
+    for t in range(x.shape[0]):
+        h = jnp.sin(h * 0.5 + x[t])
+    return h
+
+
+def test_loops_that_need_no_tape() -> None:
+    found = jax.grad(lambda x: decayed(x, False).sum())(jnp.ones((3, 8), jnp.float32))
     np.testing.assert_allclose(found, np.repeat([[0.25], [0.5], [1.0]], 8, 1))
-    with pytest.raises(NotImplementedError, match=r"decaying_kernel records what.*custom_vjp"):
-        jax.grad(total)(x, True)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_loops_with_a_tape(jit: bool) -> None:
+    """The memory of the tape is a result that nothing uses."""
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((5, 8)), jnp.float32)
+    gradient = jax.grad(lambda x: weighted(decayed(x)))
+    found = (jax.jit(gradient) if jit else gradient)(x)
+    assert_close(found, jax.grad(lambda x: weighted(plain_decayed(x)))(x))
+    assert len(jax.make_jaxpr(gradient)(x).out_avals) == 1
+
+
+def test_batches_of_loops_with_a_tape() -> None:
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((3, 4, 5, 8)), jnp.float32)
+    for levels in (1, 2):
+        given = x[0] if levels == 1 else x
+
+        def total(f: Any, x: Any, levels: int = levels) -> Any:
+            for _ in range(levels):
+                f = jax.vmap(f)
+            return weighted(f(x))
+
+        found = jax.jit(jax.grad(lambda x, t=total: t(decayed, x)))(given)
+        assert_close(found, jax.grad(lambda x, t=total: t(plain_decayed, x))(given))
+
+
+@tw.jit
+def doubled_kernel(x, w, y, flags, limit, BLOCK: tl.constexpr):
+    """A number of iterations that depends on the data, with an integer and a bool as states."""
+    row, i = tl.program_id(0), tl.arange(0, BLOCK)
+    h = tl.load(x + row * BLOCK + i)
+    weight = tl.load(w + i)
+    turn, odd = 0, True
+    while tl.sum(tl.abs(h)) < limit:
+        h = tl.where(odd, h * weight + h, h * 1.5 + turn)
+        turn += 1
+        odd = not odd
+    tl.store(y + row * BLOCK + i, h)
+    tl.store(flags + row, turn)
+
+
+def doubled(x: Any, w: Any) -> tuple[Any, Any]:
+    shapes = jax.ShapeDtypeStruct(x.shape, x.dtype), jax.ShapeDtypeStruct(x.shape[:1], jnp.int32)
+    return call(doubled_kernel, x, w, limit=50.0, BLOCK=8, grid=x.shape[:1], out_shape=shapes)
+
+
+def plain_doubled(x: Any, w: Any, turns: Any) -> Any:
+    rows: list[Any] = []
+    for row, count in zip(x, turns, strict=True):
+        h = row
+        for turn in range(int(count)):
+            h = h * 1.5 + turn if turn % 2 else h * w + h
+        rows.append(h)
+    return jnp.stack(rows)
+
+
+def test_a_while_with_a_tape_of_integers_and_of_weights_that_rows_share() -> None:
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.uniform(0.5, 1, (6, 8)) * np.array([[1], [2], [3], [1], [2], [5]]))
+    x, w = x.astype(jnp.float32), jnp.asarray(rng.uniform(0.5, 1, 8), jnp.float32)
+    _, turns = doubled(x, w)
+    assert len(set(turns.tolist())) > 1
+    found = jax.grad(lambda x, w: weighted(doubled(x, w)[0]), (0, 1))(x, w)
+    expected = jax.grad(lambda x, w: weighted(plain_doubled(x, w, turns)), (0, 1))(x, w)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), found, expected)

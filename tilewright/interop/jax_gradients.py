@@ -4,7 +4,8 @@ JAX differentiates in reverse by linearising a program and transposing the resul
 of a call is a primitive of its own, `linear_call`, that is never executed: its transpose is the
 gradient kernel (`runtime/gradients.py`), `gradient_call`. That kernel is derived when JAX
 transposes, as its results depend on what is proven of the call: a gradient that several programs
-contribute to is summed by workers, and the sums of all workers are a result that JAX adds up.
+contribute to is summed by workers, and the sums of all workers are a result that JAX adds up. The
+memory in which it records what loops carry is a result, too, which nothing uses.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from tilewright.autodiff.tapes import Tape
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import compile_source
 from tilewright.compiler.source import IRSource
@@ -42,7 +44,7 @@ from tilewright.interop.xla_handlers import ALIGNED
 from tilewright.interop.xla_kernels import offer, site_words
 from tilewright.ir.core import Module
 from tilewright.ir.printer import print_module
-from tilewright.ir.types import is_pointer
+from tilewright.ir.types import is_pointer, numpy_of
 from tilewright.runtime.derived_launch import Buffers, NarrowSumError, Plan, size_of
 from tilewright.runtime.gradients import Gradient
 from tilewright.runtime.grid import Grid
@@ -52,10 +54,11 @@ from tilewright.runtime.slots import at_path
 
 
 class Result(NamedTuple):
-    """A gradient that the kernel computes, for one element of a batch.
+    """An array that the kernel writes, for one element of a batch: a gradient, or a tape, in which
+    it records what a loop carries.
 
     Attributes:
-        operand: the index of the operand that it belongs to.
+        operand: the index of the operand that a gradient belongs to; None of a tape.
         shape: of the operand.
         rows: of the result, a row for each worker; 0 if the kernel stores the gradient itself.
         length: of a row.
@@ -63,7 +66,7 @@ class Result(NamedTuple):
         zeroed: whether the kernel expects zeros in it.
     """
 
-    operand: int
+    operand: int | None
     shape: tuple[int, ...]
     rows: int
     length: int
@@ -88,7 +91,7 @@ class GradientKernel:
         places: for each argument that is an array, the index of the operand; of a result, that
             after all operands but the arrays of zeros.
         slots: the values of the other arguments; 0 for arrays.
-        results: the gradients.
+        results: the gradients, then the tapes.
         operands: how many there are without the arrays of zeros.
     """
 
@@ -214,17 +217,18 @@ def _laid_out(
 ) -> GradientKernel:
     """Say where the arguments of a derived kernel are in the custom call."""
     step, *others = plan.steps
-    if step.tapes or plan.places or others:
+    if plan.places or others:
         raise NotImplementedError(
-            f"the gradient of {site.inner.__name__} records what a loop carries, or has a table of "
-            "its tiles or several kernels, and JAX has no memory for it: define the derivative "
-            "with jax.custom_vjp"
+            f"the gradient of {site.inner.__name__} has a table of its tiles, or several kernels, "
+            "and a call of JAX is one kernel: define the derivative with jax.custom_vjp"
         )
     buffers = Buffers(plan, into)
-    results = tuple(
+    gradients = [
         _result(plan, buffers, name, array, active[i])
         for i, (name, array) in enumerate(into.items())
-    )
+    ]
+    programs = prod(buffers.grid_of(step))
+    results = (*gradients, *(_tape(tape, programs) for tape in step.tapes))
     # The arguments of a launch: the kernel's parameters, `into`, `grads`.
     parameters = site.inner.arg_names
     order = [*site.operands, *(o.name for o in site.outputs)]
@@ -234,6 +238,8 @@ def _laid_out(
     place_of |= {first + i: count + i for i in range(len(into))}
     place_of |= {first + len(into) + i: len(order) + i for i in range(len(grads))}
     place_of |= {("partial", name): count + i for i, name in enumerate(into)}
+    last = count + len(into)
+    place_of |= {("tape", tape.name): last + i for i, tape in enumerate(step.tapes)}
     places: dict[int, int] = {}
     slots: list[Any] = []
     for i, argument in enumerate(step.arguments):
@@ -258,6 +264,11 @@ def _result(plan: Plan, buffers: Buffers, name: str, array: Any, operand: int) -
         dtype = buffers.made["partial", name].dtype
         return Result(operand, array.shape, buffers.workers, length, dtype, not filled)
     return Result(operand, array.shape, 0, 0, array.dtype, not filled)
+
+
+def _tape(tape: Tape, programs: int) -> Result:
+    length = programs * max(1, tape.slots) * tape.lanes
+    return Result(None, (length,), 0, 0, numpy_of(tape.element), False)
 
 
 def float_outputs(site: Site) -> list[Any]:
@@ -390,6 +401,7 @@ def _transpose(
     return [None] * len(known) + [
         _summed(array, result, site, known[result.operand].dtype)
         for array, result in zip(found, kernel.results, strict=True)
+        if result.operand is not None
     ]
 
 
