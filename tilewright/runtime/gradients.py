@@ -12,7 +12,7 @@ native code (`runtime/hot_launch.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, overload
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 else:
     derivation = lazy_import("tilewright.runtime.derivation")
     hot_launch = lazy_import("tilewright.runtime.hot_launch")
+
+
+MOST_GRIDS = 1024  # whose launches are kept
 
 
 class _Derivative:
@@ -101,6 +104,7 @@ class _Derivative:
         self._plans: dict[Any, Plan] = {}
         self._integers: dict[Any, tuple[Path, ...]] = {}  # by key: where integers are
         self._shapes: dict[Any, CallShape] = {}
+        self._bound: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by grid
         self._hot: dict[Any, Hot | None] = {}
         self._launchers: HotLaunches | None = None
         self._lock = Lock()
@@ -135,7 +139,7 @@ class _Derivative:
     ) -> None:
         if callable(grid):
             grid = grid(self._named(args, kwargs))
-        shape = len(args), *kwargs, None, *of_wrt, None, *of_outputs, how
+        shape = _shape(args, kwargs, of_wrt, of_outputs, how)
         known = self._shapes.get(shape)
         if known is not None:
             hot = known.predicted(args, kwargs, grid)
@@ -268,6 +272,14 @@ class _Derivative:
         return derivation.source_of(list(self._plans.values()))
 
 
+def _shape(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], of_wrt: Arrays, of_outputs: Arrays, how: How
+) -> tuple[Any, ...]:
+    """The key of a `CallShape`."""
+    more = None if how is NEW else how
+    return len(args), *kwargs, None, *of_wrt, None, *of_outputs, more
+
+
 class Gradient(_Derivative):
     """The gradients of a kernel's inputs; see `grad`."""
 
@@ -275,7 +287,47 @@ class Gradient(_Derivative):
     further = ("gradient", "cotangent")
 
     def __getitem__(self, grid: Any) -> Any:
-        return partial(self.run, grid=grid)
+        if type(grid) is not tuple:
+            return partial(self.run, grid=grid)
+        try:
+            found = self._bound.get(grid)
+        except TypeError:  # not hashable
+            return partial(self.run, grid=grid)
+        if found is None:
+            if len(self._bound) >= MOST_GRIDS:
+                self._bound.clear()
+            found = self._bound[grid] = self._bind(grid)
+        return found
+
+    def _bind(self, grid: tuple[Any, ...]) -> Callable[..., Any]:
+        """`run` on a grid. A launch that is predicted to be one native launch takes this function
+        only: each call of another one would take a tenth of a microsecond."""
+        run, shapes, more = self.run, self._shapes, How(True)
+
+        def launch(
+            *args: Any, grads: Arrays, into: Arrays, accumulate: bool = False,
+            warmup: bool = False, **kwargs: Any,
+        ) -> Prepared | None:  # fmt: skip
+            how = more if accumulate else None
+            shape = shapes.get((len(args), *kwargs, None, *into, None, *grads, how))
+            if shape is not None and not warmup:
+                try:
+                    single = shape.single.get((grid, shape.in_args(args), shape.in_kwargs(kwargs)))
+                except TypeError:  # not hashable
+                    single = None
+                if single is not None:
+                    number, start = single
+                    try:
+                        start(number, *into.values(), *grads.values(), *args, **kwargs)
+                        return None
+                    except Mispredicted:
+                        pass
+            return run(
+                *args, grid=grid, grads=grads, into=into, accumulate=accumulate, warmup=warmup,
+                **kwargs,
+            )  # fmt: skip
+
+        return launch
 
     def run(
         self,

@@ -95,19 +95,25 @@ class CallShape:
 
     Args:
         args, kwargs: the arguments of such a call.
+
+    Attributes:
+        in_args, in_kwargs: get the numbers among the arguments.
+        single: by grid and numbers, the predicted plans that are one native launch: its number, and
+            what starts it.
     """
 
     def __init__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        self._in_args = _getter([i for i, value in enumerate(args) if _is_number(value)])
-        self._in_kwargs = _getter([name for name, value in kwargs.items() if _is_number(value)])
+        self.in_args = _getter([i for i, value in enumerate(args) if _is_number(value)])
+        self.in_kwargs = _getter([name for name, value in kwargs.items() if _is_number(value)])
         self._known: dict[Any, Hot | None] = {}
+        self.single: dict[Any, tuple[int, Callable[..., Any]]] = {}
 
     def predicted(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Hot | None:
         """The plan of the last launch with these numbers."""
         if type(grid) is not tuple:
             return None
         try:
-            return self._known.get((grid, self._in_args(args), self._in_kwargs(kwargs)))
+            return self._known.get((grid, self.in_args(args), self.in_kwargs(kwargs)))
         except TypeError:  # not hashable
             return None
 
@@ -117,8 +123,13 @@ class CallShape:
         """Expect a plan from now on for launches with these numbers."""
         if len(self._known) >= MOST_PREDICTIONS:
             self._known.clear()
+            self.single.clear()
         with suppress(TypeError):
-            self._known[grid, self._in_args(args), self._in_kwargs(kwargs)] = hot
+            key = grid, self.in_args(args), self.in_kwargs(kwargs)
+            self._known[key] = hot
+            self.single.pop(key, None)
+            if hot is not None and len(hot.fixed) == 1 and not hot.zeroed:
+                self.single[key] = hot.fixed[0]
 
 
 def _is_number(value: Any) -> bool:
