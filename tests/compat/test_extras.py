@@ -172,7 +172,7 @@ is_power_of_two: Any = EXTRAS["language.standard"]["_is_power_of_two"]()
 
 
 def test_backends_have_a_compiler_and_a_driver() -> None:
-    assert list(backends) == ["cpu", "nvidia"]
+    assert list(backends) == ["cpu", "nvidia", "amd"]
     cpu = backends["cpu"]
     assert cpu.driver.is_active()
     assert cpu.driver().get_current_target() == GPUTarget("cpu")

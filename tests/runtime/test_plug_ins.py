@@ -151,7 +151,7 @@ def test_broken_plug_in_is_reported_with_its_distribution_and_cause() -> None:
 
 
 def test_unknown_device_lists_plug_ins() -> None:
-    with pytest.raises(ValueError, match="there are drivers for broken, cpu, cuda, odd"):
+    with pytest.raises(ValueError, match="there are drivers for broken, cpu, cuda, hip, odd"):
         driver.driver_of("od")
 
 

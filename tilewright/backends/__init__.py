@@ -39,7 +39,7 @@ class Backend:
         return f"Backend({self._name!r})"
 
 
-OTHER_NAMES = {"cuda": "nvidia"}
+OTHER_NAMES = {"cuda": "nvidia", "hip": "amd"}
 """Targets that libraries look up by the vendor's name."""
 
 

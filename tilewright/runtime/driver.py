@@ -24,14 +24,16 @@ from tilewright.runtime.drivers.protocol import Driver
 from tilewright.targets.protocol import GPUTarget
 
 if TYPE_CHECKING:
-    from tilewright.runtime.drivers import cpu, cuda
+    from tilewright.runtime.drivers import cpu, cuda, hip
 else:
     cpu = lazy_import("tilewright.runtime.drivers.cpu")
     cuda = lazy_import("tilewright.runtime.drivers.cuda")
+    hip = lazy_import("tilewright.runtime.drivers.hip")
 
 DRIVERS: dict[str, Callable[[], Callable[[], Any]]] = {
     "cpu": lambda: cpu.CpuDriver,
     "cuda": lambda: cuda.CudaDriver,
+    "hip": lambda: hip.HipDriver,
 }
 """Functions that return the class of the driver of a device type, which is loaded lazily."""
 

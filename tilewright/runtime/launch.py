@@ -25,12 +25,13 @@ from tilewright.runtime.slots import slot_of
 from tilewright.runtime.tensors import CPU
 
 if TYPE_CHECKING:
-    from tilewright.runtime.launchers import cpu, cuda, interpreter
+    from tilewright.runtime.launchers import cpu, cuda, hip, interpreter
     from tilewright.runtime.native import compiled
 else:
     compiled = lazy_import("tilewright.runtime.native.compiled")
     cpu = lazy_import("tilewright.runtime.launchers.cpu")
     cuda = lazy_import("tilewright.runtime.launchers.cuda")
+    hip = lazy_import("tilewright.runtime.launchers.hip")
     interpreter = lazy_import("tilewright.runtime.launchers.interpreter")
 
 # -- launch hooks ---------------------------------------------------------------------------------
@@ -99,6 +100,7 @@ def start_with_hooks(
 LOADERS: dict[str, Callable[[CompiledKernel], Launch]] = {
     "cpu": lambda kernel: cpu.CpuLaunch(kernel),
     "cuda": lambda kernel: cuda.CudaLaunch(kernel),
+    "hip": lambda kernel: hip.HipLaunch(kernel),
     "interpreter": lambda kernel: interpreter.InterpreterLaunch(kernel),
 }
 

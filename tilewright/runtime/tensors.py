@@ -53,6 +53,7 @@ CUDA = "cuda"
 
 # Interned names: they are compared on each launch, and identity is the fastest comparison.
 CUDA_NAMES = [f"{CUDA}:{index}" for index in range(64)]
+HIP_NAMES = [f"hip:{index}" for index in range(64)]
 
 _short_names = {
     "bool": "i1",
@@ -143,6 +144,19 @@ def _read_torch(tensor: Any) -> Reading:
     low = storage.data_ptr()
     high = low + storage.nbytes()
     return tensor.data_ptr(), _element(tensor.dtype), device, low, high, True
+
+
+def is_for_rocm(torch: Any) -> bool:
+    """Whether a module is a torch that was built for AMD's GPUs, which it calls ``cuda``, too."""
+    return bool(getattr(getattr(torch, "version", None), "hip", None))
+
+
+def _read_rocm_torch(tensor: Any) -> Reading:
+    """A tensor of a torch that was built for ROCm."""
+    address, element, device, low, high, writable = _read_torch(tensor)
+    if tensor.is_cuda:
+        device = HIP_NAMES[tensor.get_device()]
+    return address, element, device, low, high, writable
 
 
 def _is_fake(kind: type) -> bool:
@@ -322,7 +336,9 @@ def _choose_reader(tensor: object) -> Reader | None:
     if hasattr(tensor, "data_ptr") and hasattr(tensor, "dtype"):
         is_torch = all(hasattr(type(tensor), name) for name in ("untyped_storage", "is_cpu"))
         if is_torch:
-            return _read_fake if _is_fake(type(tensor)) else _read_torch
+            if _is_fake(type(tensor)):
+                return _read_fake
+            return _read_rocm_torch if is_for_rocm(sys.modules.get("torch")) else _read_torch
         return _read_duck
     if isinstance(tensor, np.ndarray):
         return _read_numpy

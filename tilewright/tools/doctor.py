@@ -107,6 +107,9 @@ def _plug_ins() -> Iterator[Finding]:
 
 # -- devices --------------------------------------------------------------------------------------
 
+EXAMINED = ("cpu", "cuda")
+"""The types of devices with findings of their own."""
+
 
 def _processor() -> Iterator[Finding]:
     from tilewright.runtime.devices.cpu import thread_count
@@ -142,8 +145,10 @@ def _gpus() -> Iterator[Finding]:
         yield _trial(f"cuda:{index}")
 
 
-def _plug_in_devices() -> Iterator[Finding]:
-    names = sorted(plug_ins.plug_ins(plug_ins.DRIVERS))
+def _other_devices() -> Iterator[Finding]:
+    """Devices of other types: GPUs of other vendors if there are any, and those of plug-ins."""
+    ours = [n for n in driver.DRIVERS if n not in EXAMINED and driver.driver_of(n).is_active()]
+    names = [*ours, *sorted(plug_ins.plug_ins(plug_ins.DRIVERS))]
     if not names:
         yield Finding(OK, "devices", "none")
     for name in names:
@@ -307,7 +312,7 @@ CHECKS: dict[str, Check] = {
     "plug-ins": _plug_ins,
     "CPU": _processor,
     "GPUs": _gpus,
-    "devices of plug-ins": _plug_in_devices,
+    "other devices": _other_devices,
     "cache": _cache,
 }
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import DeviceError
+from tilewright.runtime.devices.driver_api import DriverApi
 
 _INT, _UNSIGNED, _SIZE, _TEXT = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_char_p
 # Handles, device addresses, and pointers to results.
@@ -103,45 +104,13 @@ _INIT_HINTS = {
 }
 
 
-class Api:
-    """The driver's functions as attributes, looked up when they are first used."""
+class Api(DriverApi):
+    """The functions of the CUDA driver."""
 
-    def __init__(self, library: Any) -> None:
-        self._library = library
-        self._closed = ""
+    prototypes = PROTOTYPES
 
-    def __getattr__(self, name: str) -> Callable[..., int]:
-        prototype = PROTOTYPES.get(name)
-        if prototype is None:
-            raise AttributeError(name)
-        self.require_usable()
-        try:
-            function = getattr(self._library, name)
-        except AttributeError:
-            raise DeviceError(
-                f"the installed driver ({describe_version(self.version())}) has no {name}: "
-                "a newer driver is needed"
-            ) from None
-        function.argtypes = prototype
-        function.restype = ctypes.c_int
-        self.__dict__[name] = function
-        return function
-
-    def close(self, reason: str) -> None:
-        """Make every later use raise a DeviceError with this message."""
-        for name in PROTOTYPES:
-            self.__dict__.pop(name, None)
-        self._closed = reason
-
-    @property
-    def usable(self) -> bool:
-        """Whether the driver can still be called in this process."""
-        return not self._closed
-
-    def require_usable(self) -> None:
-        """Raise DeviceError with the reason passed to `close`, unless `usable`."""
-        if self._closed:
-            raise DeviceError(self._closed)
+    def description(self) -> str:
+        return describe_version(self.version())
 
     def version(self) -> int:
         """The newest CUDA version that the driver supports: 12040 for 12.4."""
@@ -163,16 +132,6 @@ class Api:
         if function(status, ctypes.byref(text)) != 0 or text.value is None:
             return ""
         return text.value.decode(errors="replace")
-
-    def check(self, status: int, doing: str) -> None:
-        """Raise DeviceError unless a status is 0; `doing` names the failed action."""
-        if status != 0:
-            raise self.error(status, doing)
-
-    def error(self, status: int, doing: str, hint: str = "") -> DeviceError:
-        """The error for a status; `doing` names the failed action, `hint` suggests a remedy."""
-        message = f"{doing}: {self.error_text(status)}"
-        return DeviceError(f"{message}. {hint}" if hint else message, self.error_name(status))
 
 
 def describe_version(version: int) -> str:

@@ -7,7 +7,6 @@ the record that `native_start` returns.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from tilewright.runtime.devices.cuda_torch import (
     stream_function,
 )
 from tilewright.runtime.grid import Grid
+from tilewright.runtime.launchers.argument_block import ArgumentBlock
 from tilewright.runtime.launchers.packing import make_packer
 from tilewright.runtime.launchers.tensor_maps import TensorMaps
 from tilewright.runtime.native.layout import CUDA, MAX_SLOTS
@@ -39,38 +39,6 @@ if TYPE_CHECKING:
     from tilewright.runtime.native.runtime import Runtime
 else:
     launcher = lazy_import("tilewright.runtime.native.launcher")
-
-SLOT_BYTES = 8
-
-
-class _Block:
-    """Memory for the arguments of one launch, and the array of pointers that the driver reads.
-
-    Args:
-        count: of arguments.
-        maps: of tensor maps, which are parameters after the arguments.
-
-    Attributes:
-        slots: the arguments' bytes, which must be assigned as a whole.
-        scratch: the slot after the arguments, with the address of scratch memory.
-        parameters: address of the array of pointers to the slots.
-    """
-
-    __slots__ = ("_count", "_pointers", "_room", "parameters", "scratch", "slots")
-
-    def __init__(self, count: int, maps: int = 0) -> None:
-        self._count = count
-        self._room = bytearray(SLOT_BYTES * (count + 1))
-        start = ctypes.addressof(ctypes.c_char.from_buffer(self._room))
-        addresses = range(start, start + SLOT_BYTES * (count + 1), SLOT_BYTES)
-        self._pointers = (ctypes.c_void_p * (count + 1 + maps))(*addresses)
-        self.slots = memoryview(self._room)[: SLOT_BYTES * count]
-        self.scratch = ctypes.c_uint64.from_buffer(self._room, SLOT_BYTES * count)
-        self.parameters = ctypes.addressof(self._pointers)
-
-    def put_maps(self, addresses: Sequence[int]) -> None:
-        """Pass tensor maps, by their addresses, after the arguments."""
-        self._pointers[self._count : self._count + len(addresses)] = addresses
 
 
 class CudaLaunch:
@@ -103,7 +71,7 @@ class CudaLaunch:
         self._without_maps: CudaLaunch | None = None
         # A free list of blocks. Concurrent launches, and one in a signal handler that interrupts
         # another, each pop their own; pop and append of a list are atomic.
-        self._blocks: list[_Block] = []
+        self._blocks: list[ArgumentBlock] = []
 
     @property
     def handle(self) -> int:
@@ -126,7 +94,7 @@ class CudaLaunch:
         try:
             block = self._blocks.pop()
         except IndexError:
-            block = _Block(self._count, self._map_count)
+            block = ArgumentBlock(self._count, self._map_count)
         block.slots[:] = self._pack(slots)
         if maps:
             block.put_maps(maps)
@@ -155,7 +123,7 @@ class CudaLaunch:
             self._without_maps = CudaLaunch(plain)
         return self._without_maps
 
-    def _start_with_scratch(self, grid: Grid, stream: int, block: _Block) -> None:
+    def _start_with_scratch(self, grid: Grid, stream: int, block: ArgumentBlock) -> None:
         x, y, z = grid
         size = x * y * z * self._scratch_bytes
         allocator = chosen_allocator()

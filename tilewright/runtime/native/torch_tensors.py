@@ -22,6 +22,7 @@ from tilewright.runtime.native.layout import (
     TORCH_LAYOUT,
     TORCH_OFFSETS,
 )
+from tilewright.runtime.tensors import is_for_rocm
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 _GET_NUM_THREADS = "_ZN2at15get_num_threadsEv"
@@ -50,6 +51,8 @@ def find_torch_tensors(torch: Any, numbers: dict[Any, int]) -> TorchTensors | No
         torch: the module.
         numbers: our numbers of the supported element types, by torch's dtypes.
     """
+    if is_for_rocm(torch):
+        return None  # GPUs of HIP have the numbers of CUDA's: read by Python
     library = ctypes.CDLL(torch._C.__file__)
     try:
         functions = {f: address_of(library[f"aoti_{f}"]) for f in TORCH_FUNCTIONS}

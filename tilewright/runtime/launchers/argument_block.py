@@ -1,0 +1,38 @@
+"""Memory for the arguments of a launch, as the drivers of GPUs read them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+SLOT_BYTES = 8
+
+
+class ArgumentBlock:
+    """Memory for the arguments of one launch, and the array of pointers that the driver reads.
+
+    Args:
+        count: of arguments.
+        maps: of tensor maps, which are parameters after the arguments.
+
+    Attributes:
+        slots: the arguments' bytes, which must be assigned as a whole.
+        scratch: the slot after the arguments, with the address of scratch memory.
+        parameters: address of the array of pointers to the slots.
+    """
+
+    __slots__ = ("_count", "_pointers", "_room", "parameters", "scratch", "slots")
+
+    def __init__(self, count: int, maps: int = 0) -> None:
+        self._count = count
+        self._room = bytearray(SLOT_BYTES * (count + 1))
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._room))
+        addresses = range(start, start + SLOT_BYTES * (count + 1), SLOT_BYTES)
+        self._pointers = (ctypes.c_void_p * (count + 1 + maps))(*addresses)
+        self.slots = memoryview(self._room)[: SLOT_BYTES * count]
+        self.scratch = ctypes.c_uint64.from_buffer(self._room, SLOT_BYTES * count)
+        self.parameters = ctypes.addressof(self._pointers)
+
+    def put_maps(self, addresses: Sequence[int]) -> None:
+        """Pass tensor maps, by their addresses, after the arguments."""
+        self._pointers[self._count : self._count + len(addresses)] = addresses
