@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
     from tilewright.frontend import build
     from tilewright.frontend.options import FrontendOptions
-    from tilewright.ir import parser, verify
-    from tilewright.ir.core import Module
+    from tilewright.ir import parser, printer, verify
+    from tilewright.ir.core import Function, Module
 else:
     pathlib = lazy_import("pathlib")
     build = lazy_import("tilewright.frontend.build")
     parser = lazy_import("tilewright.ir.parser")
+    printer = lazy_import("tilewright.ir.printer")
     verify = lazy_import("tilewright.ir.verify")
 
 
@@ -222,25 +223,27 @@ class IRSource:
                 f"{self.path}: compiling starts from a kernel or from tile IR "
                 f"({', '.join('*' + e for e in IR_EXTENSIONS)}), not from {self.path.suffix!r}"
             )
+        self._arg_names: list[str] = []
         self._take(self.path.read_text("utf-8"))
+        self._describe(self._parse().entry)
 
     @classmethod
-    def of_text(cls, text: str, arg_names: Sequence[str] = ()) -> IRSource:
-        """A source that is not a file, such as a derived kernel.
-
-        Args:
-            arg_names: names of the kernel's arguments, which the text does not have.
-        """
+    def of_module(cls, module: Module) -> IRSource:
+        """A source that is not a file, such as a derived kernel. It has a copy of the module, which
+        is parsed only if the kernel is not in the cache."""
+        verify.verify_module(module)
         made = object.__new__(cls)
         made.path = pathlib.Path("<text>.ttir")
-        made._take(text, arg_names)
+        made._arg_names = list(module.entry.arg_names)  # which the text does not have
+        made._take(printer.print_module(module))
+        made._describe(module.entry)
         return made
 
-    def _take(self, text: str, arg_names: Sequence[str] = ()) -> None:
+    def _take(self, text: str) -> None:
         self.ext = self.path.suffix[1:]
         self.text = text
-        self._arg_names = list(arg_names)
-        entry = self._parse().entry
+
+    def _describe(self, entry: Function) -> None:
         self.name = entry.name
         self.signature = {
             entry.arg_names[i] if entry.arg_names else f"arg{i}": signature_type(arg.type)

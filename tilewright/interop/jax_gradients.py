@@ -43,7 +43,6 @@ from tilewright.interop.jax_variants import Array, resolved
 from tilewright.interop.xla_handlers import ALIGNED
 from tilewright.interop.xla_kernels import offer, site_words
 from tilewright.ir.core import Module
-from tilewright.ir.printer import print_module
 from tilewright.ir.types import is_pointer, numpy_of
 from tilewright.runtime.derived_launch import Buffers, NarrowSumError, Plan, size_of
 from tilewright.runtime.gradients import Gradient
@@ -150,7 +149,7 @@ class GradientKernel:
                     facts.pop("divisibility", None)
         if over.sizes:
             module = batched(module, over)
-        source = IRSource.of_text(print_module(module), module.entry.arg_names)
+        source = IRSource.of_module(module)
         metadata = self.kernel.metadata
         return compile_source(source, metadata.target, self.options)
 

@@ -21,7 +21,6 @@ from tilewright.interop.stores import line_of_store
 from tilewright.interop.xla_handlers import ALIGNED
 from tilewright.interop.xla_kernels import offer, site_words
 from tilewright.ir.core import Module
-from tilewright.ir.printer import print_module
 from tilewright.runtime.grid import Grid
 from tilewright.runtime.jit import MockTensor, is_tensor_type
 from tilewright.runtime.slots import at_path
@@ -99,7 +98,7 @@ class _Variant:
         source = self.source if aligned else self._source_for_any_address()
         if self.site.batches:
             module = batched(self._module(source), self._batches)
-            source = IRSource.of_text(print_module(module), module.entry.arg_names)
+            source = IRSource.of_module(module)
         return compile_source(source, self._target, self._options)
 
     def _source_for_any_address(self) -> ASTSource:

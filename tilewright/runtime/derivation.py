@@ -35,7 +35,6 @@ from tilewright.compiler.source import ArgPath, IRSource, runtime_arguments
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Function, Module, Op, Value
 from tilewright.ir.passes import PassContext, run
-from tilewright.ir.printer import print_module
 from tilewright.ir.types import DType, is_int, scalar_type, shape_of
 from tilewright.language.elementary.derivatives import install_derivatives
 from tilewright.ops.control import If
@@ -107,8 +106,7 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
         arguments = _arguments(derived, paths, more)
         _declare_facts(derived.module, arguments, key, len(kernel.params))
         remove_marks(derived.module)
-        text = IRSource.of_text(print_module(derived.module), derived.module.entry.arg_names)
-        compiled = compile_source(text, cache.target, options)
+        compiled = compile_source(IRSource.of_module(derived.module), cache.target, options)
         compiled.device = device
         steps.append(Step(compiled, arguments, grid, axes, derived.tapes))
         numbers |= derived.numbers

@@ -22,7 +22,6 @@ from tilewright.autodiff.coarsen import coarsening
 from tilewright.autodiff.reverse import reverse_mode
 from tilewright.compiler.driver import compile
 from tilewright.compiler.source import IRSource
-from tilewright.ir.printer import print_module
 
 ATOMIC = re.compile(r"\b(red|atom)\.")
 
@@ -38,7 +37,7 @@ def test_a_gradient_kernel_compiles_for_hopper(name: str) -> None:
     coarse = coarsening(module.entry, shared, points, BlockFinder())
     atomic = [a.name for a in shared if coarse is None or a.name not in coarse.arrays]
     derived = reverse_mode(module, wrt, outputs, atomic=atomic, coarse=coarse)
-    made = compile(IRSource.of_text(print_module(cleaned(derived.module))), target="cuda:90")
+    made = compile(IRSource.of_module(cleaned(derived.module)), target="cuda:90")
     ptx = str(made.asm["ptx"])
     assert ".target sm_90" in ptx
     assert bool(ATOMIC.search(ptx)) == bool(atomic)
@@ -56,6 +55,6 @@ def test_kernels_on_grids_of_their_own_compile_for_hopper(name: str, count: int)
     _, kernels = regrid_vjp(module, grid, copied(args), cotangents, wrt)
     assert len(kernels) == count
     for kernel in kernels:
-        made = compile(IRSource.of_text(print_module(kernel)), target="cuda:90")
+        made = compile(IRSource.of_module(kernel), target="cuda:90")
         assert ".target sm_90" in str(made.asm["ptx"])
         assert not ATOMIC.search(str(made.asm["ptx"]))
