@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import tilewright as tw
 import tilewright.language as tl
 from tests.autodiff import library_forms as forms
+from tests.autodiff.torch_cases import Case, Tensors, assert_gradients_agree
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
-Tensors = dict[str, Any]
-
-
-class Case(NamedTuple):
-    """A launch of a kernel, and the function of its tensors that the results are.
-
-    Attributes:
-        atomic: the inputs whose gradients are added up atomically.
-    """
-
-    kernel: Any
-    grid: tuple[int, ...]
-    args: Tensors
-    constexprs: dict[str, Any]
-    function: Callable[[Tensors], Tensors]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    aux: tuple[str, ...] = ()
-    atomic: tuple[str, ...] = ()
 
 
 def normal(*shape: int) -> Any:
@@ -489,29 +471,4 @@ CASES = (
 
 @pytest.mark.parametrize("make", CASES)
 def test_gradients_agree_with_torch(make: Callable[[], Case]) -> None:
-    torch.manual_seed(0)
-    kernel, grid, args, constexprs, function, inputs, outputs, aux, atomic = make()
-    kernel[grid](**args, **constexprs)
-    leaves = {name: args[name].double().requires_grad_() for name in inputs}
-    expected = function({**args, **leaves})
-    for name in outputs:
-        difference = (args[name] - expected[name]).abs().max() / expected[name].abs().max()
-        assert difference < 1e-5
-    grads = {name: torch.randn_like(args[name]) for name in outputs}
-    gradients = torch.autograd.grad(
-        [expected[name] for name in outputs], list(leaves.values()),
-        [grads[name].double() for name in outputs],
-    )  # fmt: skip
-    into = {name: torch.full_like(args[name], torch.nan) for name in inputs}
-    backward = tw.grad(kernel, outputs=outputs, aux=aux, deterministic=not atomic)
-    backward[grid](**args, **constexprs, grads=grads, into=into)
-    for name, gradient in zip(inputs, gradients, strict=True):
-        error = (into[name] - gradient).abs().max() / gradient.abs().max()
-        assert error < 2e-6, (name, error)
-        assert ("added atomically" in _decision(backward, name)) == (name in atomic)
-
-
-def _decision(backward: Any, name: str) -> str:
-    """What `explain` says about an array."""
-    lines = (line.strip() for line in backward.explain().splitlines())
-    return next(line for line in lines if line.startswith(f"{name}:"))
+    assert_gradients_agree(make)

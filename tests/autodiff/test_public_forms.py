@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import tilewright as tw
 from tests.autodiff import public_forms as forms
+from tests.autodiff.torch_cases import Case, Tensors, assert_gradients_agree
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
-Tensors = dict[str, Any]
-
-
-class Case(NamedTuple):
-    """A launch of a kernel, and the function of its tensors that the results are."""
-
-    kernel: Any
-    grid: tuple[int, ...]
-    args: Tensors
-    constexprs: dict[str, Any]
-    function: Callable[[Tensors], Tensors]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    aux: tuple[str, ...] = ()
 
 
 def normal(*shape: int) -> Any:
@@ -99,7 +86,7 @@ def smoothed_cross_entropy(capped: bool = False) -> Case:
 
     return Case(
         forms.smoothed_cross_entropy, (n,), args, {"BLOCK_SIZE": 16, "HAS_SOFTCAP": capped},
-        function, ("x_ptr",), ("loss_ptr",), ("lse_ptr",),
+        function, ("x_ptr",), ("loss_ptr",), ("lse_ptr",), ("x_ptr",),
     )  # fmt: skip
 
 
@@ -216,28 +203,8 @@ CASES = (
     gated_layer_norm, chunked_linear_attention, grouped_matmul, grouped_matmul_beyond_the_edge,
     attention_with_slopes,
 )  # fmt: skip
-ATOMIC = (smoothed_cross_entropy, capped_cross_entropy)
-"""The gradients that are added up atomically: of labels' elements."""
 
 
 @pytest.mark.parametrize("make", CASES)
 def test_gradients_agree_with_torch(make: Callable[[], Case]) -> None:
-    torch.manual_seed(0)
-    kernel, grid, args, constexprs, function, inputs, outputs, aux = make()
-    kernel[grid](**args, **constexprs)
-    leaves = {name: args[name].double().requires_grad_() for name in inputs}
-    expected = function({**args, **leaves})
-    for name in outputs:
-        difference = (args[name] - expected[name]).abs().max() / expected[name].abs().max()
-        assert difference < 1e-5
-    grads = {name: torch.randn_like(args[name]) for name in outputs}
-    gradients = torch.autograd.grad(
-        [expected[name] for name in outputs], list(leaves.values()),
-        [grads[name].double() for name in outputs],
-    )  # fmt: skip
-    into = {name: torch.full_like(args[name], torch.nan) for name in inputs}
-    backward = tw.grad(kernel, outputs=outputs, aux=aux, deterministic=make not in ATOMIC)
-    backward[grid](**args, **constexprs, grads=grads, into=into)
-    for name, gradient in zip(inputs, gradients, strict=True):
-        error = (into[name] - gradient).abs().max() / gradient.abs().max()
-        assert error < 2e-6, (name, error)
+    assert_gradients_agree(make)
