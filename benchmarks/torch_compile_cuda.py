@@ -3,16 +3,20 @@
 python -m benchmarks.torch_compile_cuda                      all cases with both compilers
 python -m benchmarks.torch_compile_cuda --only norm,GPT      those with "norm" or "GPT" in the name
 python -m benchmarks.torch_compile_cuda --set features       features instead of models
+python -m benchmarks.torch_compile_cuda --set cpp            kernels that C++ code launches
 
-Each case has a process for each compiler, with caches of its own. The processes compile at the same
-time, several cases at once, and then measure in rotation, one process at a time. Then further
-processes start with the same caches, for the warm compile time. A ratio is tilewright's time over
-Triton's: below 1, tilewright is faster. Results are compared with eager execution.
+Each case has a process for each compiler, with caches of its own. The processes import torch and
+the compiler, which does not count as compile time. They compile at the same time, several cases at
+once, and then measure in rotation, one process at a time. Then further processes start with the
+same caches, for the warm compile time. A ratio is tilewright's time over Triton's: below 1,
+tilewright is faster. Results are compared with eager execution.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import importlib
 import json
 import os
 import re
@@ -22,7 +26,10 @@ import tempfile
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -31,11 +38,14 @@ from benchmarks import ROOT, child_environment
 from benchmarks.torch_cuda_cases import SETS, Case
 
 COMPILERS = ("tilewright", "triton")
-ROUNDS = 3
+ROUNDS = 6
+SAMPLES = 3
 ERROR_LINES = 5
 
 OWN = ("triton_", "scale_and_add", "tuned_double")
 """What the names of kernels begin with that are not a library's."""
+
+IMPORTED = ("triton.language", "torch._inductor.compile_fx", "torch._inductor.codegen.triton")
 
 PARTS = (0.62, 0.8, 1.0)
 """The parts of the time limit by whose end compiling, measuring and the warm starts are stopped."""
@@ -69,9 +79,9 @@ def _timed(step: Callable[[], Any], seconds: float) -> tuple[float, float]:
     start = time.perf_counter()
     step()
     torch.cuda.synchronize()
-    calls = max(3, min(1000, int(seconds / 4 / max(1e-6, time.perf_counter() - start))))
+    calls = max(3, min(1000, int(seconds / SAMPLES / max(1e-6, time.perf_counter() - start))))
     samples: list[float] = []
-    for _ in range(3):
+    for _ in range(SAMPLES):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         for _ in range(calls):
@@ -105,18 +115,45 @@ def _kernel_times(step: Callable[[], Any]) -> dict[str, float]:
     return times
 
 
+def _phases() -> dict[str, float]:
+    """Seconds of torch's phases of compiling so far, which contain each other."""
+    times: dict[str, list[float]] = sys.modules["torch._dynamo.utils"].compilation_time_metrics
+    return {name.rpartition(".")[2]: sum(seconds) for name, seconds in times.items()}
+
+
+def _launchers() -> dict[str, int]:
+    """How many of the configurations of Inductor's kernels are launched in which way."""
+    heuristics: Any = sys.modules.get("torch._inductor.runtime.triton_heuristics")
+    if heuristics is None:
+        return {}
+    kernels = (found for found in gc.get_objects() if type(found) is heuristics.CachingAutotuner)
+    return dict(Counter(type(made).__name__ for one in kernels for made in one.compile_results))
+
+
 def _say(**row: Any) -> None:
     print(json.dumps(row), flush=True)
 
 
-def _child(name: str, compiler: str, measure: bool) -> None:
-    """Compile a case, then measure it whenever a line arrives on standard input."""
+def _import_compiler(compiler: str) -> float:
+    """Import what the first compilation would import. Returns the seconds that it took.
+
+    `enable` imports a part of it, which else counted for Triton alone.
+    """
+    start = time.perf_counter()
     if compiler == "tilewright":
         import tilewright
 
         tilewright.torch.enable(cpu=False)
+    for name in IMPORTED:
+        importlib.import_module(name)
+    return time.perf_counter() - start
+
+
+def _child(name: str, compiler: str, measure: bool) -> None:
+    """Compile a case, then measure it whenever a line arrives on standard input."""
     import torch
 
+    import_s = _import_compiler(compiler)
     (case,) = [case for cases in SETS.values() for case in cases if case.name == name]
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -132,10 +169,13 @@ def _child(name: str, compiler: str, measure: bool) -> None:
     error = max(_largest_error(found, expected), _largest_error(again, expected))
     counters = sys.modules["torch._dynamo.utils"].counters["inductor"]
     _say(
+        import_s=import_s,
         compile_s=seconds,
         error=error,
         wrong=not error <= case.tolerance,
         counters={k: v for k, v in counters.items() if re.search("static|bundler|fxgraph", k)},
+        phases=_phases(),
+        launchers=_launchers(),
     )
     for line in sys.stdin if measure else ():
         order, _, seconds_text = line.strip().partition(" ")
@@ -171,6 +211,7 @@ class Process:
         env = child_environment(
             TORCHINDUCTOR_CACHE_DIR=str(folder / "inductor"),
             TRITON_CACHE_DIR=str(folder / "triton"),
+            TILEWRIGHT_CACHE_DIR=str(folder / "triton"),
             TRITON_HOME=str(folder),
             TORCHINDUCTOR_COMPILE_THREADS="4",
         )
@@ -224,6 +265,18 @@ def _start_and_read(processes: Sequence[Process], deadline: float) -> None:
         reader.join()
 
 
+def _compile(cases: Sequence[Case], root: Path, at_once: int, deadline: float) -> list[Process]:
+    """The processes of all cases, which have compiled: both of a case at the same time."""
+
+    def both(case: Case) -> list[Process]:
+        pair = [Process(case, compiler, _folder(root, case, compiler)) for compiler in COMPILERS]
+        _start_and_read(pair, deadline)
+        return pair
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return [process for pair in pool.map(both, cases) for process in pair]
+
+
 def _folder(root: Path, case: Case, compiler: str) -> Path:
     folder = root / compiler / case.name.replace(" ", "_")
     folder.mkdir(parents=True, exist_ok=True)
@@ -244,26 +297,22 @@ def _measure(processes: Sequence[Process], seconds: float, deadline: float) -> N
         process.row.update(process.ask("kernels", deadline))
 
 
-def run(cases: Sequence[Case], at_once: int, seconds: float, limit: float) -> list[Row]:
+def run(
+    cases: Sequence[Case], at_once: int, seconds: float, limit: float, keep: Path | None = None
+) -> list[Row]:
     """The results of both compilers for each case.
 
     Args:
+        keep: a folder for the caches; by default a temporary one.
         at_once: cases that compile at the same time.
         seconds: of measuring per process.
         limit: seconds after which nothing further begins, and what is unfinished is stopped.
     """
     compiled, measured, deadline = (time.monotonic() + limit * part for part in PARTS)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+    temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    with nullcontext(str(keep)) if keep else temporary as name:
         root = Path(name)
-        processes: list[Process] = []
-        for i in range(0, len(cases), at_once):
-            group = [
-                Process(case, compiler, _folder(root, case, compiler))
-                for case in cases[i : i + at_once]
-                for compiler in COMPILERS
-            ]
-            _start_and_read(group, compiled)
-            processes += group
+        processes = _compile(cases, root, at_once, compiled)
         _measure(processes, seconds, measured)
         for process in processes:
             process.end()
@@ -338,14 +387,16 @@ def _line(row: Row) -> str:
 
 
 def _slow_kernels(row: Row, least: float = 0.02) -> Iterable[str]:
-    """The kernels that take longer than Triton's, by more than 2 % of the case's time."""
+    """The kernels that take longer than Triton's, by more than `least` of the case's time."""
     ours, theirs = (row[compiler].get("kernels", {}) for compiler in COMPILERS)
     if not (ours and theirs):
         return
     total = sum(theirs.values())
-    for name in ours.keys() | theirs.keys():
+    for name in sorted(
+        ours.keys() | theirs.keys(), key=lambda n: theirs.get(n, 0) - ours.get(n, 0)
+    ):
         a, b = ours.get(name, 0.0), theirs.get(name, 0.0)
-        if abs(a - b) > least * total:
+        if a - b > least * total:
             yield f"    {name[:70]} {a:.1f} {b:.1f}"
 
 
@@ -353,7 +404,7 @@ def report(rows: Sequence[Row]) -> None:
     print("case: ratios kernels, run, cold, warm | tilewright: us, host us, cold, warm | triton")
     for row in rows:
         print(_line(row))
-        for line in sorted(_slow_kernels(row))[:3]:
+        for line in list(_slow_kernels(row))[:3]:
             print(line)
         for compiler in COMPILERS:
             found = row[compiler]
@@ -362,7 +413,8 @@ def report(rows: Sequence[Row]) -> None:
     kernels = [ratio for row in rows if (ratio := _kernel_ratio(row))]
     if kernels:
         print(f"kernels: geometric mean {geometric_mean(kernels):.3f}, worst {max(kernels):.3f}")
-    for title, *keys in (("run", "us"), ("cold", "compile_s"), ("warm", "warm", "compile_s")):
+    titles = (("run", "us"), ("cold", "compile_s"), ("warm", "warm", "compile_s"))
+    for title, *keys in (*titles, ("import", "import_s")):
         ratios = [ratio for row in rows if (ratio := _ratio(row, *keys))]
         if ratios:
             print(f"{title}: geometric mean {geometric_mean(ratios):.3f}, worst {max(ratios):.3f}")
@@ -383,6 +435,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="of measuring per process")
     parser.add_argument("--limit", type=float, default=600, help="seconds in all")
     parser.add_argument("--json", type=Path, help="write the results to this file")
+    parser.add_argument("--keep", type=Path, help="a folder for the caches with generated code")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
@@ -390,7 +443,7 @@ def main() -> None:
         return
     words = args.only.split(",")
     cases = [case for case in SETS[args.chosen] if any(word in case.name for word in words)]
-    rows = run(cases, args.at_once, args.seconds, args.limit)
+    rows = run(cases, args.at_once, args.seconds, args.limit, args.keep)
     report(rows)
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))

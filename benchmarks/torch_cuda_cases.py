@@ -249,6 +249,25 @@ def _small_kernel() -> Steps:
     return (lambda: (f(x),)), (lambda: (compiled(x),))
 
 
+def _ahead_of_time() -> Steps:
+    x = _normal(1024, 1024)()
+
+    class Softmax(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return _softmax(x)
+
+    def step() -> tuple[Tensor, ...]:
+        if not loaded:
+            from torch._inductor import aoti_compile_and_package, aoti_load_package
+
+            program = torch.export.export(Softmax(), (x,))
+            loaded.append(aoti_load_package(aoti_compile_and_package(program)))
+        return (loaded[0](x),)
+
+    loaded: list[Any] = []
+    return (lambda: (_softmax(x),)), step
+
+
 def _cumulative(x: Tensor) -> Tensor:
     return x.cumsum(-1).sort(-1).values.amax(-1) + x.argmax(-1)
 
@@ -271,8 +290,16 @@ FEATURES = (
     Case("AdamW", _optimizer),
     Case("cumsum, argmax", _function(_cumulative, _normal(512, 1000, dtype=FLOAT))),
     Case("index_add", _function(_scattered, _normal(8192, 64, dtype=FLOAT), _tokens(1000, 8192))),
-    Case("cpp_wrapper", _function(_softmax, _normal(1024, 1024), options=CPP)),
     Case("max-autotune", _module(lambda: Mlp(512), _normal(1024, 512), train=False, mode=TUNED)),
 )
 
-SETS: dict[str, tuple[Case, ...]] = {"models": MODELS, "features": FEATURES}
+CPP_LAUNCHES = (
+    Case("cpp_wrapper", _function(_softmax, _normal(1024, 1024), options=CPP)),
+    Case("AOTInductor", _ahead_of_time),
+)
+
+SETS: dict[str, tuple[Case, ...]] = {
+    "models": MODELS,
+    "features": FEATURES,
+    "cpp": CPP_LAUNCHES,
+}
