@@ -47,7 +47,7 @@ OWN = ("triton_", "scale_and_add", "tuned_double")
 
 IMPORTED = ("triton.language", "torch._inductor.compile_fx", "torch._inductor.codegen.triton")
 
-PARTS = (0.62, 0.8, 1.0)
+PARTS = (0.75, 0.9, 1.0)
 """The parts of the time limit by whose end compiling, measuring and the warm starts are stopped."""
 
 Row = dict[str, Any]

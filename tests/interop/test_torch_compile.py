@@ -299,6 +299,28 @@ def test_code_of_all_devices_is_registered_at_once() -> None:
     assert _output(DEVICES) == "True"
 
 
+TAGGED = """
+import tilewright, torch
+{set_up}
+from tilewright.interop.torch_kernels import adapt_autotuner
+adapt_autotuner()
+from torch.compiler import config
+print(config.cache_key_tag)
+"""
+
+
+def test_compile_workers_name_files_of_caches_as_the_program_does() -> None:
+    """Otherwise a warm start does not find the fastest configurations of kernels that a worker has
+    compiled, and measures all configurations again."""
+    pytest.importorskip("torch", minversion="2.9")
+    program, worker = (
+        _output(TAGGED.format(set_up=text))
+        for text in ("tilewright.torch.enable()", "tilewright.install_as_triton()")
+    )
+    assert "tilewright" in program
+    assert worker == program
+
+
 OVERLAPS = (
     START
     + """

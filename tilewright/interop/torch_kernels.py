@@ -92,18 +92,21 @@ def _shared_arguments(kernel: Any) -> list[str]:
 
 
 def _tag_caches() -> None:
+    """Add the tag to the keys of torch's caches, once in a process. Compile workers need it as
+    well: they name the files in which this process stores the fastest configurations."""
     from torch.compiler import config
 
     settings: Any = config
     tag: str | None = getattr(settings, "cache_key_tag", None)
-    if tag is not None:
+    if tag is not None and TAG not in tag:
         settings.cache_key_tag = f"{tag} {TAG}".strip()
 
 
 def adapt_autotuner() -> None:
-    """Adapt Inductor's classes of kernels, once in a process."""
+    """Adapt Inductor's classes of kernels, and the keys of its caches, once in a process."""
     from torch._inductor.runtime import triton_heuristics
 
+    _tag_caches()
     _set_options(triton_heuristics.CachingAutotuner)
     _separate_arguments(triton_heuristics.CachingAutotuner)
     _choose_blocks(triton_heuristics)
