@@ -19,8 +19,8 @@ from tilewright.ir.core import Module, Op, Value
 from tilewright.ir.interpret import interpret
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PASSES, PassContext, Step, Verifier, run
-from tilewright.ops.control import For
-from tilewright.ops.gpu import CopyAsync
+from tilewright.ops.control import For, If
+from tilewright.ops.gpu import CopyAsync, Fetch
 from tilewright.ops.memory import Load
 from tilewright.passes.software_pipelining import LoopRewrite
 from tilewright.passes.verify_layouts import verify_layouts
@@ -174,6 +174,23 @@ def test_loads_for_the_next_iteration_come_first() -> None:
     uses = [i for i, op in enumerate(ops) if any(v in loop.body.args[3:5] for v in op.operands)]
     assert len(loads) == len(uses) == 2
     assert max(loads) < min(uses)
+
+
+@pytest.mark.parametrize("type", ["i32", "i64"])
+def test_tiles_for_shared_memory_are_loaded_after_it_has_the_present_one(type: str) -> None:
+    """Under a branch without a mask; in the last iteration the tile remains what it is."""
+    module = rows_loop(type, SHARED)
+    late = ahead(module)
+    for trips in range(5):
+        check(module, late, 0, trips, 1, rows=max(trips, 1))
+    check(module, late, 3, ROWS, 2)
+    (loop,) = (op for op in late.entry.body if isinstance(op, For))
+    (branch,) = (op for op in loop.body if isinstance(op, If))
+    (fetch,) = (op for op in loop.body if isinstance(op, Fetch))
+    ops = list(loop.body)
+    assert ops.index(branch) == ops.index(fetch) + 1
+    (load,) = (op for op in branch.then if isinstance(op, Load))
+    assert load.mask is None
 
 
 def test_programs_of_one_warp_prefetch_nothing() -> None:

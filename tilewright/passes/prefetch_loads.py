@@ -4,6 +4,10 @@ Input: laid-out IR in which loads through shared memory are already pipelined. O
 carry the tiles of the next iteration, whose loads start before this iteration's computation, which
 hides their latency. It applies to innermost loops with `num_stages` > 1, within a limit on
 registers. Linear in the size of the loops, plus loads times stores for the alias analysis.
+
+Without asynchronous copies, this is also how tiles that go to shared memory are pipelined. Their
+loads start once those of this iteration are stored there and fetched, so that both can have the
+same registers; and all are under one branch, in place of masks, which the last iteration skips.
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import element_of
 from tilewright.layout.linear import REGISTER
 from tilewright.ops.arith import Add
-from tilewright.ops.control import For, Yield
+from tilewright.ops.control import For, If, Yield
+from tilewright.ops.gpu import Fetch, Share
 from tilewright.ops.memory import Load
 from tilewright.passes.software_pipelining import (
     LoopRewrite,
@@ -48,7 +53,7 @@ def prefetch_loads(fn: Function, ctx: PassContext) -> bool:
             if found is not None:
                 for load in found[1]:
                     ctx.did(NAME, "starts one iteration ahead, into registers", load.loc)
-                _Prefetch(op, *found).rewrite()
+                _Prefetch(op, *found, staged="async_copy" not in ctx.features).rewrite()
                 ctx.count("prefetched", len(found[1]))
                 changed = True
     return changed
@@ -110,37 +115,46 @@ def _registers(load: Load) -> int:
     return load.result.layout.in_size(REGISTER) * words
 
 
-class _Prefetch(LoopRewrite):
-    """The rewrite of one loop."""
+def _shares(loop: For, load: Load) -> list[Share]:
+    """The ops of the body that store a tile to shared memory, if nothing else uses it."""
+    users = list(load.result.users)
+    found = [user for user in users if isinstance(user, Share) and user.parent is loop.body]
+    return found if len(found) == len(users) else []
 
-    def __init__(self, loop: For, ahead: Slice, loads: list[Load]) -> None:
+
+class _Prefetch(LoopRewrite):
+    """The rewrite of one loop.
+
+    Args:
+        staged: whether tiles that only go to shared memory are loaded once it holds this
+            iteration's.
+    """
+
+    def __init__(self, loop: For, ahead: Slice, loads: list[Load], *, staged: bool) -> None:
         super().__init__(loop, ahead)
-        self.loads = loads
+        shares = {load: _shares(loop, load) if staged else [] for load in loads}
+        self.early = [load for load in loads if not shares[load]]
+        self.staged = [load for load in loads if shares[load]]
+        self.loads = [*self.early, *self.staged]
+        before: list[Op] = [share for found in shares.values() for share in found]
+        # After the barrier behind the stores: some GPUs wait for all loads at a barrier.
+        before += [u for share in before for u in share.results[0].users if isinstance(u, Fetch)]
+        self.last = next((op for op in reversed(list(loop.body)) if op in before), None)
 
     def rewrite(self) -> None:
         start = self.old.start
         values = [self.old.inits[i] for i in self.ahead.carried]
-        tiles, following = self._load(start, values, self.exists(start, 0))
+        exists = self.exists(start, 0)
+        mapping, following = self.compute(start, values)
+        tiles = [self._load(load, mapping, exists) for load in self.loads]
         carried = [*tiles, self.value(Add(start, self.old.step)), *following]
         self.replace(carried, self._new_body(carried))
         self.old.erase()
 
-    def _load(
-        self, index: Value, values: Sequence[Value], exists: Value
-    ) -> tuple[list[Value], list[Value]]:
-        """Load the tiles of an iteration. Returns them, and the loop-carried values of the next
-        iteration."""
-        mapping, following = self.compute(index, values)
-        tiles: list[Value] = []
-        for load in self.loads:
-            other = load.other and mapping.get(load.other, load.other)
-            mask = self.mask(load, mapping, exists)
-            early = Load(
-                mapping.get(load.ptr, load.ptr), mask, other, load.cache, load.evict, False
-            )
-            early.loc = load.loc
-            tiles.append(self.value(early, load.result.layout))
-        return tiles, following
+    def _load(self, load: Load, mapping: dict[Value, Value], exists: Value) -> Value:
+        """The tile of an iteration, whose values are in the mapping, if it exists."""
+        mask = self.mask(load, mapping, exists)
+        return self.value(_moved(load, mapping, mask), load.result.layout)
 
     def _new_body(self, carried: Sequence[Value]) -> Region:
         old = self.old.body
@@ -152,12 +166,43 @@ class _Prefetch(LoopRewrite):
         end = Yield([])
         body.append(end)
         self.anchor = end
-        later, following = self._load(index, values, self.exists(body.args[0], 1))
+        exists = self.exists(body.args[0], 1)
+        ahead, following = self.compute(index, values)
+        later = [self._load(load, ahead, exists) for load in self.early]
         for op in old:
             if not op.terminator and op not in loads:
                 self.add(op.clone(mapping))
+            if op is self.last:
+                later += self._guarded(ahead, exists, tiles[len(self.early) :])
         yielded = [mapping.get(v, v) for v in old.terminator.operands]
         next_index = self.value(Add(index, self.old.step))
         end.add_operands([*yielded, *later, next_index, *following])
         end.spans = (len(end.operands),)
         return body
+
+    def _guarded(
+        self, mapping: dict[Value, Value], exists: Value, tiles: Sequence[Value]
+    ) -> Sequence[Value]:
+        """Load the staged tiles of an iteration if it exists; else keep those of the one before."""
+        then, otherwise = Region(), Region()
+        loads = [
+            _moved(load, mapping, load.mask and mapping.get(load.mask, load.mask))
+            for load in self.staged
+        ]
+        for load, old in zip(loads, self.staged, strict=True):
+            then.append(load)
+            load.result.layout = old.result.layout
+        then.append(Yield([load.result for load in loads]))
+        otherwise.append(Yield([*tiles]))
+        found = self.add(If(exists, then, otherwise)).results
+        for result, old in zip(found, self.staged, strict=True):
+            result.layout = old.result.layout
+        return found
+
+
+def _moved(load: Load, mapping: dict[Value, Value], mask: Value | None) -> Load:
+    """A load of another iteration, whose values are in the mapping."""
+    other = load.other and mapping.get(load.other, load.other)
+    early = Load(mapping.get(load.ptr, load.ptr), mask, other, load.cache, load.evict, False)
+    early.loc = load.loc
+    return early

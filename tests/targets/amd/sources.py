@@ -59,8 +59,12 @@ def compiled(
     options: Mapping[str, int] = MappingProxyType({}),
     **constants: Any,
 ) -> CompiledKernel:
-    """A kernel for a processor; pointers are multiples of 16."""
-    attrs = {(i,): ALIGNED for i, kind in enumerate(types.values()) if kind.startswith("*")}
+    """A kernel for a processor. Pointers are multiples of 16, and strides."""
+    attrs = {
+        (i,): ALIGNED
+        for i, (name, kind) in enumerate(types.items())
+        if kind.startswith("*") or name.startswith("stride")
+    }
     source = ASTSource(kernel, types, constants, attrs)
     return compile(
         source, GPUTarget("hip", arch, processor(arch).lanes), {"num_warps": warps, **options}
@@ -69,6 +73,20 @@ def compiled(
 
 def counted(kernel: CompiledKernel) -> Counter[str]:
     """The instructions of a kernel, by name without encoding suffix."""
-    text = str(kernel.asm["amdgcn"]).partition("s_endpgm")[0]
-    names = re.findall(r"^\t([a-z]+_\w+)", text, re.MULTILINE)
+    return _counted(str(kernel.asm["amdgcn"]))
+
+
+def innermost_loop(kernel: CompiledKernel) -> Counter[str]:
+    """The instructions between the label and the branch of a loop that are the fewest."""
+    text = str(kernel.asm["amdgcn"])
+    loops: list[Counter[str]] = []
+    for branch in re.finditer(r"^\ts_cbranch_\w+ (\.LBB\w+)$", text, re.MULTILINE):
+        start = text.find(f"\n{branch[1]}:")
+        if 0 <= start < branch.start():
+            loops.append(_counted(text[start : branch.end()]))
+    return min(loops, key=Counter.total)
+
+
+def _counted(text: str) -> Counter[str]:
+    names = re.findall(r"^\t([a-z]+_\w+)", text.partition(".amdhsa_kernel")[0], re.MULTILINE)
     return Counter(re.sub(r"_(e32|e64|dpp|e64_dpp)$", "", name) for name in names)

@@ -9,7 +9,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tests.targets.amd.sources import compiled, counted
+from tests.targets.amd.sources import compiled, counted, innermost_loop
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.layout.families import amd_accumulator, amd_operand
 from tilewright.layout.linear import LinearLayout
@@ -179,6 +179,16 @@ def test_a_product_has_as_many_instructions_as_by_hand() -> None:
     facts = kernel.metadata
     assert (facts.n_spills, facts.n_accumulation_regs) == (0, 0)
     assert facts.n_regs <= 256
+
+
+def test_the_loop_has_no_moves_between_registers() -> None:
+    """Tiles of the next iteration are loaded into the registers that this iteration's leave."""
+    kernel = product("gfx942", "fp16", "fp32", (128, 128, 32), 4)
+    loop = innermost_loop(kernel)
+    assert sum(loop.values()) <= 60
+    assert loop["s_barrier"] == 2
+    moves = {n: c for n, c in loop.items() if n.startswith(("v_mov", "v_accvgpr", "scratch"))}
+    assert sum(moves.values()) <= 1, moves  # a carried tile has 16 registers
 
 
 @pytest.mark.parametrize("side", [16, 32])
