@@ -11,6 +11,7 @@ import tilewright as tw
 from tests.autodiff.cases import NAMES, OVERLAPPING, case
 from tests.autodiff.harness import copied, forward_module, run_forward, vjp
 from tests.frontend.kernels import function_from
+from tilewright.base.diagnostics import CompilationError
 
 
 @pytest.mark.parametrize("name", [*NAMES, OVERLAPPING])
@@ -119,3 +120,71 @@ def test_attention_with_a_learned_sink() -> None:
         high = loss(x + moved["x_ptr"], k + moved["k_ptr"], sink + moved["sink_ptr"])
         low = loss(x - moved["x_ptr"], k - moved["k_ptr"], sink - moved["sink_ptr"])
         assert np.sum(into[name] * along) == pytest.approx((high - low) / (2 * step), rel=1e-6)
+
+
+CONSTANT_SIZES = """
+def kernel(x_ptr, y_ptr, ROWS: tl.constexpr, DISTANCE: tl.constexpr):
+    head, column = tl.program_id(0), tl.program_id(1)
+    for start in range(0, ROWS, 4):
+        i, j = start + tl.arange(0, 4), column * 4 + tl.arange(0, 4)
+        at = head * DISTANCE + i[:, None] * 8 + j[None, :]
+        x = tl.load(x_ptr + at, mask=(i < ROWS)[:, None], other=0.0)
+        tl.store(y_ptr + at, x * x, mask=(i < ROWS)[:, None])
+"""
+
+
+def launch_of_constant_sizes(distance: int) -> None:
+    """Heads of 10 rows each of 8 columns, so many elements apart."""
+    x = np.random.default_rng(0).standard_normal(400)
+    into = {"x_ptr": np.full_like(x, np.nan)}
+    backward = tw.grad(tw.jit(function_from(CONSTANT_SIZES)), deterministic=True)
+    launch = backward[(3, 2)]
+    launch(x, np.empty_like(x), 10, distance, grads={"y_ptr": np.ones_like(x)}, into=into)
+    loaded = np.zeros(400, bool)
+    for head in range(3):
+        loaded[head * distance : head * distance + 80] = True
+    np.testing.assert_allclose(into["x_ptr"], np.where(loaded, 2 * x, 0))
+
+
+@pytest.mark.parametrize("distance", [80, 88, 96])
+def test_heads_with_sizes_known_at_compile_time_are_stored(distance: int) -> None:
+    """The whole begin of a tile is that of one axis, as no stride is an argument."""
+    launch_of_constant_sizes(distance)
+
+
+@pytest.mark.parametrize("distance", [72, 76, 77])
+def test_heads_that_overlap_are_not_stored(distance: int) -> None:
+    with pytest.raises(CompilationError, match="not known that each element is stored once"):
+        launch_of_constant_sizes(distance)
+
+
+KEPT_COLUMNS = """
+def kernel(x_ptr, y_ptr, rows, n):
+    i = tl.program_id(0) * 2 + tl.arange(0, 2)
+    peak = tl.full([2, 1], -float("inf"), tl.float64)
+    total = tl.zeros([2, 1], tl.float64)
+    for start in range(0, n, 4):
+        j = start + tl.arange(0, 4)
+        inside = (i < rows)[:, None] & (j < n)[None, :]
+        x = tl.load(x_ptr + i[:, None] * n + j[None, :], mask=inside, other=-1e9)
+        largest = tl.maximum(peak, tl.max(x, 1, keep_dims=True))
+        total = total * tl.exp(peak - largest) + tl.sum(tl.exp(x - largest), 1, keep_dims=True)
+        peak = largest
+    for start in range(0, n, 4):
+        j = start + tl.arange(0, 4)
+        inside = (i < rows)[:, None] & (j < n)[None, :]
+        x = tl.load(x_ptr + i[:, None] * n + j[None, :], mask=inside, other=-1e9)
+        tl.store(y_ptr + i[:, None] * n + j[None, :], tl.exp(x - peak) / total, mask=inside)
+"""
+
+
+def test_maxima_that_are_kept_as_a_column_need_no_tape() -> None:
+    rng = np.random.default_rng(0)
+    x, dy = rng.standard_normal((5, 11)), rng.standard_normal((5, 11))
+    into, y = {"x_ptr": np.empty_like(x)}, np.empty_like(x)
+    kernel = tw.jit(function_from(KEPT_COLUMNS))
+    kernel[(3,)](x, y, 5, 11)
+    backward = tw.grad(kernel, deterministic=True)
+    backward[(3,)](x, y, 5, 11, grads={"y_ptr": dy}, into=into)
+    np.testing.assert_allclose(into["x_ptr"], y * (dy - (y * dy).sum(1, keepdims=True)), atol=1e-12)
+    assert "what it carries is stored" not in backward.explain()

@@ -12,8 +12,10 @@ where `low` and `high` depend on the *point*: the program, and the iterations of
 access. They are computed for all points. Then two facts are sufficient, and both are checked:
 
 1. Different indices have different addresses: sorted by stride, each stride is larger than what
-   all smaller ones reach together, over the whole launch (a mixed-radix number). An axis with one
-   index in the whole launch, as a dimension of length 1 has, adds the same to all addresses.
+   all smaller ones reach together, over the whole launch (a mixed-radix number); if need be, after
+   multiples of a larger stride in the begin of an axis are carried to the axis with that stride.
+   An axis with one index in the whole launch, as a dimension of length 1 has, adds the same to all
+   addresses.
 2. The boxes of two points have no index in common. Along each axis the intervals are either at the
    same begin or disjoint, and no two points have all begins in common.
 
@@ -25,8 +27,9 @@ that it reaches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import gcd
 
 import numpy as np
@@ -310,7 +313,11 @@ def _verdict(found: Sequence[_Boxes], at: Op | None) -> Verdict:
     _add_distances(axes, found, counts)
     if sum(counts) == 0:
         return Verdict(True, True, elements=0)
-    _require_mixed_radix(axes)
+    try:
+        _require_mixed_radix(axes)
+    except NotProven:
+        axes = _carried(axes)
+        _require_mixed_radix(axes)
     boxes = list(axes.values())
     if not _have_different_boxes(boxes, joined([b.program for b in found])):
         reason = "several iterations or accesses of a program have the same elements"
@@ -339,6 +346,22 @@ def _add_distances(
         axes[unit] = low + index, high + index
     else:
         axes[unit] = index, index + 1
+
+
+def _carried(axes: Mapping[int, tuple[Array, Array]]) -> dict[int, tuple[Array, Array]]:
+    """The same boxes with smaller begins: what the begin of an axis has of a multiple of the next
+    larger stride is carried to that axis, as digits are. Where all strides are constants, the block
+    of an access has the whole address of a tile as the begin of one axis."""
+    found = dict(axes)
+    for stride, larger in pairwise(sorted(axes)):
+        if larger % stride == 0:
+            ratio = larger // stride
+            low, high = found[stride]
+            carry = low // ratio
+            found[stride] = low - carry * ratio, high - carry * ratio
+            before, after = found[larger]
+            found[larger] = before + carry, after + carry
+    return found
 
 
 def _require_mixed_radix(axes: dict[int, tuple[Array, Array]]) -> None:

@@ -97,8 +97,10 @@ def times(form: Form) -> Weight:
 
 
 def symbol(name: str, type: Type) -> Symbol:
-    """The symbol of a maximum of this type itself."""
-    return Symbol(name, tuple(range(len(shape_of(type)))))
+    """The symbol of a maximum of this type itself. Nothing runs along an axis of length 1, as a
+    row's maximum has that is kept as a tile of one column."""
+    axes = enumerate(shape_of(type))
+    return Symbol(name, tuple(axis if length > 1 else None for axis, length in axes))
 
 
 def _sum(a: Form, b: Form, factor: float = 1.0) -> Form:
