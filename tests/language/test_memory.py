@@ -44,6 +44,28 @@ def test_load_broadcasts_the_pointer_to_mask_and_other() -> None:
     np.testing.assert_array_equal(y, [[0, 0, 2, 3], [10, 1, 2, 3]])
 
 
+def test_values_are_stored_to_bools_by_way_of_int8() -> None:
+    """As in Triton, which stores bools as int8: what int8 has no bits of is false."""
+    x = np.array([0.5, -0.25, 1.5, 2.0, -0.0, -1.0], np.float32)
+    y, z = np.zeros(6, np.bool_), np.zeros((3, 6), np.bool_)
+    run_everywhere(
+        """
+    def kernel(x, y, z):
+        i = tl.arange(0, 8)
+        tl.store(y + i, tl.load(x + i, i < 6), i < 6)
+        tl.store(z + i, i * 128, i < 6)
+        tl.store(z + 6 + i, 256, i < 6)
+        tl.store(z + 12 + i, 0.75, i < 6)
+    """,
+        x,
+        y,
+        z,
+    )
+    np.testing.assert_array_equal(y, [0, 0, 1, 1, 0, 1])
+    np.testing.assert_array_equal(z, [[0, 1, 0, 1, 0, 1], [0] * 6, [0] * 6])
+    assert set(y.view(np.uint8)) == set(z.view(np.uint8).ravel()) == {0, 1}
+
+
 def test_values_are_cast_to_the_pointee() -> None:
     x, y = np.array([1.75, -2.5], np.float32), np.zeros(2, np.int8)
     run_everywhere(

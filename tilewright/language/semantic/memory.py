@@ -144,15 +144,20 @@ def load(
 
 
 def stored_value(s: Semantic, value: Any, pointee: Scalar, shape: tuple[int, ...] = ()) -> tensor:
-    """The value in its type in memory: cast to the pointee type, bools as int8.
+    """The value in its type in memory: cast to the pointee type, bools as int8 that is 0 or 1.
 
-    A number becomes a constant of this shape; a tensor keeps its shape.
+    A number becomes a constant of this shape; a tensor keeps its shape. Where bools are stored,
+    other values are cast to int8 first, as in Triton: 0.5 and 256 are false.
     """
+    element = I8 if pointee is I1 else pointee
     if convert.is_number(value):
-        found = convert.number_as(s, value, pointee, shape)
+        found = convert.number_as(s, value, element, shape)
     else:
-        found = convert.cast(s, to_tensor(s, value), pointee)
-    return convert.cast(s, found, I8) if pointee is I1 else found
+        value = to_tensor(s, value)
+        if element_of(value.type) is I1:
+            return convert.cast(s, value, element)
+        found = convert.cast(s, value, element)
+    return convert.cast(s, convert.cast(s, found, I1), I8) if pointee is I1 else found
 
 
 def check_writable(ptr: Any) -> None:
