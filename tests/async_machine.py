@@ -40,9 +40,11 @@ from tilewright.ops import roles
 from tilewright.ops.control import Barrier
 from tilewright.ops.gpu import (
     Allocate,
+    AllocateRing,
     CommitCopies,
     CopyAsync,
     Fetch,
+    HasSpare,
     PermuteBuffer,
     Share,
     Slot,
@@ -135,9 +137,11 @@ class AsyncMachine:
 
     Args:
         seed: of the moments at which tensor copies arrive; None for as late as possible.
+        spare: whether the launch provides memory for spare slots.
     """
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, seed: int | None = None, *, spare: bool = False) -> None:
+        self.spare = spare
         self.random = None if seed is None else random.Random(seed)
         self.blocks: list[_TensorCopy] = []  # tensor copies under way
         # Completed reads of the computing warps are numbered. Of each slot the last one; of each
@@ -168,6 +172,8 @@ class AsyncMachine:
     def __enter__(self) -> AsyncMachine:
         for cls, name, meaning in (
             (Allocate, "evaluate", _allocate),
+            (HasSpare, "evaluate", lambda op: np.array(self.spare)),
+            (Slot, "evaluate", self._slot),
             (CopyAsync, "execute", self._copy),
             (CommitCopies, "execute", self._commit),
             (WaitCopies, "execute", self._wait_copies),
@@ -353,6 +359,13 @@ class AsyncMachine:
         self.additions = [a for a in self.additions if a.op.buffer is not buffer]
 
     # -- buffers --------------------------------------------------------------------------------
+
+    def _slot(self, op: Slot, buffer: Array, index: Array) -> Array:
+        ring = op.buffer.op
+        spare = ring.spare if isinstance(ring, AllocateRing) and not self.spare else 0
+        if not 0 <= int(index) < len(buffer) - spare:
+            raise Race("a program uses a slot that the launch does not provide")
+        return buffer[int(index)]
 
     def _require_there(self, place: Array) -> int:
         address = _address(place)

@@ -298,6 +298,12 @@ class FakeCuda:
     def do_cuFuncGetAttribute(self, out: int, number: int, function: int) -> None:
         _set(out, ctypes.c_int, self.function_attributes[number])
 
+    def do_cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        self, out: int, function: int, threads: int, shared: int
+    ) -> None:
+        """Limited by shared memory only."""
+        _set(out, ctypes.c_int, DEVICE[81] // (shared + 1024))
+
     def do_cuFuncSetAttribute(self, function: int, number: int, value: int) -> None:
         self.set_attributes.append((self.functions[function], number, value))
 

@@ -260,6 +260,25 @@ def test_cluster_cooperative_and_dependent_launches(fake: FakeCuda) -> None:
     assert launch.attributes[0][1] == (2, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("shared", "spare", "blocks", "provided"),
+    [
+        (98432, 99200, (132, 1, 1), True),  # one block for each multiprocessor
+        (98432, 99200, (133, 1, 1), False),  # of which two would be resident
+        (98432, 99200, (11, 4, 3), True),
+        (98432, 99200, (11, 4, 4), False),
+        (147456, 49152, (1000, 1, 1), True),  # one is resident anyway
+        (147456, 0, (1, 1, 1), False),
+    ],
+)
+def test_spare_memory(
+    fake: FakeCuda, shared: int, spare: int, blocks: tuple[int, int, int], provided: bool
+) -> None:
+    compiled([], shared=shared, spare_shared=spare).load().start(blocks, (), ())
+    assert fake.set_attributes == [("k", 8, shared + spare), ("k", 9, 100)]
+    assert fake.launches[0].shared == shared + provided * spare
+
+
 def test_context_of_the_thread_is_kept(fake: FakeCuda) -> None:
     launches = [compiled([], f"cuda:{i}") for i in range(2)]
     for kernel in launches:

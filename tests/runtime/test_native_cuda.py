@@ -125,7 +125,15 @@ def arguments(number: int = 0) -> tuple[Any, ...]:
     return OnGpu(0x10000, place), OnGpu(0x20040, place), 33, 0.1
 
 
-@pytest.mark.parametrize("metadata", [{}, {"num_ctas": 2, "shared": 1024}, {"launch_pdl": True}])
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"num_ctas": 2, "shared": 1024},
+        {"launch_pdl": True},
+        {"shared": 98432, "spare_shared": 99200},
+    ],
+)
 @pytest.mark.parametrize("grid", [(5,), (5, 6, 7), lambda meta: (meta["n"], 2)])
 def test_driver_receives_the_same_as_from_python(
     fake: FakeCuda, metadata: dict[str, Any], grid: Any
@@ -140,7 +148,7 @@ def test_driver_receives_the_same_as_from_python(
     by_native, by_python = fake.launches[-2:]
     assert by_native == by_python
     assert isinstance(by_native, Launch)
-    assert bool(by_native.attributes) == bool(metadata)
+    assert bool(by_native.attributes) == bool(metadata and "spare_shared" not in metadata)
 
 
 def test_tensors_that_overlap_are_another_variant(fake: FakeCuda, kernel: Kernel) -> None:

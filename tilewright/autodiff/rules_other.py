@@ -38,7 +38,8 @@ no_derivative(
 )  # fmt: skip
 no_derivative(
     "it is created for a GPU, after derivatives",
-    gpu.ConvertLayout, gpu.Share, gpu.Fetch, gpu.Allocate, gpu.Slot, gpu.PermuteBuffer,
+    gpu.ConvertLayout, gpu.Share, gpu.Fetch, gpu.Allocate, gpu.AllocateRing, gpu.HasSpare,
+    gpu.Slot, gpu.PermuteBuffer,
     gpu.CopyAsync, gpu.CommitCopies, gpu.WaitCopies, gpu.WaitLaunches, gpu.StartDependents,
     amd.Mma, nvidia.Mma, nvidia.Wgmma, nvidia.WgmmaWait, nvidia.FetchAcross, nvidia.LoadBlock,
     nvidia.AddBlock, nvidia.WaitBlocks, nvidia.Delay,

@@ -12,6 +12,7 @@ from tilewright.ir.define import Op, attr, operand, optional, require
 from tilewright.ir.index_map import IndexMap, Picked, broadcast, identity, permuted, without_axis
 from tilewright.ir.traits import FREE_LAYOUT, LOCAL, PURE, READS, WRITES
 from tilewright.ir.types import (
+    I1,
     Shared,
     Tile,
     Type,
@@ -140,6 +141,43 @@ class Allocate(Op, name="gpu.allocate", traits=WRITES | LOCAL):
 
     def evaluate(self) -> Array:
         return np.zeros(shape_of(self.type), numpy_of(self.type))
+
+
+class AllocateRing(Allocate, name="gpu.allocate_ring", traits=WRITES | LOCAL):
+    """As `gpu.allocate`; the last `spare` slots exist only in launches that provide them.
+
+    Launches of few programs provide memory for them (`gpu.has_spare`): as each program then has a
+    multiprocessor of its own, it may use all of the shared memory there.
+
+        %0 = gpu.allocate_ring type=shared<7x64x64xfp16>, spare=4 : () -> shared<7x64x64xfp16>
+    """
+
+    spare: int = attr()
+
+    def verify(self) -> None:
+        super().verify()
+        slots = shape_of(self.type)[0]
+        require(
+            0 < self.spare < slots,
+            self,
+            "spare",
+            "{n} of {slots} slots are spare",
+            n=self.spare,
+            slots=slots,
+        )
+
+
+class HasSpare(Op, name="gpu.has_spare", traits=PURE):
+    """Whether the launch provides memory for the spare slots of all rings.
+
+    %0 = gpu.has_spare : () -> i1
+    """
+
+    def result_type(self) -> Type:
+        return I1
+
+    def evaluate(self) -> Array:
+        return np.array(True)
 
 
 class Slot(Op, name="gpu.slot", traits=PURE):

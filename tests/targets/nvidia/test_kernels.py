@@ -266,7 +266,7 @@ def test_stages_of_a_pipelined_product(stages: int) -> None:
     """Two operands of 128 x 64 halves in each slot. Without stages ahead nothing is copied."""
     kernel = matmul("fp16", (128, 128, 64), 4, stages)
     assert kernel.metadata.shared >= stages * 2 * 128 * 64 * 2
-    barriers = 2 * 8 * stages
+    barriers = 2 * 8 * 8  # of all slots, also those that launches of few programs add
     assert kernel.metadata.shared <= max(stages, 2) * 2 * 128 * 64 * 2 + barriers
     assert ("cp.async" in kernel.asm["ptx"]) == (stages > 1)
     # If at all for one more CTA, before which it had more registers.

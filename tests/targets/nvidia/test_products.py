@@ -53,9 +53,11 @@ def compiled(program: Program, **given: Any) -> tuple[Module, PassContext]:
     return module, ctx
 
 
-def check(program: Program, module: Module, seed: int | None = None) -> None:
+def check(
+    program: Program, module: Module, seed: int | None = None, *, spare: bool = False
+) -> None:
     """Interpret late; memory must be as the program says, or as the interpreter leaves it."""
-    with AsyncMachine(seed) as machine:
+    with AsyncMachine(seed, spare=spare) as machine:
         ours = interpreted(program, module)
     machine.check_idle()
     assert program.expected is not None

@@ -15,10 +15,12 @@ import tilewright.language as tl
 from tests.gpu import products
 from tests.gpu.programs import Program, interpreted
 from tests.targets.nvidia.test_products import check, count, lowered, square, used
+from tilewright.base import knobs
 from tilewright.base.diagnostics import InterpreterError
 from tilewright.ir.core import Module, Op
-from tilewright.ir.types import I32
+from tilewright.ir.types import I1, I32, shape_of
 from tilewright.ops.arith import Constant, Xor
+from tilewright.ops.gpu import AllocateRing, HasSpare
 from tilewright.ops.nvidia import LoadBlock, Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
 
@@ -33,6 +35,61 @@ def test_matmul(orders: str, stages: int) -> None:
         assert not counts["pipelined"]
         check(program, module)
         check(program, module, seed=steps)
+
+
+def _rings(module: Module) -> list[tuple[int, int]]:
+    """The slots of each ring, and how many of them are spare."""
+    rings = [op for op in module.walk() if isinstance(op, AllocateRing)]
+    return [(shape_of(ring.type)[0], ring.spare) for ring in rings]
+
+
+@pytest.mark.parametrize("spare", [True, False])
+@pytest.mark.parametrize("stages", [2, 4, 7])
+def test_spare_slots(stages: int, spare: bool) -> None:
+    """A launch of few programs has up to eight slots, others as many as the kernel asks for."""
+    for steps in (0, 1, stages - 1, stages, stages + 1, 7, 8, 9, 17):
+        program = square(steps)
+        module, _ = lowered(program, 4, stages, tensor_copies=True)
+        assert _rings(module) == [(8, 8 - stages)] * 2
+        check(program, module, spare=spare)
+        check(program, module, seed=steps, spare=spare)
+
+
+@pytest.mark.parametrize("spare", [True, False])
+def test_spare_slots_of_a_loop_in_a_loop(spare: bool) -> None:
+    program = tiles(192, 128, 160)
+    module, _ = lowered(program, 4, 3, tensor_copies=True)
+    assert _rings(module) == [(8, 5)] * 2
+    check(program, module, spare=spare)
+    check(program, module, seed=1, spare=spare)
+
+
+def test_rings_without_spare_slots() -> None:
+    """With eight slots, or as many as fit, there are none; nor where operands of attention are
+    released one after the other, nor if they are disabled."""
+    for stages in (8, 9):
+        assert not _rings(lowered(square(3), 4, stages, tensor_copies=True)[0])
+    wide = products.matmul("fp16", "fp16", "nn", (128, 256, 256), (128, 256, 64))
+    assert not _rings(lowered(wide, 8, 4, tensor_copies=True)[0])
+    assert _rings(lowered(wide, 8, 3, tensor_copies=True)[0]) == [(4, 1)] * 2
+    attention = products.attention(64, 128, 128, (128, 32), False, heads=1)
+    assert not _rings(lowered(attention, 4, 3, tensor_copies=True)[0])
+    with knobs.compilation.scope():
+        knobs.compilation.disabled_passes = "spare_slots"
+        assert not _rings(lowered(square(3), 4, 3, tensor_copies=True)[0])
+
+
+def test_the_machine_finds_slots_that_a_launch_does_not_provide() -> None:
+    program = square(7)
+    module, _ = lowered(program, 4, 3, tensor_copies=True)
+    (asked,) = (op for op in module.walk() if isinstance(op, HasSpare))
+    assert asked.parent is not None
+    always = Constant(True, I1)
+    asked.parent.insert_before(always, asked)
+    asked.results[0].replace_with(always.results[0])
+    check(program, module, spare=True)
+    with pytest.raises((InterpreterError, AssertionError)):
+        check(program, module)
 
 
 def test_plain_interpreter_executes_roles() -> None:
@@ -201,14 +258,15 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 @pytest.mark.parametrize("overlapped", [True, False])
-def test_mutants_are_found(name: str, overlapped: bool) -> None:
-    program = square(7) if overlapped else used(7, 1.0, 0.5)
+@pytest.mark.parametrize(("spare", "steps"), [(False, 7), (True, 12)])
+def test_mutants_are_found(name: str, overlapped: bool, spare: bool, steps: int) -> None:
+    program = square(steps) if overlapped else used(steps, 1.0, 0.5)
     module, counts = lowered(program, 4, 3, tensor_copies=True)
     assert counts["overlapped"] == overlapped
-    check(program, module)
+    check(program, module, spare=spare)
     MUTANTS[name](module)
     with pytest.raises((InterpreterError, AssertionError)):
-        check(program, module)
+        check(program, module, spare=spare)
 
 
 def _without_fence(module: Module) -> None:

@@ -206,6 +206,7 @@ def test_stages_and_metadata(hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPat
     assert facts == {
         "name": "scaled_add",
         "shared": 2048,
+        "spare_shared": 0,
         "num_warps": 4,
         "num_ctas": 1,
         "warp_size": 32,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
 from tilewright.layout.families import row_major
 from tilewright.layout.linear import REGISTER
-from tilewright.lowering.emit import I8, I32, const
+from tilewright.lowering.emit import I8
 from tilewright.lowering.simt.convert import from_bits
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.shared_memory import VIEWS
@@ -24,6 +23,7 @@ from tilewright.lowering.simt.tile_access import (
 )
 from tilewright.ops.gpu import (
     Allocate,
+    AllocateRing,
     CommitCopies,
     CopyAsync,
     Fetch,
@@ -72,6 +72,7 @@ def emit_fetch(kernel: Kernel, op: Fetch) -> None:
 
 
 @emits(Allocate)
+@emits(AllocateRing)
 def emit_allocate(kernel: Kernel, op: Allocate) -> None:
     kernel.env[op.result] = [kernel.shared.address(kernel.b, op)]
 
@@ -79,9 +80,7 @@ def emit_allocate(kernel: Kernel, op: Allocate) -> None:
 @emits(Slot)
 def emit_slot(kernel: Kernel, op: Slot) -> None:
     b = kernel.b
-    kind = op.results[0].type
-    assert isinstance(kind, ir.Shared)
-    start = b.mul(kernel.scalar(op.index), const(I32, kind.nbytes))
+    start = kernel.shared.slot_offset(b, op.buffer, kernel.scalar(op.index))
     kernel.env[op.results[0]] = [b.gep(I8, kernel.scalar(op.buffer), start)]
 
 

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import Shared
-from tilewright.lowering.emit import I8, Builder, Module, V, array
+from tilewright.lowering.emit import I8, I32, Builder, Module, V, array, const
 from tilewright.ops.control import Barrier, For, While
-from tilewright.ops.gpu import Allocate, CopyAsync, PermuteBuffer, Share, Slot
+from tilewright.ops.gpu import Allocate, AllocateRing, CopyAsync, PermuteBuffer, Share, Slot
 
 ALIGN = 1024  # bytes of a buffer; the period of the widest swizzle
 SCRATCH_ALIGN = 16
@@ -87,7 +87,8 @@ class SharedMemory:
     Attributes:
         spans: the bytes of each op that creates a buffer or uses scratch.
         barriers: ops before which all threads must wait.
-        bytes: the size of a program's shared memory.
+        bytes: the size of a program's shared memory, without spare slots of rings.
+        spare_bytes: the size of the spare slots, which lie behind it.
     """
 
     def __init__(self, fn: Function) -> None:
@@ -99,6 +100,13 @@ class SharedMemory:
             for value in values:
                 self._in_flight[value].append(op)
         self.bytes = max((span.end for span in self.spans.values()), default=0)
+        self._spare: dict[Op, int] = {}
+        end = self.bytes
+        for op in self.spans:
+            if isinstance(op, AllocateRing):
+                self._spare[op] = start = -(-end // ALIGN) * ALIGN
+                end = start + op.spare * _slot_bytes(op)
+        self.spare_bytes = end - self.bytes
         self.barriers: set[Op] = set()
         self._base: V | None = None
         self._walk(fn.body, frozenset())
@@ -121,6 +129,19 @@ class SharedMemory:
         """Address of an op's buffer or scratch."""
         assert self._base is not None
         return b.gep(I8, self._base, self.spans[op].start)
+
+    def slot_offset(self, b: Builder, buffer: Value, index: V) -> V:
+        """The bytes from the start of a buffer to one of its slots."""
+        kind = buffer.type
+        assert isinstance(kind, Shared)
+        size = kind.nbytes // kind.shape[0]
+        offset = b.mul(index, const(I32, size))
+        ring = buffer.op
+        if not isinstance(ring, AllocateRing):
+            return offset
+        gap = self._spare[ring] - self.spans[ring].end
+        spare = b.icmp("uge", index, kind.shape[0] - ring.spare)
+        return b.add(offset, b.select(spare, const(I32, gap), const(I32, 0)))
 
     # -- barriers -------------------------------------------------------------------------------
 
@@ -341,6 +362,8 @@ def _needs(fn: Function, flights: Flights, pipelined: Mapping[Op, tuple[Op, int]
         if isinstance(op, Share | Allocate):
             assert isinstance(op.results[0].type, Shared)
             size = op.results[0].type.nbytes
+            if isinstance(op, AllocateRing):
+                size -= op.spare * _slot_bytes(op)
             first, last = moments[op][0], _last_use(op.results[0], op, moments, flights)
             if op in pipelined:
                 loop, slots = pipelined[op]
@@ -356,6 +379,11 @@ def _needs(fn: Function, flights: Flights, pipelined: Mapping[Op, tuple[Op, int]
             first, last = (0, count) if lasts else moments[op]
             found.append(_Need(op, size, SCRATCH_ALIGN, first, last, lasts, _sides(op)))
     return found
+
+
+def _slot_bytes(ring: AllocateRing) -> int:
+    assert isinstance(ring.type, Shared)
+    return ring.type.nbytes // ring.type.shape[0]
 
 
 def _number(region: Region, moments: dict[Op, tuple[int, int]], count: int) -> int:

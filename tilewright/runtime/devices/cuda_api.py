@@ -48,6 +48,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "cuModuleGetFunction": (_WORD, _WORD, _TEXT),
     "cuFuncGetAttribute": (_WORD, _INT, _WORD),
     "cuFuncSetAttribute": (_WORD, _INT, _INT),
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor": (_WORD, _WORD, _INT, _SIZE),
     "cuLaunchKernel": (_WORD, *[_UNSIGNED] * 7, _WORD, _WORD, _WORD),
     "cuLaunchKernelEx": (_WORD, _WORD, _WORD, _WORD),
     "cuStreamSynchronize": (_WORD,),

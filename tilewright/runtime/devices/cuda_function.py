@@ -53,6 +53,7 @@ _LOG_BYTES = 16384
 _RELAXED_CAPTURE = 2  # of CUstreamCaptureMode
 _INVALID_VALUE = 1  # of CUresult
 _WORD_BYTES = 4
+_ALL = (1 << 63) - 1
 
 Grid = tuple[int, int, int]
 
@@ -64,6 +65,8 @@ class Shape:
     Attributes:
         threads: threads of a block.
         shared: dynamic shared memory of a block, in bytes.
+        spare: further shared memory, which launches provide that leave each multiprocessor at most
+            one block, or if no fewer blocks are resident with it.
         ctas: blocks of a program; they form a cluster if there are several.
         cooperative: all programs of a launch must be co-resident, or the launch fails.
         dependent: a launch may begin while the preceding kernel of the stream still runs
@@ -72,6 +75,7 @@ class Shape:
 
     threads: int
     shared: int = 0
+    spare: int = 0
     ctas: int = 1
     cooperative: bool = False
     dependent: bool = False
@@ -148,6 +152,7 @@ class Function:
         limits = device.properties
         _require(shape.shared, limits.max_shared_mem, "shared memory")
         _require(shape.threads, limits.max_threads, "threads")
+        self.spare_blocks = 0  # the most blocks of a launch that provides spare memory
         self._attributes = _launch_attributes(shape)
         with device.current(), capture_allowed(device):
             self._module = _load_module(device, image, name)
@@ -204,13 +209,26 @@ class Function:
 
     def _reserve_shared(self) -> None:
         """Opt in to more than 48 KiB of shared memory per block if the kernel needs it."""
-        shared = self.shape.shared
+        shared = self.shape.shared + self.shape.spare
         required = shared + self._attribute(_STATIC_SHARED)
         _require(required, self.device.properties.max_shared_mem, "shared memory")
         if required > STATIC_SHARED_LIMIT:
             self._set_attribute(_MAX_DYNAMIC_SHARED, shared)
             # 100 %: prefer shared memory over L1 cache, so that it does not limit occupancy.
             self._set_attribute(_SHARED_CARVEOUT, 100)
+        if self.shape.spare:
+            few = self.device.properties.multiprocessor_count
+            same = self._resident(shared) >= self._resident(self.shape.shared)
+            self.spare_blocks = _ALL if same else few
+
+    def _resident(self, shared: int) -> int:
+        """The number of blocks that are resident on a multiprocessor at once."""
+        count = ctypes.c_int()
+        found = self.device.api.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            ctypes.byref(count), self.handle, self.shape.threads, shared
+        )
+        self.device.check(found, f"asking for the resident blocks of the kernel {self.name}")
+        return count.value
 
     # -- launching ------------------------------------------------------------------------------
 
@@ -244,14 +262,15 @@ class Function:
         """Launch in the current context; returns the CUresult."""
         x, y, z = grid
         shape = self.shape
+        shared = shape.shared + (shape.spare if x * y * z <= self.spare_blocks else 0)
         if not self._attributes:
             return self.device.api.cuLaunchKernel(
-                self.handle, x, y, z, shape.threads, 1, 1, shape.shared, stream, parameters, None
+                self.handle, x, y, z, shape.threads, 1, 1, shared, stream, parameters, None
             )
         config = _LaunchConfig(
             (x * shape.ctas, y, z),
             (shape.threads, 1, 1),
-            shape.shared,
+            shared,
             stream,
             ctypes.addressof(self._attributes),
             len(self._attributes),
@@ -271,6 +290,8 @@ class Function:
             "function": self.handle,
             "threads": self.shape.threads,
             "shared": self.shape.shared,
+            "spare": self.shape.spare,
+            "spare_blocks": self.spare_blocks,
             "ctas": self.shape.ctas,
             "attributes": ctypes.addressof(self._attributes),
             "attribute_count": len(self._attributes),

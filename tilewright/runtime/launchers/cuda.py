@@ -172,6 +172,7 @@ def _shape(metadata: Metadata) -> Shape:
         threads=metadata.get("launch_warps", metadata.num_warps)
         * metadata.get("warp_size", metadata.target.warp_size),
         shared=metadata.shared,
+        spare=metadata.get("spare_shared", 0),
         ctas=metadata.num_ctas,
         cooperative=metadata.get("launch_cooperative_grid", False),
         dependent=metadata.get("launch_pdl", False),

@@ -43,9 +43,10 @@ def _launch(r: Routine, record: Record, stream: Object) -> None:
     CUresult."""
     x, y, z = (r.trunc(extent, I32) for extent in grid_of(r))
     pointers, function, call = r.frame.at("pointers"), record["function"], record["launch"]
-    threads, shared, ctas, count = (
-        r.trunc(record[field], I32) for field in ("threads", "shared", "ctas", "attribute_count")
+    threads, ctas, count = (
+        r.trunc(record[field], I32) for field in ("threads", "ctas", "attribute_count")
     )
+    shared = r.trunc(_shared(r, record), I32)
     attributes, one, none = record["attributes"], const(I32, 1), const(PTR, 0)
     thread = r.api("PyEval_SaveThread")
 
@@ -67,3 +68,10 @@ def _launch(r: Routine, record: Record, stream: Object) -> None:
     status = r.choose(r.eq(count, 0), plain, extended)
     r.api("PyEval_RestoreThread", thread)
     r.ret(status)
+
+
+def _shared(r: Routine, record: Record) -> V:
+    """The bytes of shared memory, as `cuda_function.Shape` describes them."""
+    x, y, z = grid_of(r)
+    few = r.icmp("ule", r.mul(r.mul(x, y), z), record["spare_blocks"])
+    return r.add(record["shared"], r.select(few, record["spare"], const(I64, 0)))

@@ -63,6 +63,7 @@ class ThreadCode(NamedTuple):
         tile_warps: warps over which its tiles are laid out.
         warps: warps of a program, those with other roles included.
         shared_bytes: dynamic shared memory of a program, which the launch must provide.
+        spare_bytes: further memory, with which a program can hide more latency.
         carried, hands_registers, notes: see `lowering.simt.kernel.Kernel`.
         provided: `Provided.what` of each further parameter that the launch must provide.
     """
@@ -74,6 +75,7 @@ class ThreadCode(NamedTuple):
     tile_warps: int = 1
     warps: int = 1
     shared_bytes: int = 0
+    spare_bytes: int = 0
     carried: int = 0
     hands_registers: bool = False
     notes: frozenset[Hashable] = frozenset()
@@ -113,6 +115,7 @@ def thread_code(module: Module, target: Generator, ctx: PassContext, options: An
         warps,
         every,
         kernel.shared.bytes,
+        kernel.shared.spare_bytes,
         kernel.carried,
         kernel.hands_registers,
         frozenset(kernel.notes),

@@ -170,6 +170,7 @@ def launch_facts(code: ThreadCode, options: CudaOptions) -> dict[str, Any]:
     return {
         "name": code.name,
         "shared": code.shared_bytes,
+        "spare_shared": code.spare_bytes,
         "num_warps": options.num_warps,
         # Clusters are an optimisation that isn't implemented: a program is one CTA.
         "num_ctas": 1,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tilewright.analysis.blocks import BlockFinder
 from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
-from tilewright.ir.passes import PassContext
+from tilewright.ir.passes import PassContext, optional_part
 from tilewright.ir.types import Shared, Tile, shape_of
 from tilewright.lowering.simt.shared_memory import ALIGN, SCRATCH, allocated_bytes
 from tilewright.ops.atomic import Writing
@@ -24,6 +24,8 @@ from tilewright.passes.software_pipelining import shares_of
 from tilewright.targets.nvidia.tensor_copies import NoTensorCopy, TensorCopy, tensor_copy
 
 NAME = "specialize_warps"
+SPARE = optional_part("spare_slots")
+MOST_SLOTS = 8  # with spare ones: 196 KB in flight for a product of 64 x 128 x 64
 BARRIER_BYTES = 8
 
 
@@ -39,13 +41,20 @@ class Ring:
     """The slots of loops that copy the same kinds of operands; the loops use them in turn.
 
     Attributes:
+        spare: slots in addition that only some launches provide.
         buffers: the memory of all slots, for each operand.
         base: the number of the first barrier. Each part has a `full` and an `empty` row of them.
     """
 
     slots: int
+    spare: int = 0
     buffers: list[Value] = field(default_factory=list[Value])
     base: int = 0
+
+    @property
+    def most(self) -> int:
+        """The slots of a launch that provides the spare ones."""
+        return self.slots + self.spare
 
 
 @dataclass(eq=False, slots=True)
@@ -99,10 +108,30 @@ def _with_rings(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list
             loop.slots = min(loop.slots, slots)
             loop.ring = rings.setdefault(loop.kind(), Ring(loop.slots))
         if shared_bytes(fn, loops) <= ctx.gpu.shared_bytes:
+            _add_spare_slots(fn, loops, ctx)
             return loops
     for loop in loops:
         ctx.missed(NAME, "there is not enough shared memory for two slots", loop.loop.loc)
     return []
+
+
+def _add_spare_slots(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> None:
+    """Give the ring spare slots, up to `MOST_SLOTS`, as far as memory allows.
+
+    Only if there is one ring, of loops that release all operands at the same time: operands that
+    are released one after the other, as those of attention, are computed with for longer than
+    their copies take.
+    """
+    ring = loops[0].ring
+    if not ctx.enabled(SPARE) or any(
+        loop.ring is not ring or len(loop.parts) > 1 for loop in loops
+    ):
+        return
+    slot = sum(bytes_of(copied.share) for copied in loops[0].copies)
+    per_slot = slot + 2 * BARRIER_BYTES
+    # Buffers are aligned, and the memory behind which spare slots lie.
+    free = ctx.gpu.shared_bytes - shared_bytes(fn, loops) - 2 * ALIGN
+    ring.spare = max(0, min(free // per_slot, MOST_SLOTS - ring.slots))
 
 
 def shared_bytes(fn: Function, loops: Sequence[CopiedLoop]) -> int:

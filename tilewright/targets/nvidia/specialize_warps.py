@@ -24,7 +24,7 @@ from tilewright.ir.passes import Original, PassContext, compiler_pass
 from tilewright.ir.types import I64, Shared, dtype_of, shape_of
 from tilewright.ops.arith import Cmp, Select, Xor
 from tilewright.ops.control import Barrier, For, If, While, Yield
-from tilewright.ops.gpu import Allocate, Fetch, Slot, WaitLaunches
+from tilewright.ops.gpu import Allocate, AllocateRing, Fetch, HasSpare, Slot, WaitLaunches
 from tilewright.ops.nvidia import Wgmma
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
 from tilewright.rewrites.control import rebuilt_if, set_yields, take_region
@@ -87,10 +87,11 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
     loops = _with_vectors(fn, loops, ctx)
     for loop in loops:
         for copy in loop.copies:
+            spare = f" ({loop.ring.most} in launches of few programs)" if loop.ring.spare else ""
             ctx.did(
                 NAME,
-                f"a warp of its own copies this up to {loop.slots} iterations ahead, as blocks of "
-                "a tensor",
+                f"a warp of its own copies this up to {loop.slots} iterations ahead{spare}, as "
+                "blocks of a tensor",
                 copy.share.src.op.loc if copy.share.src.op else None,
             )
     ctx.count("rings", len({loop.ring for loop in loops}))
@@ -160,9 +161,9 @@ class Place(NamedTuple):
     slot: Value
     turn: Value
 
-    def following(self, code: ScalarCode, slots: int) -> Place:
+    def following(self, code: ScalarCode, slots: Value) -> Place:
         after = code.plus(self.slot, 1)
-        over = code.value(Cmp(after, code.number(slots), "eq"))
+        over = code.value(Cmp(after, slots, "eq"))
         slot = code.value(Select(over, code.number(0), after))
         turned = code.value(Xor(self.turn, code.number(1)))
         return Place(slot, code.value(Select(over, turned, self.turn)))
@@ -188,6 +189,7 @@ class _Rewrite:
         self.rings = list(dict.fromkeys(loop.ring for loop in loops))
         self.warps = warps
         self.scalars = Scalars(fn)
+        self.slots: dict[Ring, Value] = {}  # of each ring, in this launch
         # Ops that contain a converted loop, and so must yield the positions in the rings.
         self.holders: set[Op] = set()
         for loop in loops:
@@ -219,26 +221,36 @@ class _Rewrite:
         for ring in self.rings:
             loop = next(loop for loop in self.loops.values() if loop.ring is ring)
             ring.base = len(arrivals)
+            self.slots[ring] = self._slots(ring, code)
             for _ in loop.parts:
-                arrivals += [1] * ring.slots + [self.warps] * ring.slots
+                arrivals += [1] * ring.most + [self.warps] * ring.most
             for copied in loop.copies:
                 kind = copied.share.result.type
                 assert isinstance(kind, Shared)
-                type = Shared((ring.slots, *kind.shape), kind.element)
-                ring.buffers.append(code.value(Allocate(type)))
+                type = Shared((ring.most, *kind.shape), kind.element)
+                made = AllocateRing(type, ring.spare) if ring.spare else Allocate(type)
+                ring.buffers.append(code.value(made))
         barriers = code.value(Allocate(Shared((len(arrivals),), I64)))
         code.insert(InitBarriers(barriers, tuple(arrivals)))
         code.insert(Barrier())
         return barriers
 
     @staticmethod
+    def _slots(ring: Ring, code: ScalarCode) -> Value:
+        """The number of slots that a launch provides."""
+        if not ring.spare:
+            return code.number(ring.slots)
+        many, few = code.number(ring.most), code.number(ring.slots)
+        return code.value(Select(code.value(HasSpare()), many, few))
+
+    @staticmethod
     def full(ring: Ring, part: int) -> int:
         """The number of the barrier that completes when slot 0 of a part is full."""
-        return ring.base + 2 * part * ring.slots
+        return ring.base + 2 * part * ring.most
 
     @staticmethod
     def empty(ring: Ring, part: int) -> int:
-        return ring.base + (2 * part + 1) * ring.slots
+        return ring.base + (2 * part + 1) * ring.most
 
 
 class _Copier:
@@ -335,7 +347,7 @@ class _Copier:
             code.insert(ExpectBytes(self.barriers, full, size))
             for i in part:
                 self._copy(loop.copies[i], ring.buffers[i], place.slot, full, code)
-        return {**places, ring: place.following(code, ring.slots)}
+        return {**places, ring: place.following(code, self.rewrite.slots[ring])}
 
     def _copy(
         self, copied: Copied, buffer: Value, slot: Value, full: Value, code: ScalarCode
@@ -433,7 +445,7 @@ class _Computer:
             assert load is not None
             load.erase()
         code.anchor = body.terminator
-        return {**places, ring: place.following(code, ring.slots)}
+        return {**places, ring: place.following(code, self.rewrite.slots[ring])}
 
 
 def _first(region: Region, ops: Sequence[Op]) -> Op:

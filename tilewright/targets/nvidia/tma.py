@@ -12,6 +12,7 @@ from tilewright.lowering.emit import I32, PTR, VOID, Builder, V, const
 from tilewright.lowering.simt.kernel import PROVIDED, Kernel, Provided, emits
 from tilewright.lowering.simt.tile_access import layout_of, store_tile
 from tilewright.ops.debug import source_position
+from tilewright.ops.gpu import HasSpare
 from tilewright.ops.nvidia import ADDED_COLUMNS, AddBlock, Delay, LoadBlock, Sum, WaitBlocks
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, WaitBarrier
 from tilewright.targets.nvidia.add_blocks import rows_of_boxes
@@ -123,6 +124,13 @@ def emit_init_barriers(kernel: Kernel, op: InitBarriers) -> None:
             _run(b, f"mbarrier.init.shared::cta.b64 [$0], {count};", "r", [place])
         # Makes them visible to the unit that performs tensor copies.
         b.inline_asm("fence.mbarrier_init.release.cluster;", "~{memory}", VOID, [], True)
+
+
+@emits(HasSpare, target=NAME)
+def emit_has_spare(kernel: Kernel, op: HasSpare) -> None:
+    b = kernel.b
+    provided = b.inline_asm("mov.u32 $0, %dynamic_smem_size;", "=r", I32, [])
+    kernel.bind(op, [b.icmp("ugt", provided, kernel.shared.bytes)])
 
 
 @emits(ExpectBytes, target=NAME)
