@@ -97,13 +97,19 @@ class CudaClock:
 
 
 class HostClock:
-    """Measures the host's time of asynchronous calls.
+    """Measures asynchronous calls by the host's clock.
 
-    The calls of a block fit into the queue of the GPU, so that none blocks.
+    Args:
+        calls: of a block. They fit into the queue of the GPU, so that none blocks.
+        until_done: whether a block ends when the GPU has executed its calls, rather than when the
+            last one returns.
     """
 
-    CALLS = 200
     ROUNDS = 20
+
+    def __init__(self, calls: int = 200, until_done: bool = False) -> None:
+        self.calls = calls
+        self.until_done = until_done
 
     def quick(self, run: Run, touched: int) -> float:
         run()
@@ -119,11 +125,13 @@ class HostClock:
     def _block(self, run: Run) -> float:
         torch.cuda.synchronize()
         start = perf_counter()
-        for _ in range(self.CALLS):
+        for _ in range(self.calls):
             run()
+        if self.until_done:
+            torch.cuda.synchronize()
         end = perf_counter()
         torch.cuda.synchronize()
-        return (end - start) / self.CALLS * 1e6
+        return (end - start) / self.calls * 1e6
 
 
 def _timing(blocks: list[list[float]]) -> Timing:

@@ -68,6 +68,7 @@ def test_launch_loads_the_cubin_once_in_each_context(
     assert reported(tmp_path, header, "8, 8, 8, 4", body, source) == [
         "load 1 in 1: 7fELF",
         "function add of 1",
+        "with 6 = 1",  # it may begin before the preceding kernel has ended
         "launch 100 on 4 1 1 x 256 1 1, shared 0, stream 7: 1230 20 30 3f0",
         "0",
         "0",  # an empty grid
@@ -75,12 +76,14 @@ def test_launch_loads_the_cubin_once_in_each_context(
         "load 2 in 2: 7fELF",
         "function add of 2",
         "0",
+        "with 6 = 1",
         "launch 200 on 1 1 1 x 256 1 1, shared 0, stream 7: 1230 28 30 10",
         "0",
         *["1", "1", "1"],  # broken hints, a negative grid
         *["unload 2", "unload 1", "0"],
         "load 3 in 1: 7fELF",
         "function add of 3",
+        "with 6 = 1",
         "launch 300 on 1 1 1 x 256 1 1, shared 0, stream 7: 1230 28 30 10",
         "0",
     ]

@@ -281,7 +281,7 @@ def test_cuda_launches_on_the_stream_of_the_call(kernels: Any, fake: FakeCuda) -
 
 
 def test_cuda_launch_attributes(kernels: Any, fake: FakeCuda) -> None:
-    xla, kernel = Xla(), gpu_kernel(num_ctas=2, launch_pdl=True)
+    xla, kernel = Xla(), gpu_kernel(num_ctas=2, begins_early=True)
     kernels.offer(kernel)
     fake.stack[:] = [0x100]
     assert call(kernels.handler("cuda", (0, 3)), gpu_frame(xla, kernel)) is None, xla.errors

@@ -250,7 +250,7 @@ def test_cluster_cooperative_and_dependent_launches(fake: FakeCuda) -> None:
     fake.widths["k"] = [4]
     arguments = [((0,), "i32")]
     kernel = compiled(
-        arguments, num_ctas=2, launch_cooperative_grid=True, launch_pdl=True, shared=64
+        arguments, num_ctas=2, launch_cooperative_grid=True, begins_early=True, shared=64
     )
     kernel.load().start((3, 4, 1), (7,), (7,))
     (launch,) = fake.launches

@@ -130,7 +130,7 @@ def arguments(number: int = 0) -> tuple[Any, ...]:
     [
         {},
         {"num_ctas": 2, "shared": 1024},
-        {"launch_pdl": True},
+        {"begins_early": True},
         {"shared": 98432, "spare_shared": 99200},
     ],
 )

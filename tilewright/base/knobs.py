@@ -534,6 +534,12 @@ class Nvidia(Group):
         "Seed of random delays around synchronisation, which show races, where a kernel does not "
         "say otherwise by the option of that name; 0 for none.",
     )
+    overlap_launches = _switch(
+        "OVERLAP_LAUNCHES",
+        "Let launches begin before the preceding ones have completed (programmatic dependent "
+        "launch, SM90 and later), where a kernel does not specify it by the option `launch_pdl`.",
+        default=True,
+    )
     strict_products = _switch(
         "STRICT_PRODUCTS",
         "Reject a kernel if the assembler serialises its asynchronous products (`wgmma`); "

@@ -315,10 +315,13 @@ class WaitCopies(Op, name="gpu.wait_copies", traits=WRITES | LOCAL):
 class WaitLaunches(Op, name="gpu.wait_launches", traits=READS | WRITES):
     """Waits until the preceding launches have completed and their writes are visible.
 
-    It has no effect unless the launch uses programmatic dependent launch.
+    It has no effect unless the launch uses programmatic dependent launch. `implied` states that no
+    program accesses memory before it, so that the launch may do so without being told to.
 
-        gpu.wait_launches : () -> ()
+        gpu.wait_launches implied=True : () -> ()
     """
+
+    implied: bool = attr(False)
 
     def result_types(self) -> tuple[Type, ...]:
         return ()

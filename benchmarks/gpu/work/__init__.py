@@ -7,6 +7,7 @@ from functools import partial
 from benchmarks.gpu.measure import Family
 from benchmarks.gpu.work import (
     attention,
+    chains,
     compiling,
     elementwise,
     giou,
@@ -30,6 +31,7 @@ FAMILIES: dict[str, Family] = {
     "attention": Family("attention fp16, forward", attention.forward),
     "attention-backward": Family("attention fp16, backward", attention.backward),
     "giou": Family("GIoU, fp32", giou.plan),
+    "chain": Family("chains of 20 small kernels, launches included", chains.plan),
     "launch": Family("host time of a launch", launching.plan),
     "compile": Family("cold compile for sm_90", compiling.plan, check=False),
 }

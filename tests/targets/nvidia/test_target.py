@@ -113,7 +113,7 @@ def test_options_have_the_language_s_defaults(hopper: NvidiaTarget) -> None:
         "sanitize_overflow": True,
         "enable_fp_fusion": True,
         "launch_cooperative_grid": False,
-        "launch_pdl": False,
+        "launch_pdl": None,
         "default_dot_input_precision": "tf32",
         "allowed_dot_input_precisions": ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"),
         "max_num_imprecise_acc_default": 1 << 30,
@@ -121,6 +121,7 @@ def test_options_have_the_language_s_defaults(hopper: NvidiaTarget) -> None:
         "deprecated_fp8_dot_operand_dtypes": ("fp8e4b15",),
         "extern_libs": (),
         "tensor_copies": True,
+        "random_delays": 0,
         "ptx_version": None,
         "ptx_options": None,
         "arch": "sm90",
@@ -129,6 +130,7 @@ def test_options_have_the_language_s_defaults(hopper: NvidiaTarget) -> None:
     ampere = options_dict(NvidiaTarget(80).parse_options({}))
     assert ampere == expected | {
         "arch": "sm80",
+        "launch_pdl": False,
         "max_num_imprecise_acc_default": 0,
         "deprecated_fp8_dot_operand_dtypes": (),
     }
@@ -212,6 +214,7 @@ def test_stages_and_metadata(hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPat
         "warp_size": 32,
         "tmem_size": 0,
         "launch_warps": 4,
+        "begins_early": False,
         "tensor_maps": [],
         "ptx_version": 81,
         "n_spills": 0,

@@ -53,20 +53,21 @@ def gdc_wait(*, _semantic: Any = None) -> None:
     """Wait until the preceding launches have completed and their writes are visible.
 
     With the option `launch_pdl` (programmatic dependent launch), a launch may start before the
-    preceding ones have completed; this must precede the first access to memory that they write. In
-    a kernel that does not call it, the compiler inserts a wait before the first memory access.
-    Without `launch_pdl`, and on targets other than NVIDIA GPUs from SM90 on, it has no effect.
+    preceding ones have completed; this must precede the first access to memory that they write. A
+    kernel that calls neither this nor `gdc_launch_dependents` needs no option: the compiler inserts
+    a wait before its first memory access, and its launches start early by default. Without the
+    option, and on targets other than NVIDIA GPUs from SM90 on, this has no effect.
     """
     if _semantic.options.assembly == "PTX":
-        _semantic.builder.insert(WaitLaunches())
+        _semantic.builder.insert(WaitLaunches(implied=False))
 
 
 @builtin
 def gdc_launch_dependents(*, _semantic: Any = None) -> None:
     """Allow the next launch to start before this one completes, once all programs have called this.
 
-    It applies to next launches with the option `launch_pdl` on NVIDIA GPUs from SM90 on; otherwise
-    it has no effect.
+    It applies to next launches that may start early (see `gdc_wait`) on NVIDIA GPUs from SM90 on;
+    otherwise it has no effect.
     """
     if _semantic.options.assembly == "PTX":
         _semantic.builder.insert(StartDependents())

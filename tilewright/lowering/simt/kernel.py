@@ -89,6 +89,7 @@ class Kernel:
         provided: the addresses of further parameters that the launch provides, in their order.
         carried: the most 32-bit registers of a thread that the values carried by a loop occupy.
         hands_registers: whether warps hand registers to others.
+        begins_early: whether a launch may begin before the preceding one has completed.
         notes: what emitters state about the code for the vendor's code generation, which alone
             knows their types.
     """
@@ -132,6 +133,7 @@ class Kernel:
         self.provided: dict[Provided, V] = dict(zip(provided, more, strict=True))
         self.carried = 0
         self.hands_registers = False
+        self.begins_early = False
         self.notes: set[Hashable] = set()
 
     @staticmethod

@@ -10,6 +10,7 @@ from tilewright.ops.gpu import StartDependents, WaitLaunches
 @emits(WaitLaunches)
 def emit_wait(kernel: Kernel, op: WaitLaunches) -> None:
     kernel.hw.wait_launches(kernel.b)
+    kernel.begins_early |= op.implied
 
 
 @emits(StartDependents)

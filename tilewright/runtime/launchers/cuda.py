@@ -175,5 +175,5 @@ def _shape(metadata: Metadata) -> Shape:
         spare=metadata.get("spare_shared", 0),
         ctas=metadata.num_ctas,
         cooperative=metadata.get("launch_cooperative_grid", False),
-        dependent=metadata.get("launch_pdl", False),
+        dependent=metadata.get("begins_early", False),
     )

@@ -64,7 +64,7 @@ class ThreadCode(NamedTuple):
         warps: warps of a program, those with other roles included.
         shared_bytes: dynamic shared memory of a program, which the launch must provide.
         spare_bytes: further memory, with which a program can hide more latency.
-        carried, hands_registers, notes: see `lowering.simt.kernel.Kernel`.
+        carried, hands_registers, begins_early, notes: see `lowering.simt.kernel.Kernel`.
         provided: `Provided.what` of each further parameter that the launch must provide.
     """
 
@@ -78,6 +78,7 @@ class ThreadCode(NamedTuple):
     spare_bytes: int = 0
     carried: int = 0
     hands_registers: bool = False
+    begins_early: bool = False
     notes: frozenset[Hashable] = frozenset()
     provided: tuple[Hashable, ...] = ()
 
@@ -118,6 +119,7 @@ def thread_code(module: Module, target: Generator, ctx: PassContext, options: An
         kernel.shared.spare_bytes,
         kernel.carried,
         kernel.hands_registers,
+        kernel.begins_early,
         frozenset(kernel.notes),
         tuple(p.what for p in kernel.provided),
     )

@@ -30,6 +30,7 @@ def steps(
     pipeline: Sequence[Step] = (),
     overlap: Sequence[Step] = (),
     schedule: Sequence[Step] = (),
+    last: Sequence[Step] = (),
 ) -> tuple[Step, ...]:
     """The steps of a target: the common passes, with the target's own inserted.
 
@@ -39,6 +40,7 @@ def steps(
         pipeline: pipeline loads of operands in ways of the target's own, before `pipeline_loads`.
         overlap: overlap products with the loads of the next iteration; run on pipelined loops.
         schedule: sink waits for products to the uses of their results.
+        last: run after all others.
     """
     return (
         *first,
@@ -61,4 +63,5 @@ def steps(
         Step(merge_equal_values),
         Step(hoist_invariants),
         Step(remove_dead_code),
+        *last,
     )

@@ -177,6 +177,7 @@ def launch_facts(code: ThreadCode, options: CudaOptions) -> dict[str, Any]:
         "warp_size": WARP_SIZE,
         "tmem_size": 0,
         "launch_warps": code.warps,
+        "begins_early": code.begins_early or bool(options.launch_pdl),
         "tensor_maps": [facts_of(what) for what in code.provided],
     }
 

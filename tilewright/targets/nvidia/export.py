@@ -343,7 +343,7 @@ def _launch_attributes(metadata: Mapping[str, Any]) -> list[tuple[int, str]]:
     return [
         *([(_CLUSTER, f"clusterDim.x = {ctas}")] if ctas > 1 else []),
         *([(_COOPERATIVE, "cooperative = 1")] if metadata["launch_cooperative_grid"] else []),
-        *([(_DEPENDENT, f"{_SERIALIZATION} = 1")] if metadata["launch_pdl"] else []),
+        *([(_DEPENDENT, f"{_SERIALIZATION} = 1")] if metadata["begins_early"] else []),
     ]
 
 

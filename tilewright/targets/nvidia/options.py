@@ -33,7 +33,8 @@ class CudaOptions:
         debug: whether assertions are checked, and with `sanitize_overflow` integer overflow.
         launch_cooperative_grid: whether all programs must be resident at the same time.
         launch_pdl: whether the kernel may start before the preceding one has completed
-            (programmatic dependent launch).
+            (programmatic dependent launch), as it is written. None, the default on SM90+: it may
+            if it needs no control of its own for that, and lets the next one start early, too.
         default_dot_input_precision, allowed_dot_input_precisions: of `dot` on fp32.
         max_num_imprecise_acc_default, supported_fp8_dtypes, deprecated_fp8_dot_operand_dtypes:
             see `FrontendOptions`; they follow from the architecture.
@@ -54,7 +55,7 @@ class CudaOptions:
     sanitize_overflow: bool = True
     enable_fp_fusion: bool = True
     launch_cooperative_grid: bool = False
-    launch_pdl: bool = False
+    launch_pdl: bool | None = None
     default_dot_input_precision: str = "tf32"
     allowed_dot_input_precisions: tuple[str, ...] = DOT_PRECISIONS
     max_num_imprecise_acc_default: int = 0

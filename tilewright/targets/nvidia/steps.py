@@ -9,19 +9,16 @@ from tilewright.targets.nvidia.add_blocks import add_blocks
 from tilewright.targets.nvidia.bound_waits import bound_waits
 from tilewright.targets.nvidia.choose_mma import choose_mma
 from tilewright.targets.nvidia.delay_protocols import delay_protocols
+from tilewright.targets.nvidia.overlap_launches import overlap_launches
 from tilewright.targets.nvidia.overlap_products import overlap_products
 from tilewright.targets.nvidia.schedule_products import schedule_products
 from tilewright.targets.nvidia.specialize_warps import specialize_warps
-from tilewright.targets.nvidia.wait_for_launches import wait_for_launches
 from tilewright.targets.nvidia.widen_programs import widen_programs
 
 _ = _codegen  # registers the target's own emitters, which `check_kernel` looks up
 
 STEPS = common_steps(
-    first=[
-        Step(wait_for_launches, when="dependent_launch"),
-        Step(widen_programs, when="wgmma"),
-    ],
+    first=[Step(widen_programs, when="wgmma")],
     choose_instructions=[Step(choose_mma)],
     pipeline=[Step(specialize_warps, when="tma")],
     overlap=[Step(overlap_products, when="wgmma")],
@@ -31,6 +28,7 @@ STEPS = common_steps(
         Step(bound_waits, when="tma"),
         Step(delay_protocols),
     ],
+    last=[Step(overlap_launches, when="dependent_launch")],
 )
 
 

@@ -92,6 +92,10 @@ class NvidiaTarget(GpuTarget):
             return FP8_TYPES
         return (*self.processor.fp8_types, "fp8e4b15")
 
+    def _overlaps_launches(self) -> bool:
+        """Whether launches overlap where a kernel does not specify it."""
+        return knobs.nvidia.overlap_launches and "dependent_launch" in self.processor.features
+
     def parse_options(self, given: Mapping[str, Any]) -> CudaOptions:
         """The complete options of a kernel, checked.
 
@@ -103,6 +107,7 @@ class NvidiaTarget(GpuTarget):
         chip = self.processor
         of_chip: dict[str, Any] = {
             "arch": f"sm{chip.capability}",
+            "launch_pdl": None if self._overlaps_launches() else False,
             "tensor_copies": knobs.nvidia.tensor_copies,
             "random_delays": knobs.nvidia.random_delays,
             "supported_fp8_dtypes": self._fp8_types(),
