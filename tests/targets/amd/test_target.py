@@ -8,7 +8,8 @@ from tests.targets.amd.sources import compiled, copy
 from tilewright.base.diagnostics import OutOfResources
 from tilewright.targets.amd.emit import kernel_attributes, with_inputs
 from tilewright.targets.amd.features import PROCESSORS, processor
-from tilewright.targets.protocol import GPUTarget
+from tilewright.targets.amd.resources import resident_waves
+from tilewright.targets.protocol import GPUTarget, ReportsResources
 from tilewright.targets.registry import described, target
 
 
@@ -57,3 +58,29 @@ def test_stages_are_ir_code_object_and_assembly_on_request() -> None:
     kernel = compiled(copy, {"x_ptr": "*fp32", "out_ptr": "*fp32"}, BLOCK=256)
     assert [*kernel.asm][-2:] == ["llir", "hsaco"]
     assert '.amdgcn_target "amdgcn-amd-amdhsa--gfx942"' in str(kernel.asm["amdgcn"])
+
+
+@pytest.mark.parametrize(
+    ("arch", "registers", "warps", "shared", "waves"),
+    [
+        ("gfx942", 64, 4, 0, 8),  # the most there are
+        ("gfx942", 140, 4, 0, 3),  # of 512 registers, 144 each
+        ("gfx942", 64, 4, 32768, 2),  # two programs of four waves on four units
+        ("gfx942", 64, 16, 0, 8),
+        ("gfx1100", 168, 8, 0, 8),  # of 1536 registers, 168 each: 9, of which programs take 8
+        ("gfx1100", 24, 8, 0, 16),
+    ],
+)
+def test_waves_that_are_resident(
+    arch: str, registers: int, warps: int, shared: int, waves: float
+) -> None:
+    assert resident_waves(processor(arch), registers, warps, shared) == waves
+
+
+def test_resources_are_reported() -> None:
+    kernel = compiled(copy, {"x_ptr": "*fp32", "out_ptr": "*fp32"}, BLOCK=256)
+    chip = target("gfx942")
+    assert isinstance(chip, ReportsResources)
+    found = {r.name: r for r in chip.resources(kernel.asm, kernel.metadata)}
+    assert found["occupancy"].used == 100
+    assert found["spilled registers"].used == 0

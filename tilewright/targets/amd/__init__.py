@@ -9,5 +9,6 @@ codegen.py      what the shared generation of LLVM IR takes from this target: ha
 compilation.py  LLVM IR → code object
 emit.py         LLVM IR → object file, assembly
 code_object.py  object file → code object; elf.py reads the former
+resources.py    resource usage and occupancy
 kernel_note.py  reads resources of a kernel from its object file
 """

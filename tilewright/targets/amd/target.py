@@ -12,7 +12,7 @@ from tilewright.targets.amd.features import DEFAULT_ARCH, VECTOR_REGISTERS, proc
 from tilewright.targets.amd.name import NAME
 from tilewright.targets.amd.options import HipOptions, check_options
 from tilewright.targets.gpu.target import GpuTarget
-from tilewright.targets.protocol import Stage, options_from
+from tilewright.targets.protocol import Resource, Stage, options_from
 
 if TYPE_CHECKING:  # a kernel loaded from the disk cache needs only the key
     from tilewright.frontend import options as frontend_options
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a kernel loaded from the disk cache needs only the key
     from tilewright.ir.machine import GpuMachine
     from tilewright.ir.passes import PassContext, Step
     from tilewright.lowering.simt.hardware import Hardware
-    from tilewright.targets.amd import codegen, compilation, emit, steps
+    from tilewright.targets.amd import codegen, compilation, emit, resources, steps
     from tilewright.targets.gpu.codegen import Declaration, ThreadCode
     from tilewright.targets.gpu.compilation import MachineCode
 else:
@@ -30,6 +30,7 @@ else:
     codegen = lazy_import("tilewright.targets.amd.codegen")
     compilation = lazy_import("tilewright.targets.amd.compilation")
     emit = lazy_import("tilewright.targets.amd.emit")
+    resources = lazy_import("tilewright.targets.amd.resources")
     steps = lazy_import("tilewright.targets.amd.steps")
 
 
@@ -113,3 +114,8 @@ class AmdTarget(GpuTarget):
         if stage != "amdgcn" or not isinstance(llir, str):
             raise KeyError(stage)
         return emit.assembly_of(llir, metadata["arch"])
+
+    def resources(
+        self, stages: Mapping[str, Stage], metadata: Mapping[str, Any]
+    ) -> Sequence[Resource]:
+        return resources.resources_of(self.processor, metadata)
