@@ -279,3 +279,29 @@ def test_a_changed_global_of_a_rule_is_an_error() -> None:
     rule.__globals__["FACTOR"] = tl.constexpr(4.0)
     with pytest.raises(RuntimeError, match="FACTOR has changed"):
         backward[(1,)](x, y + 0, grads={"y_ptr": y}, into={"x_ptr": torch.empty(1)})
+
+
+@tw.jit
+def gated_norm_kernel(x_ptr, w_ptr, scale_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + at, mask=at < n, other=0.0)
+    scale = tl.save(tl.rsqrt(tl.sum(x * x) / n + 1e-3))
+    tl.store(scale_ptr + row, scale)
+    y = swish(x * scale * tl.load(w_ptr + at, mask=at < n, other=0.0), 1.0)
+    tl.store(y_ptr + row * n + at, y, mask=at < n)
+
+
+def test_an_operator_of_torch_with_a_rule_and_a_saved_output() -> None:
+    """The saved value is an output of the operator, and may have a gradient of its own."""
+    operator = tw.autograd_function(
+        gated_norm_kernel,
+        grid=lambda a: (a["x_ptr"].shape[0],),
+        outputs={
+            "scale_ptr": lambda a: a["x_ptr"].new_empty(a["x_ptr"].shape[0]),
+            "y_ptr": lambda a: torch.empty_like(a["x_ptr"]),
+        },
+    )
+    x, w = torch.randn(7, 5).double().requires_grad_(), torch.randn(5).double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, w: operator(x, w, 5, BLOCK=8), (x, w))
+    assert torch.autograd.gradcheck(lambda x, w: operator(x, w, 5, BLOCK=8)[1], (x, w))
+    assert "scale_ptr +" in operator.gradient.source()

@@ -66,7 +66,6 @@ def regridded_kernels(
         wrt: all arrays whose gradients are computed, also those that are in no schedule.
         outputs, aux, accumulate, types, stored: see `reverse_mode`.
     """
-    reversed_in_order = _loops_with_states(module.entry, wrt, outputs)
     while schedules:
         names = [name for schedule in schedules for name in schedule.loads]
         add = {name for name in names if accumulate or names.count(name) > 1}
@@ -88,6 +87,7 @@ def regridded_kernels(
         if len(found) == len(schedules):
             return Regridded(tuple(schedules), tuple(found))
         cut = Cut(tuple(loops), schedules[0].coordinates)
+        reversed_in_order = _loops_with_states(module.entry, wrt, outputs)
         found, failed = [], set[str]()
         for schedule in schedules:
             if schedule.loop in loops and schedule.loop in reversed_in_order:

@@ -230,6 +230,11 @@ class Tiled:
         elif kind == "scaled rows":
             self.array("g_ptr", self.m)
             self.add("g = tl.load(g_ptr + i, mask=i < m, other=0.0)[:, None]")
+        mark = self.pick("tl.save", "tl.save", "tl.recompute")
+        if self.use(f"a stored sum, {mark}", 0.25):
+            self.args["p_ptr"] = np.zeros((self.heads, self.m, self.n))
+            self.aux = ("p_ptr",)
+            self.add(f"acc = {mark}(acc)", f"tl.store(p_ptr + {place}, acc, mask={inside})")
         value = {
             "linear": "acc * 0.5", "sine": "tl.sin(acc)", "gate": "acc * tl.sigmoid(g)",
             "bias": "tl.sin(acc + g)", "scaled rows": "acc * g", "residual": "acc * acc + acc",
