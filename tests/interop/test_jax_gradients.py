@@ -13,6 +13,8 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tests.autodiff import kernels
+from tests.frontend.kernels import function_from
 from tilewright.interop import jax_gradients
 from tilewright.jax import call
 
@@ -313,3 +315,84 @@ def test_a_while_with_a_tape_of_integers_and_of_weights_that_rows_share() -> Non
     found = jax.grad(lambda x, w: weighted(doubled(x, w)[0]), (0, 1))(x, w)
     expected = jax.grad(lambda x, w: weighted(plain_doubled(x, w, turns)), (0, 1))(x, w)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), found, expected)
+
+
+@tw.jit
+def product_kernel(a, b, c, m, n, k, BLOCK: tl.constexpr):
+    """sin(a @ b): its gradients need what the kernel on the forward grid saves."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK, BLOCK], tl.float32)
+    for start in range(0, k, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        left, right = (i < m)[:, None] & (at < k)[None, :], (at < k)[:, None] & (j < n)[None, :]
+        x = tl.load(a + i[:, None] * k + at[None, :], mask=left, other=0.0)
+        y = tl.load(b + at[:, None] * n + j[None, :], mask=right, other=0.0)
+        total = tl.dot(x, y, total)
+    inside = (i < m)[:, None] & (j < n)[None, :]
+    tl.store(c + i[:, None] * n + j[None, :], tl.sin(total), mask=inside)
+
+
+def product(a: Any, b: Any) -> Any:
+    (m, k), n = a.shape, b.shape[1]
+    shape = jax.ShapeDtypeStruct((m, n), a.dtype)
+    grid = tw.cdiv(m, 16), tw.cdiv(n, 16)
+    return call(product_kernel, a, b, m=m, n=n, k=k, BLOCK=16, grid=grid, out_shape=shape)
+
+
+def test_several_kernels_of_a_product() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (jnp.asarray(rng.standard_normal(s), jnp.float32) for s in ((40, 37), (37, 35)))
+
+    def plain_product(a: Any, b: Any) -> Any:
+        return jnp.sin(a @ b)
+
+    found = jax.jit(jax.grad(lambda a, b: weighted(product(a, b)), (0, 1)))(a, b)
+    expected = jax.grad(lambda a, b: weighted(plain_product(a, b)), (0, 1))(a, b)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=2e-3), found, expected)
+    # A batch of one of them; the gradient of the other is a sum over it.
+    many = jnp.stack([a, a * 0.5, a + 1])
+    for axes, given in (((0, None), (many, b)), ((0, 0), (many, jnp.stack([b, b * 2, b - 1])))):
+
+        def total(f: Any, a: Any, b: Any, axes: Any = axes) -> Any:
+            return weighted(jax.vmap(f, axes)(a, b))
+
+        found = jax.grad(lambda a, b, t=total: t(product, a, b), (0, 1))(*given)
+        expected = jax.grad(lambda a, b, t=total: t(plain_product, a, b), (0, 1))(*given)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-2), found, expected)
+
+
+ATTENTION = {
+    "full": kernels.FULL_ATTENTION,
+    "causal": kernels.CAUSAL_ATTENTION,
+    "window": kernels.WINDOWED_ATTENTION,
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_several_kernels_of_attention(name: str) -> None:
+    """With tables of bounds, and gradients to which two kernels add."""
+    text = ATTENTION[name].replace("float64", "float32")
+    kernel = tw.jit(function_from(text))
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        heads, n, d = q.shape
+        shapes = q, jax.ShapeDtypeStruct((heads, n), q.dtype)
+        return call(
+            kernel, q, k, v, n=n, M=8, N=4, D=d, grid=(tw.cdiv(n, 8), heads), out_shape=shapes
+        )[0]
+
+    def plain_attention(q: Any, k: Any, v: Any) -> Any:
+        scores, at = q @ k.swapaxes(1, 2) * 0.3, np.arange(q.shape[1])
+        if name != "full":
+            scores = jnp.where(at[None, :] <= at[:, None], scores, -jnp.inf)
+        if name == "window":
+            first = np.maximum(at // 8 * 8 - 8, 0) // 4 * 4  # of the loop over keys
+            scores = jnp.where(at[None, :] >= first[:, None], scores, -jnp.inf)
+        return jax.nn.softmax(scores, -1) @ v
+
+    rng = np.random.default_rng(0)
+    given = [jnp.asarray(rng.standard_normal((2, 22, 8)), jnp.float32) for _ in range(3)]
+    found = jax.grad(lambda *a: weighted(attention(*a)), (0, 1, 2))(*given)
+    expected = jax.grad(lambda *a: weighted(plain_attention(*a)), (0, 1, 2))(*given)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-3), found, expected)

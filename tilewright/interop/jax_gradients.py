@@ -1,11 +1,12 @@
 """Derivatives of calls of kernels in JAX programs, by gradient kernels that tilewright derives.
 
 JAX differentiates in reverse by linearising a program and transposing the result. The linear form
-of a call is a primitive of its own, `linear_call`, that is never executed: its transpose is the
-gradient kernel (`runtime/gradients.py`), `gradient_call`. That kernel is derived when JAX
-transposes, as its results depend on what is proven of the call: a gradient that several programs
-contribute to is summed by workers, and the sums of all workers are a result that JAX adds up. The
-memory in which it records what loops carry is a result, too, which nothing uses.
+of a call is a primitive of its own, `linear_call`, that is never executed: its transpose are the
+gradient kernels (`runtime/gradients.py`), a `gradient_call` each. They are derived when JAX
+transposes, as what they are depends on what is proven of the call: a gradient that several programs
+contribute to is summed by workers, and the sums of all workers are a result that JAX adds up; or it
+has a kernel on a grid of its own, which may read what another one has saved, and tables of its
+tiles. The memory in which a kernel records what loops carry is a result, too, which nothing uses.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from tilewright.autodiff.tapes import Tape
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import compile_source
 from tilewright.compiler.source import IRSource
@@ -44,7 +44,7 @@ from tilewright.interop.xla_handlers import ALIGNED
 from tilewright.interop.xla_kernels import offer, site_words
 from tilewright.ir.core import Module
 from tilewright.ir.types import is_pointer, numpy_of
-from tilewright.runtime.derived_launch import Buffers, NarrowSumError, Plan, size_of
+from tilewright.runtime.derived_launch import Buffers, Made, NarrowSumError, Plan, Step, size_of
 from tilewright.runtime.gradients import Gradient
 from tilewright.runtime.grid import Grid
 from tilewright.runtime.slots import at_path
@@ -53,19 +53,19 @@ from tilewright.runtime.slots import at_path
 
 
 class Result(NamedTuple):
-    """An array that the kernel writes, for one element of a batch: a gradient, or a tape, in which
-    it records what a loop carries.
+    """An array that a kernel writes, for one element of a batch: a gradient, what it saves for
+    another kernel, or a tape, in which it records what a loop carries.
 
     Attributes:
-        operand: the index of the operand that a gradient belongs to; None of a tape.
+        key: of the array among those of the call's gradient.
         shape: of the operand.
         rows: of the result, a row for each worker; 0 if the kernel stores the gradient itself.
         length: of a row.
         dtype: of the result.
-        zeroed: whether the kernel expects zeros in it.
+        zeroed: whether the kernel expects zeros in it, or what another one has written.
     """
 
-    operand: int | None
+    key: Made
     shape: tuple[int, ...]
     rows: int
     length: int
@@ -80,7 +80,7 @@ class Result(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class GradientKernel:
     """A derived kernel for a call. Its operands are those of the call, the results of the call,
-    their gradients, and an array of zeros for each result that is `zeroed`.
+    their gradients, then what is `given`, and the array that each `zeroed` result starts with.
 
     Attributes:
         name: of the kernel that it was derived from.
@@ -90,8 +90,9 @@ class GradientKernel:
         places: for each argument that is an array, the index of the operand; of a result, that
             after all operands but the arrays of zeros.
         slots: the values of the other arguments; 0 for arrays.
-        results: the gradients, then the tapes.
-        operands: how many there are without the arrays of zeros.
+        results: the gradients, what is saved for others, then the tapes.
+        given: the arrays of the call's gradient that it reads.
+        operands: how many there are without the arrays that results start with.
     """
 
     name: str
@@ -101,6 +102,7 @@ class GradientKernel:
     places: Mapping[int, int]
     slots: tuple[Any, ...]
     results: tuple[Result, ...]
+    given: tuple[Made, ...]
     operands: int
 
     @property
@@ -159,13 +161,25 @@ def _module(kernel: CompiledKernel) -> Module:
     return kernel.src.module(None)  # pyright: ignore[reportArgumentType]
 
 
-_kernels: dict[Any, GradientKernel] = {}
+class CallGradient(NamedTuple):
+    """The gradient of a call.
+
+    Attributes:
+        kernels: in order; what one writes, later ones may read.
+        tables: the arrays of integers that they read.
+        wrt: the names of the inputs that have a gradient.
+    """
+
+    kernels: tuple[GradientKernel, ...]
+    tables: Mapping[Made, Any]
+    wrt: tuple[str, ...]
 
 
-def gradient_kernel(
-    site: Site, operands: Sequence[Array], active: tuple[int, ...]
-) -> GradientKernel:
-    """The gradient kernel of a call, derived on first use.
+_gradients: dict[Any, CallGradient] = {}
+
+
+def gradient_of(site: Site, operands: Sequence[Array], active: tuple[int, ...]) -> CallGradient:
+    """The gradient of a call, derived on first use.
 
     Args:
         site: without batches.
@@ -176,13 +190,13 @@ def gradient_kernel(
         the errors of `Gradient.run`.
     """
     key = site, tuple(operands), active
-    found = _kernels.get(key)
+    found = _gradients.get(key)
     if found is None:
-        found = _kernels[key] = _derived(site, operands, active)
+        found = _gradients[key] = _derived(site, operands, active)
     return found
 
 
-def _derived(site: Site, operands: Sequence[Array], active: tuple[int, ...]) -> GradientKernel:
+def _derived(site: Site, operands: Sequence[Array], active: tuple[int, ...]) -> CallGradient:
     named, options, grid = resolved(site, operands, "cpu")
     arrays = {name: operands[i] for i, name in enumerate(site.operands)}
     arrays |= {output.name: Array(output.shape, output.dtype) for output in site.outputs}
@@ -202,72 +216,94 @@ def _derived(site: Site, operands: Sequence[Array], active: tuple[int, ...]) -> 
     source, _, given = site.inner.bound(**named, **options)
     cache = site.inner.device_caches[site.inner.device_of("cpu", ())]
     parsed = site.inner.options_of(cache.backend, source, given)
-    return _laid_out(site, plan, launch, into, list(grads), active, parsed)
+    layout = _Layout(site, plan, launch, into, list(grads), parsed)
+    kernels = tuple(layout.kernel(step) for step in plan.steps)
+    tables = {key: layout.buffers.made[key] for key in plan.places}
+    return CallGradient(kernels, tables, tuple(wrt))
 
 
-def _laid_out(
-    site: Site,
-    plan: Plan,
-    launch: Any,
-    into: Mapping[str, np.ndarray[Any, Any]],
-    grads: Sequence[str],
-    active: tuple[int, ...],
-    options: Any,
-) -> GradientKernel:
-    """Say where the arguments of a derived kernel are in the custom call."""
-    step, *others = plan.steps
-    if plan.places or others:
-        raise NotImplementedError(
-            f"the gradient of {site.inner.__name__} has a table of its tiles, or several kernels, "
-            "and a call of JAX is one kernel: define the derivative with jax.custom_vjp"
-        )
-    buffers = Buffers(plan, into)
-    gradients = [
-        _result(plan, buffers, name, array, active[i])
-        for i, (name, array) in enumerate(into.items())
-    ]
-    programs = prod(buffers.grid_of(step))
-    results = (*gradients, *(_tape(tape, programs) for tape in step.tapes))
-    # The arguments of a launch: the kernel's parameters, `into`, `grads`.
-    parameters = site.inner.arg_names
-    order = [*site.operands, *(o.name for o in site.outputs)]
-    count = len(order) + len(grads)
-    place_of: dict[Any, int] = {parameters.index(name): i for i, name in enumerate(order)}
-    first = len(parameters)
-    place_of |= {first + i: count + i for i in range(len(into))}
-    place_of |= {first + len(into) + i: len(order) + i for i in range(len(grads))}
-    place_of |= {("partial", name): count + i for i, name in enumerate(into)}
-    last = count + len(into)
-    place_of |= {("tape", tape.name): last + i for i, tape in enumerate(step.tapes)}
-    places: dict[int, int] = {}
-    slots: list[Any] = []
-    for i, argument in enumerate(step.arguments):
-        key = argument if isinstance(argument[0], str) else argument[0]
-        if key in place_of:
-            places[i] = place_of[key]
-            slots.append(0)
-        elif isinstance(argument[0], str):
-            slots.append(buffers.made[argument])  # pyright: ignore[reportArgumentType]
-        else:
-            slots.append(at_path(launch.slots, argument))  # pyright: ignore[reportArgumentType]
-    grid = buffers.grid_of(step)
-    return GradientKernel(
-        site.inner.__name__, step.kernel, options, grid, places, tuple(slots), results, count
-    )
+class _Layout:
+    """Where the arguments of derived kernels are in custom calls.
 
+    Args:
+        plan, launch: of the gradient.
+        into, grads: the arrays of gradients by the input, and the results with gradients.
+        options: compile options, as parsed by the target.
+    """
 
-def _result(plan: Plan, buffers: Buffers, name: str, array: Any, operand: int) -> Result:
-    filled = plan.covered.get(name) == size_of(array) and 0 not in plan.grid
-    if name in plan.summed:
-        length = buffers.made["span", name]
-        dtype = buffers.made["partial", name].dtype
-        return Result(operand, array.shape, buffers.workers, length, dtype, not filled)
-    return Result(operand, array.shape, 0, 0, array.dtype, not filled)
+    def __init__(
+        self, site: Site, plan: Plan, launch: Any, into: Mapping[str, np.ndarray[Any, Any]],
+        grads: Sequence[str], options: Any,
+    ) -> None:  # fmt: skip
+        self._site, self._plan, self._launch = site, plan, launch
+        self._into, self._options = into, options
+        self.buffers = Buffers(plan, into)
+        self._written: set[Made] = set()
+        # The arguments of a launch: the kernel's parameters, `into`, `grads`.
+        parameters = site.inner.arg_names
+        order = [*site.operands, *(o.name for o in site.outputs)]
+        self._count = len(order) + len(grads)
+        first = len(parameters) + len(into)
+        self._places = {parameters.index(name): i for i, name in enumerate(order)}
+        self._places |= {first + i: len(order) + i for i in range(len(grads))}
+        self._gradients = {len(parameters) + i: name for i, name in enumerate(into)}
 
+    def _key(self, argument: Any) -> Made | None:
+        """The array that an argument is, besides those of the call."""
+        kind, *rest = argument
+        if kind == "partial":
+            return ("gradient", *rest)
+        if kind in ("tape", "saved", "places", "bounds"):
+            return argument
+        return ("gradient", self._gradients[kind]) if kind in self._gradients else None
 
-def _tape(tape: Tape, programs: int) -> Result:
-    length = programs * max(1, tape.slots) * tape.lanes
-    return Result(None, (length,), 0, 0, numpy_of(tape.element), False)
+    def kernel(self, step: Step) -> GradientKernel:
+        """One of the kernels, after those before it."""
+        keys = list(dict.fromkeys(filter(None, map(self._key, step.arguments))))
+        read = [
+            key
+            for key in keys
+            if key in self._plan.places or (key[0] == "saved" and key in self._written)
+        ]
+        results = tuple(self._result(key, step) for key in keys if key not in read)
+        self._written.update(result.key for result in results)
+        count = self._count + len(read)
+        place_of = {key: self._count + i for i, key in enumerate(read)}
+        place_of |= {result.key: count + i for i, result in enumerate(results)}
+        places: dict[int, int] = {}
+        slots: list[Any] = []
+        for i, argument in enumerate(step.arguments):
+            key = self._key(argument)
+            place = self._places.get(argument[0]) if key is None else place_of[key]  # pyright: ignore[reportArgumentType]
+            if place is not None:
+                places[i] = place
+                slots.append(0)
+            elif isinstance(argument[0], str):
+                slots.append(self.buffers.made[argument])  # pyright: ignore[reportArgumentType]
+            else:
+                slots.append(at_path(self._launch.slots, argument))  # pyright: ignore[reportArgumentType]
+        return GradientKernel(
+            self._site.inner.__name__, step.kernel, self._options, self.buffers.grid_of(step),
+            places, tuple(slots), results, tuple(read), count,
+        )  # fmt: skip
+
+    def _result(self, key: Made, step: Step) -> Result:
+        kind, name = key
+        if kind == "tape":
+            tape = next(tape for tape in step.tapes if tape.name == name)
+            slots = prod(self.buffers.grid_of(step)) * max(1, tape.slots)
+            return Result(key, (slots * tape.lanes,), 0, 0, numpy_of(tape.element), False)
+        if kind == "saved":
+            buffer = self.buffers.made[key]
+            return Result(key, buffer.shape, 0, 0, buffer.dtype, False)
+        plan, array = self._plan, self._into[name]
+        filled = plan.covered.get(name) == size_of(array) and 0 not in plan.grid
+        zeroed = not filled or key in self._written
+        if name in plan.summed:
+            dtype = self.buffers.made["partial", name].dtype
+            length = self.buffers.made["span", name]
+            return Result(key, array.shape, self.buffers.workers, length, dtype, zeroed)
+        return Result(key, array.shape, 0, 0, array.dtype, zeroed)
 
 
 def float_outputs(site: Site) -> list[Any]:
@@ -383,35 +419,43 @@ def _transpose(
         for i, operand in enumerate(known[:count])
     ]
     single = replace_batches(site, ())
-    kernel = gradient_kernel(single, own, active)
+    gradient = gradient_of(single, own, active)
     front = batch_shape(site.batches)
     cotangents = [
         jnp.zeros((*front, *o.shape), o.dtype) if isinstance(g, ad.Zero) else g
         for g, o in zip(gradients, float_outputs(site), strict=True)
     ]
-    zeros = [
-        jnp.zeros((*front, *kernel.results[i].stored_shape), kernel.results[i].dtype)
-        for i in kernel.zeroed
-    ]
-    # All arrays but the call's own operands are in every batch.
-    more = frozenset(range(count, len(known) + len(cotangents) + len(zeros)))
-    batches = tuple(batch._replace(operands=batch.operands | more) for batch in site.batches)
-    found = gradient_call.bind(*known, *cotangents, *zeros, gradient=kernel, batches=batches)
+    arrays: dict[Made, Any] = {k: jnp.asarray(table) for k, table in gradient.tables.items()}
+    results: dict[Made, Result] = {}
+    for kernel in gradient.kernels:
+        given = [*known, *cotangents, *(arrays[key] for key in kernel.given)]
+        starts = [kernel.results[i] for i in kernel.zeroed]
+        given += [
+            arrays[r.key] if r.key in arrays else jnp.zeros((*front, *r.stored_shape), r.dtype)
+            for r in starts
+        ]
+        # All arrays but the call's own operands and tables are in every batch.
+        tables = {i for i, key in enumerate(kernel.given) if key in gradient.tables}
+        first = len(known) + len(cotangents)
+        more = frozenset(i for i in range(count, len(given)) if i - first not in tables)
+        batches = tuple(batch._replace(operands=batch.operands | more) for batch in site.batches)
+        found = gradient_call.bind(*given, gradient=kernel, batches=batches)
+        arrays |= {r.key: array for r, array in zip(kernel.results, found, strict=True)}
+        results |= {r.key: r for r in kernel.results}
     return [None] * len(known) + [
-        _summed(array, result, site, known[result.operand].dtype)
-        for array, result in zip(found, kernel.results, strict=True)
-        if result.operand is not None
+        _summed(arrays["gradient", name], results["gradient", name], site, i, known[i].dtype)
+        for i, name in zip(active, gradient.wrt, strict=True)
     ]
 
 
-def _summed(array: Any, result: Result, site: Site, dtype: Any) -> Any:
+def _summed(array: Any, result: Result, site: Site, operand: int, dtype: Any) -> Any:
     """A gradient, of what the kernel stored for each element of a batch and by each worker."""
     levels = list(reversed(site.batches))
-    shared = [axis for axis, b in enumerate(levels) if result.operand not in b.operands]
+    shared = [axis for axis, b in enumerate(levels) if operand not in b.operands]
     if result.rows:
         shared.append(len(levels))
     total = jnp.sum(array, shared) if shared else array
-    kept = tuple(b.size for b in levels if result.operand in b.operands)
+    kept = tuple(b.size for b in levels if operand in b.operands)
     return total.reshape((*kept, *result.shape)).astype(dtype)
 
 
