@@ -1,0 +1,36 @@
+"""Programs of the conformance suite, compiled for AMD processors and run on the emulator, leave in
+memory what the interpreter leaves; and their code is decoded as LLVM prints it.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from tests.amd_emulator.launch import case_fault
+from tilewright.conformance.case import is_program
+from tilewright.conformance.suite import Selection
+
+# Every how many cases of a level one runs; the first of them.
+PARTS = {
+    "gfx942": {"1": (60, 7), "2": (60, 11), "3": (60, 5), "4": (60, 3), "F": (25, 2)},
+    "gfx1100": {"1": (90, 11), "2": (90, 5), "3": (60, 31), "4": (90, 7), "F": (25, 9)},
+    "gfx1200": {"1": (200, 3), "2": (200, 7), "3": (150, 17)},
+    "gfx950": {"1": (300, 5), "3": (150, 2)},
+    "gfx90a": {"1": (300, 9), "3": (150, 11)},
+}
+
+
+@pytest.mark.parametrize(
+    ("arch", "level"), [(arch, level) for arch, levels in PARTS.items() for level in levels]
+)
+def test_programs_leave_what_the_interpreter_leaves(arch: str, level: str) -> None:
+    parts, part = PARTS[arch][level]
+    cases = Selection(levels=level, parts=parts, part=part).cases()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of deprecated functions that the cases use
+        found = {c.name: case_fault(c, arch) for c in cases if is_program(c)}
+    ran = {name: fault for name, fault in found.items() if fault is not None}
+    assert ran
+    assert {name: fault for name, fault in ran.items() if fault} == {}
