@@ -18,6 +18,9 @@ _SPECIAL = {
 }  # fmt: skip
 _SELECT = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
 _UNUSED = ("UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE")
+_CACHE_BITS = ("sc0", "glc", "nt", "slc", "sc1", "dlc")
+_HINTS = {1: "NT", 2: "HT", 3: "LU"}  # of RDNA4, how long data is kept in caches
+_SCOPES = {1: "SE", 2: "DEV", 3: "SYS"}
 _SHORT_FORMATS = ("VOP1", "VOP2", "VOPC")
 
 
@@ -111,8 +114,9 @@ class Printer:
             return "_dpp" if made.dpp is not None else "" if fixed else "_e32"
         if made.format != "VOP3":
             return ""
-        names = self.decoder.short_forms
-        return ("_e64" if made.name in names else "") + ("_dpp" if made.dpp is not None else "")
+        if made.dpp is not None:
+            return "_e64_dpp"
+        return "_e64" if made.name in self.decoder.short_forms else ""
 
     def _modifiers(
         self, made: Instruction, results: list[Operand], sources: list[Operand]
@@ -211,7 +215,7 @@ class Printer:
     def _memory(self, made: Instruction) -> str:
         access, fields = access_of(made.base), made.fields
         if access is None:
-            return " ".join([made.name, *self._cache(fields)])
+            return " ".join([made.name, *self._cache(made.name, fields)])
         letter = "a" if fields.get("acc") else "v"
         words = data_words(access)
         if made.format == "MUBUF":
@@ -228,7 +232,9 @@ class Printer:
         bits = 24 if self.decoder.generation == "gfx12" else 13
         signed -= (signed >> bits - 1 & 1) << bits
         shown = [f"offset:{signed}"] if signed else []
-        return " ".join([f"{made.name} {', '.join(parts)}", *shown, *self._cache(fields)])
+        return " ".join(
+            [f"{made.name} {', '.join(parts)}", *shown, *self._cache(made.name, fields)]
+        )
 
     def _address(self, made: Instruction) -> list[str]:
         fields = made.fields
@@ -255,11 +261,17 @@ class Printer:
             parts = parts[1:]
         shown = [name for name in ("idxen", "offen") if fields[name]]
         shown += [f"offset:{fields['offset']}"] if fields["offset"] else []
-        shown += self._cache(fields) + ["lds"] * fields.get("lds", 0)
+        shown += self._cache(made.name, fields) + ["lds"] * fields.get("lds", 0)
         return " ".join([f"{made.name} {', '.join(parts)}", *shown])
 
-    def _cache(self, fields: dict[str, int]) -> list[str]:
-        return [name for name in ("sc0", "glc", "nt", "slc", "sc1", "dlc") if fields.get(name)]
+    def _cache(self, name: str, fields: dict[str, int]) -> list[str]:
+        shown = [bit for bit in _CACHE_BITS if fields.get(bit)]
+        if hint := fields.get("th"):
+            what = "ATOMIC" if "atomic" in name else "STORE" if "store" in name else "LOAD"
+            shown.append(f"th:TH_{what}_{'RETURN' if what == 'ATOMIC' else _HINTS[hint]}")
+        if scope := fields.get("scope"):
+            shown.append(f"scope:SCOPE_{_SCOPES[scope]}")
+        return shown
 
 
 def returns_value(fields: dict[str, int]) -> bool:
