@@ -38,6 +38,10 @@ class Setting:
         """Random normal numbers, generated on the device."""
         return torch.randn(shape, device=self.device).to(dtype)
 
+    def integers(self, low: int, high: int, *shape: int, dtype: torch.dtype) -> torch.Tensor:
+        """Random integers from `low` to below `high`, generated on the device."""
+        return torch.randint(low, high, shape, device=self.device).to(dtype)
+
     def empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.empty(shape, device=self.device, dtype=dtype)
 

@@ -44,16 +44,16 @@ class _Reimport(ast.NodeTransformer):
 
 
 @cache
-def load(stem: str, module: str) -> ModuleType:
-    """The kernels of `kernels/<stem>.py` for `module`, one of `MODULES`.
+def load(stem: str, module: str, folder: Path = FOLDER) -> ModuleType:
+    """The kernels of `<folder>/<stem>.py` for `module`, one of `MODULES`.
 
     Each call creates a new module, so the same file may be loaded for several compilers.
     """
-    path = FOLDER / f"{stem}.py"
+    path = folder / f"{stem}.py"
     tree = _Reimport(module).visit(ast.parse(path.read_text("utf-8")))
     # Line numbers are preserved: jit locates the source of a kernel by them.
     code = compile(tree, str(path), "exec", dont_inherit=True)
-    loaded = ModuleType(f"benchmarks.gpu.kernels.{stem}_for_{module}")
+    loaded = ModuleType(f"benchmarks.{folder.parent.name}.kernels.{stem}_for_{module}")
     loaded.__file__ = str(path)
     sys.modules[loaded.__name__] = loaded
     exec(code, loaded.__dict__)

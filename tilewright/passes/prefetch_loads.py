@@ -12,7 +12,7 @@ same registers; and all are under one branch, in place of masks, which the last 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
@@ -36,6 +36,7 @@ PARTS = 4
 count as one register each, since they are unpacked when they are used. Without this limit, a loss
 over two rows of 32 bf16 elements per thread, with 512 threads, ran one program per multiprocessor
 instead of two."""
+OTHER_REGISTERS = 24  # of a thread, beside the tiles of the loop: addresses, masks, scalars
 
 
 @compiler_pass(NAME)
@@ -76,12 +77,21 @@ def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Slice, list[Load]]
         ctx.missed(NAME, "programs of one warp hide each other's latency", loop.loc)
         return None
     size = sum(map(_bytes, loads))
-    needed, limit = sum(map(_registers, loads)), ctx.gpu.registers // ctx.gpu.threads // PARTS
+    needed, limit = sum(_registers(load.result) for load in loads), ctx.gpu.registers // ctx.gpu.threads // PARTS
     if size > MAX_BYTES or needed > limit:
         ctx.missed(
             NAME,
             f"the tiles loaded in the loop are too large: {size} bytes in {needed} registers per "
             f"thread, where the limits for prefetching are {MAX_BYTES} and {limit}",
+            loop.loc,
+        )
+        return None
+    alone, beside = (_resident(_live(loop, loads) + more, ctx) for more in (0, needed))
+    if 2 * beside <= alone:
+        ctx.missed(
+            NAME,
+            f"with {needed} more registers per thread, {beside} instead of {alone} programs would "
+            "be resident, which have no more loads in flight than without prefetching",
             loop.loc,
         )
         return None
@@ -101,6 +111,36 @@ def _can_prefetch(fn: Function, loop: For, load: Load, ctx: PassContext) -> bool
     return True
 
 
+def _resident(registers: int, ctx: PassContext) -> int:
+    """An estimate of the programs that are resident on a multiprocessor, at least 1."""
+    return max(1, ctx.gpu.registers // (ctx.gpu.threads * (registers + OTHER_REGISTERS)))
+
+
+def _live(loop: For, loads: Iterable[Load]) -> int:
+    """The largest number of registers of a thread that hold tiles at once: tiles that the loop
+    carries, and those that depend on a load of it."""
+    loaded: set[Value] = {load.result for load in loads}
+    last: dict[Value, Op] = {}
+    for op in loop.body:
+        used = {v for inner in (op, *_inner(op)) for v in inner.operands}
+        if not loaded.isdisjoint(used):
+            loaded.update(v for v in op.results if v.layout is not None)
+        last.update(dict.fromkeys(used & loaded, op))
+    freed: dict[Op, int] = {}
+    for value, op in last.items():
+        freed[op] = freed.get(op, 0) + _registers(value)
+    live = most = 0
+    for op in loop.body:
+        # The results may be in the registers of the operands.
+        live += sum(_registers(v) for v in op.results if v in last) - freed.get(op, 0)
+        most = max(most, live)
+    return most + sum(_registers(v) for v in loop.body.args if v.layout is not None)
+
+
+def _inner(op: Op) -> Iterable[Op]:
+    return (inner for region in op.regions for inner in region.walk())
+
+
 def _bytes(load: Load) -> int:
     """The bytes of the tile per thread."""
     assert load.result.layout is not None
@@ -108,11 +148,11 @@ def _bytes(load: Load) -> int:
     return load.result.layout.in_size(REGISTER) * size
 
 
-def _registers(load: Load) -> int:
-    """The registers of a thread that hold the tile."""
-    assert load.result.layout is not None
-    words = -(-element_of(load.result.type).nbytes_in_memory // 4)
-    return load.result.layout.in_size(REGISTER) * words
+def _registers(tile: Value) -> int:
+    """The registers of a thread that hold a tile."""
+    assert tile.layout is not None
+    words = -(-element_of(tile.type).nbytes_in_memory // 4)
+    return tile.layout.in_size(REGISTER) * words
 
 
 def _shares(loop: For, load: Load) -> list[Share]:

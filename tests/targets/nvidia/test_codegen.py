@@ -10,7 +10,7 @@ import pytest
 from tests.frontend.kernels import build, kernel_from
 from tests.gpu import products, recipes
 from tests.gpu.programs import HOPPER, source_of
-from tests.targets.nvidia.lowered import ptx_of
+from tests.targets.nvidia.lowered import lower, ptx_of
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import compile
 from tilewright.ir.define import REGISTRY
@@ -87,3 +87,24 @@ def test_loops_end_by_inequality(bounds: str, leave: str) -> None:
     ptx = ptx_of(module, launch_pdl=False)
     assert not re.findall(r"setp\.\w\w\.u32", ptx)
     assert "setp.ne.b32" in ptx
+
+
+@pytest.mark.parametrize(("block", "ahead"), [(8192, True), (16384, False)])
+def test_prefetching_does_not_halve_the_resident_programs(block: int, ahead: bool) -> None:
+    """16 warps: with a tile of 32 elements of a thread in advance, one program would be resident,
+    where two have as many loads in flight, and one computes while the other loads."""
+    text = f"""
+    def kernel(x, out, n):
+        total = 0.0
+        for start in range(0, n, {block}):
+            at = start + tl.arange(0, {block})
+            v = tl.load(x + at, mask=at < n, other=-float("inf")).to(tl.float32)
+            total += tl.sum(tl.exp(v - tl.max(v)))
+        tl.store(out, total)
+    """
+    module = build(kernel_from(text), {"x": "*bf16", "out": "*fp32", "n": "i32"})
+    lowered = lower(module, num_warps=16)
+    loads = str(lowered.stages["ptx"]).count("ld.global.b16")
+    assert loads == (2 if ahead else 1) * block // (16 * 32)
+    if not ahead:
+        assert lowered.metadata["n_regs"] <= 64

@@ -1,0 +1,1 @@
+"""Kernels in the forms in which libraries publish them, loaded for either compiler by `dialect`."""
