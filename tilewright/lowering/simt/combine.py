@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.ir.core import Region
-from tilewright.layout.linear import LANE, WARP, LinearLayout
+from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.emit import I8, I32, Builder, LType, V, const, int_type, vector
 from tilewright.lowering.simt.kernel import Kernel, Registers
 from tilewright.lowering.simt.shared_stores import shared_stores
@@ -133,13 +133,11 @@ def share_partials(
     b = kernel.b
     bits = axis_bits(layout, WARP, op.axis)
     count = 1 << len(bits)
-    result = reduced_layout(layout, op.axis).flatten_outs(FLAT)
-    registers = kernel.coordinates(result, FLAT)
-    slots = len(elements) // len(registers)
+    result = numbered_by_lanes(reduced_layout(layout, op.axis).flatten_outs(FLAT))
+    numbers = kernel.coordinates(result, FLAT)
+    slots, size = len(elements) // len(numbers), result.out_size(FLAT) * count
     places = [
-        b.add(b.mul(register, slots * count), slot * count)
-        for register in registers
-        for slot in range(slots)
+        b.add(b.mul(number, count), slot * size) for number in numbers for slot in range(slots)
     ]
     bases = _bases(kernel, op, partial_bytes(op, layout, slots))
     part = compressed(kernel, kernel.warp, bits)
@@ -152,6 +150,21 @@ def share_partials(
                 store(stored, b.gep(stored.type, base, b.add(place, part)))
     kernel.barrier()
     return Partials(kernel, count, places, bases, [value.type for value in elements[0]])
+
+
+def numbered_by_lanes(layout: LinearLayout) -> LinearLayout:
+    """The layout of a tile that numbers its elements so that those of adjacent lanes are adjacent.
+
+    In the order of the tile, 8 lanes that each hold 8 successive columns of it would access the
+    same banks.
+    """
+    order = [c for name in (LANE, WARP, REGISTER) for c in layout.bases(name) if c]
+    order = list(dict.fromkeys(order))
+    if sum(order) != layout.out_size(FLAT) - 1 or any(c.bit_count() > 1 for c in order):
+        return layout
+    numbers = {column: 1 << i for i, column in enumerate(order)}
+    columns = {name: [numbers.get(c, 0) for c in layout.bases(name)] for name, _ in layout.ins}
+    return LinearLayout.from_columns(columns, {FLAT: layout.out_size(FLAT)})
 
 
 def compressed(kernel: Kernel, index: V, bits: Sequence[int]) -> V:
