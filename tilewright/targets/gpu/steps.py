@@ -16,6 +16,7 @@ from tilewright.passes.prefetch_loads import prefetch_loads
 from tilewright.passes.strip_mine import strip_mine
 from tilewright.targets.gpu import codegen as _codegen
 from tilewright.targets.gpu.check import check_kernel
+from tilewright.targets.gpu.hoist_addresses import hoist_addresses
 from tilewright.targets.gpu.limit_stages import limit_stages
 from tilewright.targets.gpu.stream_loads import stream_loads
 from tilewright.targets.gpu.thread_products import thread_products
@@ -62,6 +63,7 @@ def steps(
         *schedule,
         Step(merge_equal_values),
         Step(hoist_invariants),
+        Step(hoist_addresses),
         Step(remove_dead_code),
         *last,
     )

@@ -1,0 +1,81 @@
+"""Hoists the loop-invariant part of addresses that a loop computes.
+
+    loop:                                     q = addptr(splat(p), y)
+        a = addptr(splat(p), x + y)    =>     loop:
+        load(a)                                   a = addptr(q, x)
+
+An address is then one multiplication and addition of 64 bits, instead of that and the addition of
+`y`. Pointers are added modulo 2^64, so that the order does not matter.
+
+Input: laid-out IR from which loop-invariant ops are hoisted, with pointers in canonical form, as
+`canonicalize_pointers` leaves them. Output: addresses of loops in the form above, which is not
+canonical: passes that decompose pointers run before. Linear in the size of the function.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.types import I64, dtype_of
+from tilewright.layout.families import without_duplicates
+from tilewright.layout.linear import REGISTER
+from tilewright.ops.arith import Add
+from tilewright.ops.control import For, While
+from tilewright.ops.memory import AddPtr, pointee_of
+from tilewright.ops.shape import Broadcast, Splat
+
+NAME = "hoist_addresses"
+
+MAX_BYTES = 16
+"""The most bytes between the addresses of a thread that differ in the loop-invariant part: those of
+one access. More accesses would take a pointer each, in registers, throughout the loop."""
+
+
+@compiler_pass(NAME)
+def hoist_addresses(fn: Function, ctx: PassContext) -> bool:
+    """Add the loop-invariant part of addresses to the pointer before the loop; see the module
+    docstring."""
+    found = [
+        (loop, op)
+        for loop in fn.walk()
+        if isinstance(loop, For | While)
+        for op in loop.regions[-1]
+        if isinstance(op, AddPtr)
+    ]
+    hoisted = sum(_hoist(loop, op) for loop, op in found)
+    ctx.count("hoisted", hoisted)
+    return hoisted > 0
+
+
+def _hoist(loop: Op, op: AddPtr) -> bool:
+    body, total = loop.regions[-1], op.offset.op
+    if not isinstance(op.ptr.op, Splat) or op.ptr.region is body or not isinstance(total, Add):
+        return False
+    if total.parent is not body or dtype_of(total.result.type) != I64:
+        return False
+    parts = sorted(total.operands, key=lambda value: value.region is body)
+    fixed, moving = parts
+    if fixed.region is body or moving.region is not body or not _is_one_access(fixed, op):
+        return False
+    assert loop.parent is not None
+    start = AddPtr(op.ptr, fixed)
+    loop.parent.insert_before(start, loop)
+    step = AddPtr(start.result, moving)
+    body.insert_before(step, op)
+    for new in (start, step):
+        new.loc = op.loc
+        new.result.layout = op.result.layout
+    op.result.replace_with(step.result)
+    op.erase()
+    if not total.result.users:
+        total.erase()
+    return True
+
+
+def _is_one_access(offset: Value, op: AddPtr) -> bool:
+    """Whether the offsets of a thread are those of adjacent elements, broadcast to the others."""
+    source = offset.op
+    if not isinstance(source, Broadcast) or source.src.layout is None:
+        return False
+    count = 1 << len(without_duplicates(source.src.layout).bases(REGISTER))
+    return count * pointee_of(op.result.type).nbytes_in_memory <= MAX_BYTES
