@@ -33,6 +33,7 @@ from tilewright.lowering.simt.tile_access import layout_of
 from tilewright.lowering.simt.words import words
 from tilewright.ops.arith import is_positive_zero
 from tilewright.ops.control import For
+from tilewright.ops.gpu import Allocate, Share
 from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
 from tilewright.ops.roles import WaitBarrier
 from tilewright.targets.nvidia.choose_mma import (
@@ -175,6 +176,10 @@ emits(FetchAcross, target=NAME)(emit_fetch)
 # -- wgmma ----------------------------------------------------------------------------------------
 
 
+MOST_DESCRIPTORS = 16
+"""The most descriptors of an operand that are computed at the entry, in uniform registers."""
+
+
 class _Operand:
     """An operand of wgmma in shared memory, and the matrix descriptors of its parts.
 
@@ -183,11 +188,20 @@ class _Operand:
     62-63 the swizzle. With a swizzle, the leading offset is the distance between row-long parts
     along the contiguous axis (used only if that is not K), and the stride offset the distance
     between groups of 8 rows.
+
+    Args:
+        k_axis: the axis of K.
+        uniform: whether all warps read the same parts.
     """
 
-    def __init__(self, kernel: Kernel, value: Value, k_axis: int) -> None:
+    def __init__(self, kernel: Kernel, value: Value, k_axis: int, *, uniform: bool) -> None:
         layout = layout_of(value)
-        self.b = kernel.b
+        self.kernel = kernel
+        # The address is known at the entry, unless it is that of a slot of a ring. Descriptors
+        # computed there are not recomputed in loops by ptxas; see `_early` for teams.
+        fixed = uniform and kernel.team.whole and isinstance(value.op, Share | Allocate)
+        self.fixed = value.op if fixed else None
+        self.keeps_all = False
         self.k_axis = k_axis
         self.size = ir.dtype_of(value.type).nbytes_in_memory
         self.places = layout.invert()
@@ -201,10 +215,26 @@ class _Operand:
         strided = 1 - contiguous
         stride = self._bytes(strided, 8) // 16 if layout.shape[strided] > 8 else 1
         swizzle = {128: 1, 64: 2, 32: 3}[row]
-        b = kernel.b
-        address = b.lshr(b.ptrtoint(kernel.scalar(value), I32), 4)
-        self.low = b.or_(b.and_(address, 0x3FFF), leading << 16)
+        self.value = value
+        self.leading = leading
+        self.low = self._emit(self._low)
         self.high = const(I64, stride << 32 | swizzle << 62)
+
+    def keep(self, parts: int) -> None:
+        """Have the descriptors of all `parts` computed at the entry, if they are few."""
+        self.keeps_all = parts <= MOST_DESCRIPTORS
+
+    def _emit(self, make: Callable[[Builder], V], *, keep: bool = True) -> V:
+        fixed = keep and self.fixed is not None
+        return self.kernel.at_entry(make) if fixed else make(self.kernel.b)
+
+    def _low(self, b: Builder) -> V:
+        kernel = self.kernel
+        place = kernel.scalar(self.value)
+        if self.fixed is not None:
+            place = kernel.shared.address(b, self.fixed)
+        address = b.lshr(b.ptrtoint(place, I32), 4)
+        return b.or_(b.and_(address, 0x3FFF), self.leading << 16)
 
     def _row_bytes(self, layout: LinearLayout, contiguous: int) -> int:
         """Bytes of adjacent elements along the contiguous axis: the row length of the swizzle."""
@@ -224,15 +254,19 @@ class _Operand:
         coordinates = {f"dim{self.k_axis}": k, f"dim{1 - self.k_axis}": other}
         return self.places.apply(coordinates)[OFFSET] * self.size
 
-    def descriptor(self, offset: V) -> V:
-        """The descriptor of the part at an offset in bytes (i32).
+    def descriptor(self, offset: int, start: V) -> V:
+        """The descriptor of the part at an offset in bytes from a start (i32, the same at the
+        entry).
 
         The addition cannot carry out of the 14 bits of the address: in units of 16 bytes, all
         addresses of shared memory fit them.
         """
-        b = self.b
-        low = b.add(self.low, b.lshr(offset, 4))
-        return b.or_(b.zext(low, I64), self.high)
+
+        def make(b: Builder) -> V:
+            low = b.add(self.low, b.lshr(b.add(start, offset), 4))
+            return b.or_(b.zext(low, I64), self.high)
+
+        return self._emit(make, keep=self.keeps_all)
 
 
 class _Block(NamedTuple):
@@ -247,15 +281,20 @@ class _Block(NamedTuple):
 def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
     b = kernel.b
     acc = _Accumulators(kernel, op.acc)
-    right = _Operand(kernel, op.rhs, 0)
+    groups = groups_of(ir.shape_of(op.acc.type), kernel.warps)
+    right = _Operand(kernel, op.rhs, 0, uniform=groups.columns == 1)
     width = instruction_columns(op, kernel.warps)
     count = width // 2 // acc.per_register
     group = _warpgroup(kernel)
     if isinstance(op.lhs.type, ir.Shared):
-        left: _Operand | Registers = _Operand(kernel, op.lhs, 1)
+        left: _Operand | Registers = _Operand(kernel, op.lhs, 1, uniform=groups.rows == 1)
     else:
         left = words(kernel.b, kernel.env[op.lhs], op.lhs.type)
-    blocks = _blocks(op, kernel.warps, width, count)
+    blocks = list(_blocks(op, kernel.warps, width, count))
+    steps = ir.shape_of(op.rhs.type)[0] // _k_step(op)
+    right.keep(steps * len({block.column for block in blocks}))
+    if isinstance(left, _Operand):
+        left.keep(steps * len({block.row for block in blocks}))
 
     def start(blocks: Iterable[_Block], into: _Accumulators, steps: range) -> None:
         _side_effect(b, "wgmma.fence.sync.aligned;")
@@ -324,11 +363,20 @@ def _sums_are_limited(op: Wgmma) -> bool:
 
 def _warpgroup(kernel: Kernel) -> V:
     """Index of the warpgroup, broadcast from lane 0 so that the compiler knows it is uniform."""
-    b = kernel.b
     if kernel.warps == GROUP_WARPS:
         return const(I32, 0)
-    group = b.lshr(kernel.warp, GROUP_WARPS.bit_length() - 1)
-    return kernel.hw.shuffle(b, group, const(I32, 0))
+
+    def make(b: Builder) -> V:
+        group = b.lshr(kernel.warp, GROUP_WARPS.bit_length() - 1)
+        return kernel.hw.shuffle(b, group, const(I32, 0))
+
+    return kernel.once("warpgroup", make) if kernel.team.whole else make(kernel.b)
+
+
+def _early(kernel: Kernel, make: Callable[[Builder], V]) -> V:
+    """Emit what depends on the warp only: at the entry, unless registers are scarce, as they are
+    beside a warp that copies operands."""
+    return kernel.at_entry(make) if kernel.team.whole else make(kernel.b)
 
 
 def _side_effect(b: Builder, code: str) -> None:
@@ -357,18 +405,19 @@ def _emit_block(
     count: int,
     steps: range,
 ) -> None:
-    b = kernel.b
     element = ir.dtype_of(op.lhs.type)
     m, n = ir.shape_of(op.acc.type)
     k = ir.shape_of(op.rhs.type)[0]
     groups = groups_of((m, n), kernel.warps)
     width = count * 2 * acc.per_register
     k_step = _k_step(op)
-    row_group = b.and_(group, groups.rows - 1)
-    column_group = b.lshr(group, groups.rows.bit_length() - 1)
-    right_start: V | int = 0
+    left_start = right_start = const(I32, 0)
+    if groups.rows > 1 and isinstance(left, _Operand):
+        distance = left.offset(0, GROUP_ROWS)
+        left_start = _early(kernel, lambda b: b.mul(b.and_(group, groups.rows - 1), distance))
     if groups.columns > 1:
-        right_start = _scaled(b, column_group, right.offset(0, width))
+        bits, distance = groups.rows.bit_length() - 1, right.offset(0, width)
+        right_start = _early(kernel, lambda b: b.mul(b.lshr(group, bits), distance))
     name = (
         f"wgmma.mma_async.sync.aligned.m64n{width}k{k_step}."
         f"{_RESULTS[acc.element]}.{_NAMES[element]}.{_NAMES[ir.dtype_of(op.rhs.type)]}"
@@ -380,8 +429,7 @@ def _emit_block(
         place = count if overwrites else 2 * count  # of the first further operand
         inputs: list[V]
         if isinstance(left, _Operand):
-            start = _scaled(b, row_group, left.offset(0, GROUP_ROWS)) if groups.rows > 1 else 0
-            inputs = [left.descriptor(b.add(const(I32, left.offset(step, block.row)), start))]
+            inputs = [left.descriptor(left.offset(step, block.row), left_start)]
             letters, source = "l", f"${place}"
             across: list[str] = [str(int(left.across_k))]
         else:
@@ -390,8 +438,7 @@ def _emit_block(
             letters, source = "rrrr", _list(place, 4)
             across = []
         descriptor = f"${place + len(inputs)}"
-        start = b.add(const(I32, right.offset(step, block.column)), right_start)
-        inputs.append(right.descriptor(start))
+        inputs.append(right.descriptor(right.offset(step, block.column), right_start))
         tail = "p" if element.is_int() else "p, 1, 1"
         if element.primitive_bitwidth == 16:
             tail = ", ".join([tail, *across, str(int(right.across_k))])
@@ -400,10 +447,6 @@ def _emit_block(
             f"{name} {_list(0, count)}, {source}, {descriptor}, {tail}; }}"
         )
         acc.update(block.first, count, code, letters + "l", inputs, overwrites=overwrites)
-
-
-def _scaled(b: Builder, index: V, by: int) -> V:
-    return b.mul(index, const(I32, by))
 
 
 @emits(WgmmaWait, target=NAME)
