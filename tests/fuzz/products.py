@@ -19,6 +19,7 @@ from tests.gpu.programs import Program
 from tilewright.ir.types import DType, scalar_type
 
 TYPES = ("fp16", "fp16", "bf16", "fp32", "i8", "fp8e4nv", "fp8e5")
+_NAMES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 EPILOGUES = ("plain", "bias", "relu", "residual", "rows", "atomic", "second", "chain")
 
 
@@ -47,11 +48,19 @@ class _Kernel:
         )  # fmt: skip
         self.orders = chance.choice(("nn", "nn", "nt", "tn", "tt"))
         self.extents = Shape(*(self._extent(block) for block in self.tile))
+        self.stored = self._stored(random.Random(seed + 2**32))
         self.persistent = chance.random() < 0.4
         self.epilogue = chance.choice(EPILOGUES)
         self.forms = [self._form(which) for which in range(2)]
         self.wraps = chance.random() < 0.3
         self.lines: list[str] = []
+
+    def _stored(self, chance: random.Random) -> tuple[str, str]:
+        """The types in memory of the operands, of which one may be narrower than in products."""
+        stored = [self.type, self.type]
+        if self.type in ("fp16", "bf16", "fp32") and chance.random() < 0.3:
+            stored[chance.randrange(2)] = "i8"
+        return stored[0], stored[1]
 
     def _extent(self, block: int) -> int:
         """A multiple of the block or not, a multiple of 16 or not."""
@@ -63,7 +72,7 @@ class _Kernel:
         """Rows of a descriptor's tensor begin at multiples of 16 bytes."""
         across = self.orders[which] == ("n", "t")[which]
         row = self.extents.k if across else self.extents[which]
-        whole = row * _dtype(self.type).nbytes_in_memory % 16 == 0
+        whole = row * _dtype(self.stored[which]).nbytes_in_memory % 16 == 0
         return self.random.choice(("pointers", "advance", *(["descriptor"] * 2 if whole else [])))
 
     def emit(self, depth: int, *lines: str) -> None:
@@ -98,6 +107,11 @@ class _Kernel:
         return offset.replace("columns", "columns[None, :]").replace("inner", "inner[:, None]")
 
     def load(self, depth: int, which: int) -> None:
+        self._load(depth, which)
+        if self.stored[which] != self.type:
+            self.emit(depth, f"{'ab'[which]} = {'ab'[which]}.to(tl.{_NAMES[self.type]})")
+
+    def _load(self, depth: int, which: int) -> None:
         name, outer = "ab"[which], ("rows", "columns")[which]
         form, bound = self.forms[which], ("M", "N")[which]
         begin = ("i * BM", "j * BN")[which]
@@ -168,7 +182,7 @@ class _Kernel:
         self.load(inside, 0)
         if not self.type.startswith("fp8") and chance.random() < 0.25:
             computed = "tl.maximum(a, 0)", "-a", "tl.where(a > 1, a, 0)"
-            self.emit(inside, f"a = ({chance.choice(computed)}).to(a_ptr.dtype.element_ty)")
+            self.emit(inside, f"a = ({chance.choice(computed)}).to(a.dtype)")
         self.load(inside, 1)
         kind = chance.randrange(4)
         product = f"out_dtype={self.total}"
@@ -224,7 +238,8 @@ def random_products(seed: int) -> Program:
     tiles = -(-m // made.tile.m) * -(-n // made.tile.n)
     rng = np.random.default_rng(seed)
     element, total = _dtype(made.type), _dtype(made.sum)
-    arrays = [_numbers(rng, size, element) for size in (m * k, k * n)]
+    sizes = zip((m * k, k * n), map(_dtype, made.stored), strict=True)
+    arrays = [_numbers(rng, size, stored) for size, stored in sizes]
     out = total if made.random.random() < 0.5 or made.type.startswith("fp8") else element
     space = max(m * n, tiles * made.tile.m, n)
     arrays += [_numbers(rng, m * n, out), _numbers(rng, space, total)]

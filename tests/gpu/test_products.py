@@ -34,7 +34,8 @@ class ProductJob:
         program, options = random_products(self.seed), random_options(self.seed)
         # A kernel that was sent has no source from which to compile another one without copies of
         # blocks, if the rows of its matrices do not begin at multiples of 16 bytes.
-        rows = [value * program.args[0].itemsize for value in program.args[-3:]]
+        narrowest = min(array.itemsize for array in program.args[:2])
+        rows = [value * narrowest for value in program.args[-3:]]
         options["tensor_copies"] &= all(size % 16 == 0 for size in rows)
         disabled = random_disabled(self.seed, pipeline(target(HOPPER))) - {"choose_mma"}
         with knobs.nvidia.scope(), knobs.compilation.scope():

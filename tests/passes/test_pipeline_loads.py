@@ -15,7 +15,7 @@ from tilewright.ir.interpret import interpret
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PASSES, PassContext, Step, Verifier, run
 from tilewright.ops.control import Barrier, For
-from tilewright.ops.gpu import CopyAsync, WaitCopies
+from tilewright.ops.gpu import CopyAsync, Fetch, WaitCopies
 from tilewright.passes.verify_layouts import verify_layouts
 
 MACHINE = gpu_machine(lanes=4, warps=1)
@@ -77,13 +77,19 @@ func @rows(%a: ptr<fp32> {{divisibility=16}}, %b: ptr<fp16> {{divisibility=16}},
 
 def pipelined(module: Module, stages: int, *more: str) -> Module:
     """A copy in which all loads of a loop are copies ahead, after additional passes."""
+    late, missed = with_missed(module, stages, *more)
+    assert not missed
+    return late
+
+
+def with_missed(module: Module, stages: int, *more: str) -> tuple[Module, list[Any]]:
+    """A copy after the pass and additional ones, and the remarks on what was missed."""
     module = module.clone()
     ctx = PassContext(options={"num_stages": stages}, machine=MACHINE)
     steps = [Step(PASSES[name]) for name in ("pipeline_loads", *more)]
     run(module, steps, ctx, [Verifier()])
     verify_layouts(module.entry, ctx)
-    assert not ctx.missed_remarks
-    return module
+    return module, ctx.missed_remarks
 
 
 def arguments(start: int, stop: int, step: int, limit: int) -> list[Any]:
@@ -101,6 +107,22 @@ def outcome(module: Module, args: list[Any]) -> list[Any]:
         interpret(module, 1, copies)
     machine.check_idle()
     return copies[2:4]
+
+
+# The same where threads need what they load: the first tile is computed with before it is shared,
+# lanes of the second that are masked off hold 7.
+OWN = (
+    TEXT.replace(
+        "%ba = gpu.share %la",
+        "%na = arith.neg %la : 8xfp32 !0 -> 8xfp32 !0\n    %ba = gpu.share %na",
+    )
+    .replace("%lb = mem.load %qb, %mask, _,", "%lb = mem.load %qb, %mask, %seven,")
+    .replace(": (32xptr<fp16> !2, 32xi1 !2) ->", ": (32xptr<fp16> !2, 32xi1 !2, 32xfp16 !2) ->")
+    .replace(
+        "  %i8 = tile",
+        "  %seven = arith.constant value=7.0, type=32xfp16 : () -> 32xfp16 !2\n  %i8 = tile",
+    )
+)
 
 
 def rows_loop(
@@ -193,6 +215,43 @@ def test_inner_loop_of_a_nest() -> None:
     assert [len(list(loop.body.terminator.operands)) for loop in loops] == [2, 7]
     for trips in (0, 1, 2, 5):
         check(module, late, arguments(0, trips, 1, 3))
+
+
+@pytest.mark.parametrize("stages", [2, 3, 5])
+def test_tiles_that_threads_compute_with(stages: int) -> None:
+    """Each thread copies what it holds, and fetches it in the layout of the load."""
+    module = rows_loop(text=OWN)
+    late, missed = with_missed(module, stages)
+    assert len(copies_of(late)) == 2 * stages
+    assert sum(isinstance(op, Fetch) and op.own for op in late.walk()) == 2
+    assert [remark.text for remark in missed] == [
+        "the operand is computed, not loaded, in the loop"
+    ]
+    for trips in (*range(stages + 2), 11):
+        for limit in (0, trips // 2, trips + 9):
+            check(module, late, arguments(0, trips, 1, limit))
+
+
+def test_tiles_that_threads_compute_with_need_a_wait() -> None:
+    late, _ = with_missed(rows_loop(text=OWN), 3)
+    for op in list(late.walk()):
+        if isinstance(op, WaitCopies):
+            op.pending += 1
+    with pytest.raises(InterpreterError) as found:
+        outcome(late, arguments(0, 9, 1, 9))
+    assert isinstance(found.value.__cause__, Race)
+
+
+def test_tiles_of_which_two_slots_do_not_fit_are_not_copied() -> None:
+    """Operands are copied ahead even so."""
+    text = TEXT.replace("%nv = arith.add %v, %fb", "%nv = arith.add %v, %lb")
+    for size, copies in ((2 * (32 + 64), 2 * 2), (2 * (32 + 64) - 1, 2)):
+        module = rows_loop(text=text)
+        ctx = PassContext(
+            options={"num_stages": 2}, machine=gpu_machine(lanes=4, warps=1, shared_bytes=size)
+        )
+        run(module, [Step(PASSES["pipeline_loads"])], ctx, [Verifier()])
+        assert len(copies_of(module)) == copies
 
 
 # -- the machine finds what is wrong --------------------------------------------------------------

@@ -102,7 +102,9 @@ def rewritten(
     module: Module, stages: int = 2, *, passes: tuple[str, ...] = (), warps: int = 2
 ) -> tuple[Module, PassContext]:
     module = module.clone()
-    ctx = PassContext(options={"num_stages": stages}, machine=gpu_machine(lanes=4, warps=warps))
+    # Two slots of one of the tiles fit into shared memory, but not of both.
+    machine = gpu_machine(lanes=4, warps=warps, shared_bytes=3 * 64)
+    ctx = PassContext(options={"num_stages": stages}, machine=machine)
     run(module, [Step(PASSES[name]) for name in (*passes, "prefetch_loads")], ctx, [Verifier()])
     return module, ctx
 

@@ -207,6 +207,8 @@ class Slot(Op, name="gpu.slot", traits=PURE):
         part = without_axis(shape, 0, Picked(1))
         return part, broadcast((), part.target)
 
+    takes_bits = True  # the result is a view: numbers of fp8e4b15 must not be converted
+
     def evaluate(self, buffer: Array, index: Array) -> Array:
         return buffer[int(index)]
 
@@ -235,6 +237,8 @@ class PermuteBuffer(Op, name="gpu.permute_buffer", traits=PURE):
 
     def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
         return (permuted(shape_of(self.buffer.type), self.order),)
+
+    takes_bits = True
 
     def evaluate(self, buffer: Array) -> Array:
         return np.transpose(buffer, self.order)

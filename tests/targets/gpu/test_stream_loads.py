@@ -167,14 +167,14 @@ def test_wrong_bound_is_found(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("name", "mutant", "message"),
     [
-        ("_filled", lambda self, load, tile, mapping: tile, "not equal"),
-        ("_after", lambda self, slot: slot, "under way"),
+        ("with_other", lambda rewrite, load, tile, mapping: tile, "not equal"),
+        ("_Stream._after", lambda self, slot: slot, "under way"),
     ],
 )
 def test_wrong_slot_or_filling_is_found(
     name: str, mutant: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"tilewright.targets.gpu.stream_loads._Stream.{name}", mutant)
+    monkeypatch.setattr(f"tilewright.targets.gpu.stream_loads.{name}", mutant)
     with pytest.raises(_WRONG, match=message):
         check_rows(streamed(rows_module(3)), 6)
 

@@ -50,3 +50,63 @@ def test_copies_have_16_bytes(type: str, M: int, N: int, BK: int, warps: int, ar
     widths = re.findall(r"cp\.async\.c[ag]\.shared\.global \[[^;]*?, (\d+)", ptx)
     assert set(widths) <= {"16"}
     assert widths or "cp.async.bulk.tensor" in ptx
+
+
+@tw.jit
+def weights_kernel(
+    a, w, c, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, PER_WORD: tl.constexpr
+):
+    """A product with weights of 8 bits, or of `32 / PER_WORD` bits in words."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    sums = tl.zeros((M, N), tl.float32)
+    for start in range(0, K, BK):
+        x = tl.load(a + m[:, None] * K + (start + k)[None, :])
+        y = tl.load(w + ((start + k) // PER_WORD)[:, None] * N + n[None, :])
+        sums = tl.dot(x, y.to(tl.float16), sums)
+    tl.store(c + m[:, None] * N + n[None, :], sums)
+
+
+@pytest.mark.parametrize(
+    ("type", "tile", "warps", "ahead"),
+    [
+        ("i8", (16, 64, 64), 4, True),  # an iteration is shorter than a load takes
+        ("i32", (16, 128, 128), 4, True),  # prefetching takes too many registers
+        ("i8", (16, 128, 128), 4, False),  # an iteration takes as long as a load
+        ("i8", (128, 128, 64), 8, True),  # another program is resident
+        ("i32", (128, 128, 64), 8, False),  # the slots would leave room for one program
+    ],
+)
+def test_tiles_that_operands_are_computed_from_are_copied_if_it_pays(
+    type: str, tile: tuple[int, int, int], warps: int, ahead: bool
+) -> None:
+    constants: dict[str, int] = dict(zip(("M", "N", "BK"), tile, strict=True))
+    constants["PER_WORD"] = 8 if type == "i32" else 1
+    source = source_of(weights_kernel, f"*fp16:16, *{type}:16, *fp32:16, i32:16", constants)
+    target = NvidiaTarget(90)
+    module = source.module(target.frontend_options(target.parse_options({})))
+    ptx = ptx_of(module, num_warps=warps, num_stages=3, tensor_copies=False)
+    assert ("ld.global" not in ptx) == ahead
+
+
+@tw.jit
+def fixed_operand_kernel(x, y, c, K, N: tl.constexpr):
+    n = tl.arange(0, N)
+    left = tl.load(x + n[:, None] * N + n[None, :])
+    sums = tl.zeros((N, N), tl.float32)
+    for start in range(0, K, N):
+        sums = tl.dot(left, tl.load(y + (start + n)[:, None] * N + n[None, :]), sums)
+    tl.store(c + n[:, None] * N + n[None, :], sums)
+
+
+def test_descriptors_of_a_fixed_operand_are_computed_before_the_loop() -> None:
+    """ptxas would recompute in each iteration what is computed there."""
+    source = source_of(fixed_operand_kernel, "*fp16:16, *fp16:16, *fp32:16, i32:16", {"N": 64})
+    target = NvidiaTarget(90)
+    module = source.module(target.frontend_options(target.parse_options({})))
+    ptx = ptx_of(module, tensor_copies=False)
+    before, loop = ptx.split("$L__BB0_2:")
+    lefts = re.findall(r"wgmma\.mma_async[^;]*?}, (%rd\d+), %rd\d+", loop)
+    assert len(lefts) == 4
+    for left in lefts:
+        assert re.search(rf"\s{left}, ", before)
+        assert not re.search(rf"\.[a-z]?64\s+{left}, ", loop)

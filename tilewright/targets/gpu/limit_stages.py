@@ -11,14 +11,16 @@ usually decided by a sum: all fit even if live at the same time.
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.analysis.axis_info import axis_info
 from tilewright.ir.core import Function, Op
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ir.types import Shared
-from tilewright.lowering.simt.shared_memory import allocated_bytes, unshared_bytes
+from tilewright.ir.types import dtype_of, shape_of
+from tilewright.lowering.simt.shared_memory import ALIGN, allocated_bytes, unshared_bytes
 from tilewright.ops.control import For
-from tilewright.ops.gpu import Share
-from tilewright.passes.pipeline_loads import find_pipeline, stages_of
+from tilewright.ops.memory import Load
+from tilewright.passes.pipeline_loads import Pipeline, find_pipeline, stages_of
 from tilewright.passes.software_pipelining import shares_of
 
 NAME = "limit_stages"
@@ -34,19 +36,24 @@ def limit_stages(fn: Function, ctx: PassContext) -> bool:
     Needs: laid-out IR, before `pipeline_loads`.  Leaves: lower values of `num_stages`.
     """
     loops = [op for op in fn.walk() if isinstance(op, For) and stages_of(op, ctx) > 1]
-    shares = {loop: shares for loop in loops if (shares := shares_of(loop))}
+    loops = [loop for loop in loops if shares_of(loop)]
     limit = ctx.gpu.shared_bytes
-    more = sum((stages_of(loop, ctx) - 1) * _bytes(found) for loop, found in shares.items())
-    if not shares or unshared_bytes(fn) + more <= limit or _taken(fn, shares, ctx) <= limit:
+    more = sum(stages_of(loop, ctx) * _loaded_bytes(loop) for loop in loops)
+    if not loops or unshared_bytes(fn) + more <= limit:
         return False
-    infos, silent = axis_info(fn), PassContext()
-    pipelines = {loop: find_pipeline(fn, loop, infos, silent) for loop in shares}
-    shares = {loop: found[1] for loop, found in pipelines.items() if found is not None}
-    requested = {loop: stages_of(loop, ctx) for loop in shares}
-    _lower(fn, shares, limit, ctx)
+    infos, silent = (
+        axis_info(fn),
+        PassContext(machine=ctx.gpu, options=ctx.options, disabled=ctx.disabled),
+    )
+    pipelines = {loop: find_pipeline(fn, loop, infos, silent) for loop in loops}
+    found = {loop: each for loop, each in pipelines.items() if each is not None}
+    if _taken(fn, found, ctx) <= limit:
+        return False
+    requested = {loop: stages_of(loop, ctx) for loop in found}
+    _lower(fn, found, limit, ctx)
     for loop, stages in requested.items():
         if loop.num_stages not in (0, stages):
-            taken = _taken(fn, shares, ctx) / 1024
+            taken = _taken(fn, found, ctx) / 1024
             ctx.missed(
                 NAME,
                 f"num_stages is {loop.num_stages} instead of {stages}: with it, the kernel takes "
@@ -56,33 +63,33 @@ def limit_stages(fn: Function, ctx: PassContext) -> bool:
     return any(loop.num_stages not in (0, stages) for loop, stages in requested.items())
 
 
-def _lower(fn: Function, shares: dict[For, list[Share]], limit: int, ctx: PassContext) -> None:
+def _lower(fn: Function, pipelines: dict[For, Pipeline], limit: int, ctx: PassContext) -> None:
     """Lower the stages of the loops until they fit, or none is left that could help."""
-    candidates = dict(shares)
-    while candidates and (excess := _taken(fn, shares, ctx) - limit) > 0:
-        loop = max(candidates, key=lambda at: stages_of(at, ctx) * _bytes(candidates[at]))
+    candidates = dict(pipelines)
+    while candidates and (excess := _taken(fn, pipelines, ctx) - limit) > 0:
+        loop = max(candidates, key=lambda at: stages_of(at, ctx) * candidates[at].nbytes)
         given, stages = loop.num_stages, stages_of(loop, ctx)
         # A stage less frees at most one slot of each tile, so fewer stages less cannot suffice.
-        loop.num_stages = max(1, stages + -excess // _bytes(candidates[loop]))
-        if _taken(fn, shares, ctx) - limit == excess:
+        loop.num_stages = max(1, stages + -excess // candidates[loop].nbytes)
+        if _taken(fn, pipelines, ctx) - limit == excess:
             loop.num_stages = given  # other memory is live when the most is
             del candidates[loop]
         elif loop.num_stages == 1:
             del candidates[loop]
 
 
-def _bytes(shares: list[Share]) -> int:
-    """The size of one slot of each tile."""
-    kinds = [share.result.type for share in shares]
-    return sum(kind.nbytes for kind in kinds if isinstance(kind, Shared))
+def _loaded_bytes(loop: For) -> int:
+    """The size of all tiles that a loop loads."""
+    kinds = [op.result.type for op in loop.body if isinstance(op, Load)]
+    return sum(prod(shape_of(kind)) * dtype_of(kind).nbytes_in_memory for kind in kinds)
 
 
-def _taken(fn: Function, shares: dict[For, list[Share]], ctx: PassContext) -> int:
+def _taken(fn: Function, pipelines: dict[For, Pipeline], ctx: PassContext) -> int:
     """Bytes of shared memory if these tiles are copied ahead."""
+    found = [(loop, stages_of(loop, ctx), each) for loop, each in pipelines.items()]
+    found = [(loop, stages, each) for loop, stages, each in found if stages > 1]
     slots: dict[Op, tuple[Op, int]] = {
-        share: (loop, stages_of(loop, ctx))
-        for loop, found in shares.items()
-        for share in found
-        if stages_of(loop, ctx) > 1
+        share: (loop, stages) for loop, stages, each in found for share in each.shares
     }
-    return allocated_bytes(fn, slots)
+    own = [stages * copy.type.nbytes for _, stages, each in found for copy in each.own]
+    return allocated_bytes(fn, slots) + sum(-(-size // ALIGN) * ALIGN for size in own)

@@ -7,53 +7,33 @@ for each such load a buffer of S - 1 slots; before the loop, the asynchronous co
 S - 1 iterations; in the loop, a wait for the copies of this iteration, loads of the tile from its
 slot, and the start of the copies of iteration i + S - 1 to the same slot.
 
-Each thread copies the elements that it holds, so the pipeline has no barriers. The elements of a
-buffer are ordered by vector, lane and warp, so there are no bank conflicts either. Loads that do
-not qualify are left to `prefetch_loads`. Linear in the size of the loops, plus loads times stores
-for the alias analysis.
+Each thread copies the elements that it holds (`own_copies`), so the pipeline has no barriers. Loads
+that do not qualify are left to `prefetch_loads`. Linear in the size of the loops, plus loads times
+stores for the alias analysis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import copysign
-from typing import NamedTuple
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ir.types import Shared, dtype_of, shape_of
-from tilewright.layout.families import without_duplicates
-from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout, log2
+from tilewright.ir.types import Shared
 from tilewright.lowering.simt.shared_memory import ALIGN, allocated_bytes
-from tilewright.ops.arith import Add, Cmp, Select, constant_value
+from tilewright.ops.arith import Add, Cmp, Select
 from tilewright.ops.control import For, Yield
-from tilewright.ops.gpu import Allocate, CommitCopies, CopyAsync, Fetch, Slot, WaitCopies
+from tilewright.ops.gpu import Allocate, CommitCopies, CopyAsync, Slot, WaitCopies
 from tilewright.ops.memory import Load
 from tilewright.ops.roles import Roles
-from tilewright.passes.pipeline_loads import MIN_COPY_BYTES, adjacent_elements
+from tilewright.passes.own_copies import OwnCopy, fetch_own, own_copy, with_other
 from tilewright.passes.software_pipelining import (
     LoopRewrite,
     Slice,
     backward_slice,
-    is_unmodified,
 )
 
 NAME = "stream_loads"
-MAX_COPY_BYTES = 16
-
-
-class Stream(NamedTuple):
-    """A load, the layout of its slots, and the bytes of one copy of a thread."""
-
-    load: Load
-    slot: LinearLayout
-    copy_bytes: int
-
-    @property
-    def type(self) -> Shared:
-        kind = self.load.result.type
-        return Shared(shape_of(kind), dtype_of(kind))
 
 
 @compiler_pass(NAME)
@@ -76,7 +56,7 @@ def stream_loads(fn: Function, ctx: PassContext) -> bool:
     return changed
 
 
-def _report(streams: Sequence[Stream], slots: int, ctx: PassContext) -> None:
+def _report(streams: Sequence[OwnCopy], slots: int, ctx: PassContext) -> None:
     for stream in streams:
         ctx.did(
             NAME,
@@ -92,7 +72,7 @@ def _report(streams: Sequence[Stream], slots: int, ctx: PassContext) -> None:
 
 def _find(
     fn: Function, loop: For, infos: AxisMap, ctx: PassContext
-) -> tuple[Slice, list[Stream], int] | None:
+) -> tuple[Slice, list[OwnCopy], int] | None:
     """The slice that the addresses depend on, the loads, and the number of slots."""
     # The copies of operands of products are counted by waits in the same loop.
     if any(isinstance(op, For | CopyAsync | Roles) for op in loop.body.walk()):
@@ -109,36 +89,18 @@ def _find(
     return (ahead, streams, slots) if slots else None
 
 
-def _stream(fn: Function, loop: For, load: Load, infos: AxisMap, ctx: PassContext) -> Stream | None:
-    tile = load.result.layout
-    if load.volatile or tile is None:
+def _stream(
+    fn: Function, loop: For, load: Load, infos: AxisMap, ctx: PassContext
+) -> OwnCopy | None:
+    found = own_copy(fn, loop, load, infos)
+    if isinstance(found, str):
+        if found:
+            ctx.missed(NAME, found, load.loc)
         return None
-    kind = dtype_of(load.result.type)
-    size = kind.nbytes_in_memory
-    length = min(adjacent_elements(load, infos)[1], MAX_COPY_BYTES // size)
-    if tile.free_variables(LANE) or tile.free_variables(WARP) or kind.is_bool():
-        reason = "threads hold copies of elements: they are loaded into registers"
-    elif length * size < MIN_COPY_BYTES:
-        reason = "threads do not hold enough adjacent elements for a copy"
-    elif not is_unmodified(fn, loop, load.ptr):
-        reason = "the loop may write the same memory"
-    else:
-        return Stream(load, _slot_layout(tile, length), length * size)
-    ctx.missed(NAME, reason, load.loc)
-    return None
+    return found
 
 
-def _slot_layout(tile: LinearLayout, length: int) -> LinearLayout:
-    """Offsets count the elements of a copy, then lanes, warps, and the remaining registers."""
-    registers = without_duplicates(tile).bases(REGISTER)
-    within = log2(length)
-    columns = [*registers[:within], *tile.bases(LANE), *tile.bases(WARP), *registers[within:]]
-    return LinearLayout.from_columns(
-        {OFFSET: columns}, {name: 1 << count for name, count in tile.outs}
-    )
-
-
-def _slots_that_fit(fn: Function, loop: For, streams: Sequence[Stream], ctx: PassContext) -> int:
+def _slots_that_fit(fn: Function, loop: For, streams: Sequence[OwnCopy], ctx: PassContext) -> int:
     """The number of slots: one less than the stages, or fewer if they exceed shared memory."""
     limit, taken = ctx.gpu.shared_bytes, allocated_bytes(fn)
     slots = loop.num_stages - 1
@@ -164,7 +126,7 @@ def _aligned(size: int) -> int:
 class _Stream(LoopRewrite):
     """The rewrite of one loop."""
 
-    def __init__(self, loop: For, ahead: Slice, streams: Sequence[Stream], slots: int) -> None:
+    def __init__(self, loop: For, ahead: Slice, streams: Sequence[OwnCopy], slots: int) -> None:
         super().__init__(loop, ahead)
         self.streams = streams
         self.slots = slots
@@ -213,14 +175,14 @@ class _Stream(LoopRewrite):
         self.add(WaitCopies(self.slots - 1))
         slots = self._slots(slot)
         tiles: dict[Op, Value] = {
-            stream.load: self._fetch(stream.load, place)
+            stream.load: fetch_own(self, stream.load, place)
             for stream, place in zip(self.streams, slots, strict=True)
         }
         # The slots have been read by this thread, which is the only one that writes them.
         following = self._copies(index, values, slots, self.exists(body.args[0], self.slots))
         for op in old:
             if isinstance(op, Load) and op in tiles:
-                mapping[op.result] = self._filled(op, tiles[op], mapping)
+                mapping[op.result] = with_other(self, op, tiles[op], mapping)
             elif not op.terminator:
                 self.add(op.clone(mapping))
         yielded = [mapping.get(v, v) for v in old.terminator.operands]
@@ -229,28 +191,9 @@ class _Stream(LoopRewrite):
         end.spans = (len(end.operands),)
         return body
 
-    def _fetch(self, load: Load, slot: Value) -> Value:
-        op = Fetch(slot, own=True)
-        op.loc = load.loc
-        return self.value(op, load.result.layout)
-
-    def _filled(self, load: Load, tile: Value, mapping: dict[Value, Value]) -> Value:
-        """The tile with `other` in lanes that are masked off, where copies write 0."""
-        if load.mask is None or load.other is None or _is_positive_zero(load.other):
-            return tile
-        mask, other = (mapping.get(v, v) for v in (load.mask, load.other))
-        op = Select(mask, tile, other)
-        op.loc = load.loc
-        return self.value(op, load.result.layout)
-
     def _after(self, slot: Value) -> Value:
         if self.slots == 1:
             return slot
         following = self.value(Add(slot, self.number(1)))
         over = self.value(Cmp(following, self.number(self.slots), "eq"))
         return self.value(Select(over, self.number(0), following))
-
-
-def _is_positive_zero(value: Value) -> bool:
-    constant = constant_value(value)
-    return constant == 0 and copysign(1, constant) > 0
