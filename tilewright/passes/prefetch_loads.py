@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import element_of
@@ -22,6 +23,7 @@ from tilewright.ops.arith import Add
 from tilewright.ops.control import For, If, Yield
 from tilewright.ops.gpu import Fetch, Share
 from tilewright.ops.memory import Load
+from tilewright.passes.own_copies import adjacent_elements
 from tilewright.passes.software_pipelining import (
     LoopRewrite,
     Slice,
@@ -76,8 +78,11 @@ def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Slice, list[Load]]
         # slowed a loop over 2048 elements with an exponential of each down by 4 %.
         ctx.missed(NAME, "programs of one warp hide each other's latency", loop.loc)
         return None
-    size = sum(map(_bytes, loads))
-    needed, limit = sum(_registers(load.result) for load in loads), ctx.gpu.registers // ctx.gpu.threads // PARTS
+    size = sum(_bytes(load.result) for load in loads)
+    needed, limit = (
+        sum(_registers(load.result) for load in loads),
+        ctx.gpu.registers // ctx.gpu.threads // PARTS,
+    )
     if size > MAX_BYTES or needed > limit:
         ctx.missed(
             NAME,
@@ -86,14 +91,7 @@ def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Slice, list[Load]]
             loop.loc,
         )
         return None
-    alone, beside = (_resident(_live(loop, loads) + more, ctx) for more in (0, needed))
-    if 2 * beside <= alone:
-        ctx.missed(
-            NAME,
-            f"with {needed} more registers per thread, {beside} instead of {alone} programs would "
-            "be resident, which have no more loads in flight than without prefetching",
-            loop.loc,
-        )
+    if not _keeps_programs(fn, loop, loads, ctx):
         return None
     ahead = backward_slice(loop, [v for load in loads for v in load.operands])
     if ahead is None:
@@ -109,6 +107,34 @@ def _can_prefetch(fn: Function, loop: For, load: Load, ctx: PassContext) -> bool
         ctx.missed(NAME, "the loop may write the same memory", load.loc)
         return False
     return True
+
+
+def _keeps_programs(fn: Function, loop: For, loads: Sequence[Load], ctx: PassContext) -> bool:
+    """Whether more than two thirds of the programs stay resident; else these have hardly more loads
+    in flight than all of them without prefetching, and there are fewer to compute meanwhile."""
+    live = _live(loop, loads)
+    alone = _resident(live, ctx)
+    if 3 * _resident(live + sum(_registers(load.result) for load in loads), ctx) > 2 * alone:
+        return True
+    infos = axis_info(fn)
+    more = sum(_received(load, infos) for load in loads)
+    beside = _resident(live + more, ctx)
+    if 3 * beside > 2 * alone:
+        return True
+    ctx.missed(
+        NAME,
+        f"with {more} more registers per thread, {beside} instead of {alone} programs would be "
+        "resident",
+        loop.loc,
+    )
+    return False
+
+
+def _received(load: Load, infos: AxisMap) -> int:
+    """The registers that receive a tile: only narrow elements of one access are packed."""
+    size = element_of(load.result.type).nbytes_in_memory
+    packed = size * adjacent_elements(load, infos)[1] >= 4
+    return _packed(load.result) if packed else _registers(load.result)
 
 
 def _resident(registers: int, ctx: PassContext) -> int:
@@ -128,28 +154,32 @@ def _live(loop: For, loads: Iterable[Load]) -> int:
         last.update(dict.fromkeys(used & loaded, op))
     freed: dict[Op, int] = {}
     for value, op in last.items():
-        freed[op] = freed.get(op, 0) + _registers(value)
+        freed[op] = freed.get(op, 0) + _packed(value)
     live = most = 0
     for op in loop.body:
         # The results may be in the registers of the operands.
-        live += sum(_registers(v) for v in op.results if v in last) - freed.get(op, 0)
+        live += sum(_packed(v) for v in op.results if v in last) - freed.get(op, 0)
         most = max(most, live)
-    return most + sum(_registers(v) for v in loop.body.args if v.layout is not None)
+    return most + sum(_packed(v) for v in loop.body.args if v.layout is not None)
 
 
 def _inner(op: Op) -> Iterable[Op]:
     return (inner for region in op.regions for inner in region.walk())
 
 
-def _bytes(load: Load) -> int:
-    """The bytes of the tile per thread."""
-    assert load.result.layout is not None
-    size = element_of(load.result.type).nbytes_in_memory
-    return load.result.layout.in_size(REGISTER) * size
+def _bytes(tile: Value) -> int:
+    """The bytes of a tile per thread."""
+    assert tile.layout is not None
+    return tile.layout.in_size(REGISTER) * element_of(tile.type).nbytes_in_memory
+
+
+def _packed(tile: Value) -> int:
+    """The registers of a thread that hold a tile whose narrow elements are packed."""
+    return -(-_bytes(tile) // 4)
 
 
 def _registers(tile: Value) -> int:
-    """The registers of a thread that hold a tile."""
+    """The registers of a thread that hold a tile of which each element takes at least one."""
     assert tile.layout is not None
     words = -(-element_of(tile.type).nbytes_in_memory // 4)
     return tile.layout.in_size(REGISTER) * words

@@ -1,5 +1,6 @@
 """Recurrences and small products: sums along rows, state-space scans, convolutions, histograms."""
 
+# pyright: reportUnnecessaryComparison=false, reportArgumentType=false, reportIndexIssue=false
 import tilewright as triton
 import tilewright.language as tl
 

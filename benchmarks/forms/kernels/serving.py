@@ -1,5 +1,6 @@
 """Inference of language models: gating, attention over pages, rotary embeddings, adapters."""
 
+# pyright: reportUnnecessaryComparison=false, reportArgumentType=false, reportIndexIssue=false
 import tilewright as triton
 import tilewright.language as tl
 

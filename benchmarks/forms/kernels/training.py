@@ -1,5 +1,6 @@
 """Training: norms and their gradients, losses over large vocabularies, embeddings, activations."""
 
+# pyright: reportUnnecessaryComparison=false, reportArgumentType=false, reportIndexIssue=false
 import tilewright as triton
 import tilewright.language as tl
 

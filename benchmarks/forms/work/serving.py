@@ -93,6 +93,7 @@ def _rope_by_block(setting: Setting, block: int) -> Prepared:
             x, y, table, heads, width, BLOCK=block, num_warps=4
         ),
         [y],
+        tolerance=4e-3,
     )
 
 

@@ -139,6 +139,7 @@ def _loss(setting: Setting, columns: int, block: int, warps: int) -> Prepared:
 
 FORMS.add("smoothed cross-entropy 128256", lambda setting: _loss(setting, 128256, 4096, 8))
 FORMS.add("smoothed cross-entropy 50257", lambda setting: _loss(setting, 50257, 8192, 16))
+FORMS.add("smoothed cross-entropy 50257, 16384", lambda setting: _loss(setting, 50257, 16384, 16))
 
 
 @FORMS.form("gradient of smoothed cross-entropy 128256")

@@ -89,8 +89,8 @@ def test_loops_end_by_inequality(bounds: str, leave: str) -> None:
     assert "setp.ne.b32" in ptx
 
 
-@pytest.mark.parametrize(("block", "ahead"), [(8192, True), (16384, False)])
-def test_prefetching_does_not_halve_the_resident_programs(block: int, ahead: bool) -> None:
+@pytest.mark.parametrize(("block", "ahead"), [(4096, True), (8192, False), (16384, False)])
+def test_prefetching_keeps_the_resident_programs(block: int, ahead: bool) -> None:
     """16 warps: with a tile of 32 elements of a thread in advance, one program would be resident,
     where two have as many loads in flight, and one computes while the other loads."""
     text = f"""

@@ -1,0 +1,13 @@
+"""The forms that `benchmarks.forms` times run on the CPU, and write all of their results."""
+
+import pytest
+
+from benchmarks.forms.run import measure
+from benchmarks.forms.work import ALL
+from benchmarks.gpu.case import Setting
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_form_runs(name: str) -> None:
+    outcome = measure(ALL[name], Setting("cpu", "check"), ["tilewright"], None)
+    assert not outcome.failure
