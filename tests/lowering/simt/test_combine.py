@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.simt.combine import FLAT, numbered_by_lanes
 
@@ -25,8 +27,9 @@ def test_each_element_has_one_number() -> None:
     found = numbered_by_lanes(layout([4, 8], [1, 2], [1, 16], 32))
     assert found.bases(LANE) == (1, 2)
     assert found.bases(WARP) == (1, 4)
-    assert sorted({found.apply({REGISTER: r, LANE: n, WARP: w})[FLAT]
-                   for r in range(4) for n in range(4) for w in range(4)}) == list(range(32))  # fmt: skip
+    places = itertools.product(range(4), repeat=3)
+    numbers = {found.apply({REGISTER: r, LANE: n, WARP: w})[FLAT] for r, n, w in places}
+    assert numbers == set(range(32))
 
 
 def test_columns_of_several_bits_keep_the_order_of_the_tile() -> None:
