@@ -23,7 +23,7 @@ def test_parts_are_counted_from_one() -> None:
     [
         (["--target", "cpu", "--level", "7"], "the levels are 0, 1, 2, 3, 4, 5, R, F, and ranges"),
         (["--target", "cpu", "--part", "5/4"], "--part is K/N with K from 1 to N, not '5/4'"),
-        (["--target", "tpu"], "there is no target 'tpu'; there are cpu, cuda, interpreter"),
+        (["--target", "tpu"], "there is no target 'tpu'; there are cpu, cuda, hip, interpreter"),
         (["--target", "cpu", "--device", "tpu:0"], "no driver for devices of type 'tpu'"),
     ],
 )
