@@ -12,6 +12,8 @@ from typing import Any
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_LOAD = 1
 _SYMBOLS, _NOTE, _DYNAMIC_SYMBOLS = 2, 7, 11
 
 
@@ -36,6 +38,7 @@ class Kernel:
         code: the whole text section; `entry` is the address in it where the kernel begins.
         descriptor: its 64 bytes.
         metadata: its part of the note.
+        image: the loaded segments, by address; `code` begins at `code_address` of it.
     """
 
     name: str
@@ -43,6 +46,8 @@ class Kernel:
     entry: int
     descriptor: bytes
     metadata: dict[str, Any]
+    image: bytes
+    code_address: int
 
     def bits(self, word: int, low: int, count: int = 1) -> int:
         """Bits of the descriptor, by the offset of their word."""
@@ -78,7 +83,8 @@ def read_kernels(data: bytes) -> dict[str, Kernel]:
             entry = value + offset - sections[text].address
         else:
             entry = symbols[name][1]
-        found[name] = Kernel(name, sections[text].content, entry, descriptor, metadata)
+        code, address = sections[text].content, sections[text].address
+        found[name] = Kernel(name, code, entry, descriptor, metadata, _image(data), address)
     return found
 
 
@@ -92,6 +98,20 @@ def _sections(data: bytes) -> list[Section]:
     return [
         Section(_text(texts, r[0]), r[1], r[3], r[7], r[6], data[r[4] : r[4] + r[5]]) for r in rows
     ]
+
+
+def _image(data: bytes) -> bytes:
+    """The loaded segments, each at its address."""
+    (start,) = struct.unpack_from("<Q", data, 0x20)
+    _, count = struct.unpack_from("<HH", data, 0x36)
+    found = bytearray()
+    for kind, _, offset, address, _, size, _, _ in (
+        _SEGMENT.unpack_from(data, start + i * _SEGMENT.size) for i in range(count)
+    ):
+        if kind == _LOAD:
+            found.extend(bytes(max(0, address + size - len(found))))
+            found[address : address + size] = data[offset : offset + size]
+    return bytes(found)
 
 
 def _text(data: bytes, start: int) -> str:

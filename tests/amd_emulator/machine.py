@@ -93,6 +93,7 @@ class Machine:
         self.private = np.zeros(0, np.uint8)
         self.private_bytes = 0
         self._code = b""
+        self._code_address = 0
         self._decoded: dict[int, Step] = {}
 
     # -- launching --------------------------------------------------------------------------------
@@ -111,6 +112,8 @@ class Machine:
         """
         (kernel,) = read_kernels(hsaco).values()
         self._code, self._decoded = kernel.code, {}
+        image = self.memory.place(np.frombuffer(kernel.image, np.uint8), 4096)
+        self._code_address = image + kernel.code_address
         room = max(kernel.metadata[".kernarg_segment_size"], len(arguments))
         # Scalar loads may read up to the end of a line of 64 bytes.
         segment = bytearray(arguments.ljust(-(-room // 64) * 64, b"\0"))
@@ -303,7 +306,7 @@ class Machine:
         return run
 
     def _get_pc(self, made: Instruction) -> Run:
-        code, value = made.fields["sdst"], made.end
+        code, value = made.fields["sdst"], self._code_address + made.end
 
         def run(w: Waves) -> None:
             w.write_scalar(code, np.array([value & 0xFFFFFFFF], np.uint32))

@@ -29,6 +29,12 @@ PARTS = {
 }
 
 
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
+def test_constants_behind_the_code_are_loaded(arch: str) -> None:
+    (case,) = Selection(levels="1", only=("tl.cos/fp32",)).cases()
+    assert case_fault(case, arch) == ""
+
+
 @pytest.mark.parametrize(
     ("arch", "level"), [(arch, level) for arch, levels in PARTS.items() for level in levels]
 )
