@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from tilewright.compat import install_as_triton
+from tilewright.interop.torch_compile_threads import compile_in_threads
 from tilewright.interop.torch_corrections import correct_inductor
 from tilewright.interop.torch_kernels import describe_kernels
 from tilewright.runtime.devices.cpu import Team, use_team
@@ -65,6 +66,7 @@ def enable(*, cpu: bool = True) -> None:
     config = _settings()
     correct_inductor()
     describe_kernels()
+    compile_in_threads()
     use_team(_openmp())
     if cpu and not _previous:
         _previous.append(config.cpu_backend)
