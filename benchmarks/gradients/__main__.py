@@ -93,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("families", nargs="*", default=list(FAMILIES))
     parser.add_argument("--prepare", action="store_true")
     parser.add_argument("--compile", action="store_true", help="compile all configurations")
+    parser.add_argument("--match", default="", help="only cases whose name ends with this")
     parser.add_argument("--seconds", type=float, default=1e9)
     given = parser.parse_args(arguments)
     begin = time.monotonic()
@@ -111,6 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"copy {_copy(clock):.0f} GB/s", flush=True)
     for family in given.families:
         for name, make in FAMILIES[family](on_gpu).items():
+            if not name.endswith(given.match):
+                continue
             if time.monotonic() - begin > given.seconds:
                 print(f"{name}: no time")
                 continue
@@ -127,4 +130,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(f"{name}: {_timed(case, clock)}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -293,6 +293,7 @@ def regrid_vjp(
         "box": {str(i): n for i, n in enumerate(coordinates.extents)},
         "grid": {str(i): n for i, n in enumerate(points.grid)},
         "first": {s.key: s.first for s in schedules},
+        "trips": {s.key: s.trips for s in schedules},
         "places": {s.key: s.places for s in schedules},
         "bounds": {s.key: s.bounds for s in schedules},
     }  # fmt: skip

@@ -26,6 +26,7 @@ from tilewright.autodiff import (
     distinct,
     gauges,
     regrid,
+    reloads,
     replay,
     reverse,
     weights,
@@ -35,6 +36,7 @@ from tilewright.autodiff.reverse import reverse_mode
 from tilewright.base.diagnostics import (
     CompilationError,
     InterpreterError,
+    IRError,
 )
 
 
@@ -308,6 +310,11 @@ def kernel(x_ptr, z_ptr, y_ptr, n):
     )
 
 
+def rows_that_start_elsewhere() -> None:
+    """Row 1 has the iterations from 1 on."""
+    agrees(product(trips="r, 2"), is_regridded=True)
+
+
 def programs_outside_of_a_branch() -> None:
     text = nested("p = tl.program_id(0)\n    if p % 4 < 2:").replace(
         "c = p // 2, p % 2", "c = p // 4, p % 4"
@@ -326,6 +333,36 @@ def tiles_of_a_persistent_kernel() -> None:
     """The batch is another axis of the grid, and the tile alone is no coordinate of a program."""
     text = nested("for p in range(tl.program_id(0), 4, tl.num_programs(0)):")
     agrees(text.replace("p // 2", "p // 2 + tl.program_id(1) * 2"), 64, (2, 2), is_regridded=True)
+
+
+def means_of_some_rows() -> None:
+    """Those of rows beyond the last are used, but not stored."""
+    text = """
+def kernel(x_ptr, y_ptr, m_ptr, n):
+    i, j = tl.arange(0, 4), tl.arange(0, 16)
+    x = tl.load(x_ptr + i[:, None] * 16 + j[None, :])
+    m = tl.sum(x * x, 1)
+    tl.store(m_ptr + i, m, mask=i < n - 8)
+    tl.store(y_ptr + i[:, None] * 16 + j[None, :], x * m[:, None])
+"""
+    args = {"x_ptr": np.random.default_rng(0).uniform(0.5, 1, 64), "y_ptr": np.zeros(64)}
+    args |= {"m_ptr": np.zeros(4), "n": 10}
+    check_gradients(text, 1, args, ("x_ptr",), ("y_ptr",), aux=("m_ptr",))
+
+
+def a_sum_that_programs_have_in_common() -> None:
+    text = """
+def kernel(x_ptr, w_ptr, y_ptr, m_ptr):
+    p, i = tl.program_id(0), tl.arange(0, 16)
+    w = tl.load(w_ptr + i)
+    m = tl.sum(w * w, 0)
+    tl.store(m_ptr + p, m)
+    tl.store(y_ptr + p * 16 + i, tl.load(x_ptr + p * 16 + i) * m * w)
+"""
+    rng = np.random.default_rng(0)
+    args: Any = {"x_ptr": rng.uniform(0.5, 1, 64), "w_ptr": rng.uniform(0.5, 1, 16)}
+    args |= {"y_ptr": np.zeros(64), "m_ptr": np.zeros(4)}
+    check_gradients(text, 4, args, ("x_ptr", "w_ptr"), ("y_ptr",), aux=("m_ptr",))
 
 
 def digits_of_several_moduli() -> None:
@@ -517,6 +554,15 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "programs that lack an iteration add nothing": (
         regrid, "_have_all_iterations", sums, columns_of_several_lengths,
     ),
+    "loops begin with the first iteration of all": (
+        regrid, "_all_begin_with", sums, rows_that_start_elsewhere,
+    ),
+    "a value that is loaded again is stored in all lanes": (
+        reloads, "_is_unmasked", sums, means_of_some_rows,
+    ),
+    "a value that is loaded again is that of one program": (
+        replay.Replay, "_is_of_programs", sums, a_sum_that_programs_have_in_common,
+    ),
     "programs outside of a branch add nothing": (
         regrid, "_have_all_iterations", sums, programs_outside_of_a_branch,
     ),
@@ -548,7 +594,7 @@ def test_the_witness_of_a_condition_notices_its_loss(
     place, attribute, replacement, witness = CONDITIONS[name]
     witness()
     monkeypatch.setattr(place, attribute, replacement)
-    with pytest.raises((AssertionError, pytest.fail.Exception, InterpreterError)):
+    with pytest.raises((AssertionError, pytest.fail.Exception, InterpreterError, IRError)):
         witness()
 
 

@@ -15,7 +15,7 @@ from tests.autodiff.harness import (
     regrid_vjp,
 )
 from tilewright.analysis.blocks import BlockFinder
-from tilewright.autodiff import regrid
+from tilewright.autodiff import regrid, reloads
 from tilewright.autodiff.arrays import arrays_of
 from tilewright.autodiff.regrid import Regrid, regrids
 from tilewright.ir.core import Module
@@ -23,6 +23,7 @@ from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.control import For, If
 from tilewright.ops.dot import Dot
 from tilewright.ops.memory import Load, Store
+from tilewright.ops.reduce import Reduce
 
 PRODUCTS = ("product", "product with gelu", "grouped product", "grouped product with gelu")
 PERSISTENT = ("persistent product", "persistent product with gelu")
@@ -81,6 +82,27 @@ def test_each_tile_of_a_shared_array_is_stored_once(name: str) -> None:
     kernels = derived(name)
     assert [numbers(kernel) for kernel in kernels] == KERNELS[name]
     assert all(of_kind(kernel, AtomicRMW) == 0 for kernel in kernels)
+
+
+@pytest.mark.parametrize("name", [name for name in ATTENTION if name not in VARIABLE])
+def test_rows_of_adjoints_are_saved(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums over tiles as large as these are saved, and sums over small ones computed again."""
+    monkeypatch.setattr(reloads, "FEWER", 2)
+    first, *others = derived(name)
+    kernels = derived_without_change(name, monkeypatch)
+    assert len(others) == len([k for k in kernels if of_kind(k, Dot) == 4])
+    # The row of adjoints, of each loop's results, is stored and loaded; the results are not.
+    assert of_kind(first, Store) == len(others)
+    for kernel in others:
+        assert of_kind(kernel, Reduce) == 0
+    text, grid, args, wrt, outputs, constexprs = case(name)
+    check_gradients(forward_module(text, args, constexprs), grid, args, wrt, outputs)
+
+
+def derived_without_change(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Module]:
+    with monkeypatch.context() as patch:
+        patch.setattr(reloads, "FEWER", 1 << 30)
+        return derived(name)
 
 
 def schedules(name: str) -> tuple[Module, list[Regrid]]:

@@ -78,28 +78,39 @@ class Coordinates:
 
 
 def coordinates_of(fn: Function, outer: For | None, points: Points) -> Iterator[Coordinates]:
-    """The coordinates that programs may have: digits of their indices, then what is computed from
-    these.
+    """The coordinates that programs may have: what tiles and addresses are computed from, digits of
+    programs' indices where that has parts in common, then what is added up for it.
 
     Args:
         outer: the loop whose iterations count as programs.
         points: the programs of the launch, or these iterations.
     """
+    roots, parts = _roots(fn, outer)
+    computed = _computed(outer, roots, points)
+    if computed is not None:
+        yield computed
     for sources in _sources(fn, outer, points):
         found = _digits(fn, outer, sources, points)
         if found is not None:
             yield found
-    roots, parts = _roots(fn, outer)
-    for values in (roots, parts) if parts != roots else (roots,):
-        try:
-            numbers = [points.value(value).astype(np.int64) for value in values]
-        except UnknownNumber:
-            continue
-        extents = tuple(int(n.max(initial=0)) + 1 for n in numbers)
-        if values and _is_box(numbers, extents, points.count):
-            origins = tuple(Origin(value, ()) for value in values)
-            digits = {value: (i,) for i, value in enumerate(values)}
-            yield Coordinates(outer, points, origins, extents, digits)
+    computed = _computed(outer, parts, points) if parts != roots else None
+    if computed is not None:
+        yield computed
+
+
+def _computed(outer: For | None, values: Sequence[Value], points: Points) -> Coordinates | None:
+    """Values that the kernel computes as coordinates, if they fill a box."""
+    try:
+        numbers = [points.value(value).astype(np.int64) for value in values]
+    except UnknownNumber:
+        return None
+    extents = tuple(int(n.max(initial=0)) + 1 for n in numbers)
+    if not values or not _is_box(numbers, extents, points.count):
+        return None
+    origins = tuple(Origin(value, ()) for value in values)
+    return Coordinates(
+        outer, points, origins, extents, {value: (i,) for i, value in enumerate(values)}
+    )
 
 
 def _sources(fn: Function, outer: For | None, points: Points) -> Iterator[list[list[Value]]]:

@@ -1,7 +1,9 @@
 """What the kernel on the forward grid saves for kernels on other grids; see `regrid.py`.
 
 A *cut* is at the end of a loop: the adjoints of its results, and a running maximum, by program. A
-kernel on another grid reads them instead of computing what follows the loop again.
+kernel on another grid reads them instead of computing what follows the loop again. If that takes no
+loop, only the adjoints are saved that are much cheaper to load: sums over a tile, as the rows of
+attention's gradient.
 """
 
 from __future__ import annotations
@@ -40,10 +42,17 @@ class Cut:
     Attributes:
         loops: the loops.
         coordinates: the place of a program in the buffers is that of these in their box.
+        only: the results of loops, as (loop, index), whose adjoints are saved; None for all, and
+            the maxima.
     """
 
     loops: tuple[For, ...]
     coordinates: Coordinates
+    only: frozenset[tuple[For, int]] | None = None
+
+    def has(self, loop: For, index: int) -> bool:
+        """Whether the adjoint of a loop's result is saved."""
+        return self.only is None or (loop, index) in self.only
 
 
 class CutBuffers:
@@ -53,12 +62,14 @@ class CutBuffers:
         new_arg: adds an argument of a kind, with a name and a type, to the derived kernel.
 
     Attributes:
+        cut: what is in them.
         numbers: the coordinates of the present program, if these are given; otherwise they are
             computed from its indices.
     """
 
     def __init__(self, cut: Cut, emit: Emitter, replay: Replay, new_arg: NewArg) -> None:
-        self._cut, self._emit, self._replay, self._new_arg = cut, emit, replay, new_arg
+        self.cut = cut
+        self._emit, self._replay, self._new_arg = emit, replay, new_arg
         self._pointers: dict[str, Value] = {}
         self.numbers: Sequence[Value] | None = None
         extents = range(len(cut.coordinates.extents))
@@ -68,10 +79,10 @@ class CutBuffers:
     @property
     def loops(self) -> tuple[For, ...]:
         """The loops at whose ends values are saved."""
-        return self._cut.loops
+        return self.cut.loops
 
     def _name(self, loop: For, what: int | str) -> str:
-        return f"{self._cut.loops.index(loop)}.{what}"
+        return f"{self.cut.loops.index(loop)}.{what}"
 
     def _address(self, name: str, type: Type) -> Value:
         """Of the lanes of the present program."""
@@ -110,9 +121,7 @@ class CutBuffers:
         if self.numbers is not None:
             return self.numbers
         value, found = self._emit.builder.value, list[Value]()
-        for (origin, below), extent in zip(
-            self._cut.coordinates.origins, self.extents, strict=True
-        ):
+        for (origin, below), extent in zip(self.cut.coordinates.origins, self.extents, strict=True):
             number = value(Cast(self._replay.plain(origin), I32, rounding="rtne"))
             for i in below:
                 number = value(IntDiv(number, self.extents[i]))

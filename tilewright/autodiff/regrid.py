@@ -48,6 +48,7 @@ class Regrid:
         coordinates: those of programs.
         kept: the coordinates that are axes of the new grid, too; the others become a loop.
         first, step, trips: the numbers of the iterations.
+        begins: whether the loop begins with `first` in each program.
         uniform: whether each program has all of them.
         places: the positions, among kept coordinates and iterations, of the programs of the new
             grid; None for all positions.
@@ -65,6 +66,7 @@ class Regrid:
     first: int
     step: int
     trips: int
+    begins: bool
     uniform: bool
     places: Numbers | None
     bounds: Numbers | None
@@ -204,7 +206,7 @@ def _of_load(
         if here.count == 0 or not _is_known(surely):
             return None
         counter = here.value(loop.body.args[0]).astype(np.int64)
-        steps = here.value(loop.step)
+        steps, starts = here.value(loop.step), here.value(loop.start)
     except UnknownNumber:
         return None
     first, step = int(counter.min()), int(steps[0])
@@ -215,7 +217,8 @@ def _of_load(
     every_number = coordinates.numbers(here)
     numbers = [every_number[i] for i in kept]
     extents = [coordinates.extents[i] for i in kept]
-    place = linear([*numbers, turn], [*extents, trips])
+    # Adjacent programs have adjacent iterations: they read the same tiles of everything else.
+    place = linear([turn, *numbers], [trips, *extents])
     places, chosen, inverse = np.unique(place, return_index=True, return_inverse=True)
     if trips * prod(extents) > MAX_PLACES:
         return None
@@ -224,7 +227,7 @@ def _of_load(
         return None
     uniform = _have_all_iterations(here, coordinates.points, trips)
     return Regrid(
-        loop, coordinates, kept, first, step, trips, uniform,
+        loop, coordinates, kept, first, step, trips, _all_begin_with(first, starts), uniform,
         None if _fills_grid(len(places), trips * prod(extents)) else places.astype(np.int32),
         None if uniform else _bounds(coordinates, reduced, every_number, inverse),
         {name: op}, {name: verdict},
@@ -257,6 +260,11 @@ def _is_known(surely: bool) -> bool:
     """Whether the programs that run the loop are known: what these have in common is computed once,
     and would otherwise be computed where no program runs it."""
     return surely
+
+
+def _all_begin_with(first: int, starts: Numbers) -> bool:
+    """Whether loops that start with these numbers all start with the first of them."""
+    return bool(np.all(starts == first))
 
 
 def _fills_grid(places: int, programs: int) -> bool:

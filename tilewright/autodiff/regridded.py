@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import NamedTuple
 
 from tilewright.analysis.pointers import base_of
@@ -13,6 +13,7 @@ from tilewright.autodiff.derived import Derived, Roles
 from tilewright.autodiff.gauges import find_gauges
 from tilewright.autodiff.loops import activity, carried_kinds, states_of
 from tilewright.autodiff.regrid import Regrid, increment_of, varying_in
+from tilewright.autodiff.reloads import is_costly
 from tilewright.autodiff.reverse import ReverseWalk
 from tilewright.base.diagnostics import CompilationError
 from tilewright.ir.core import Function, Module, Region, Value
@@ -55,10 +56,11 @@ def regridded_kernels(
     """The kernels of those schedules that need no other iteration, and no loop in each iteration.
 
     The arguments of each are those of `reverse_mode`, then ("box", i), the extents of coordinates,
-    ("grid", axis), those of the kernel's grid, ("first", key), that of the iterations,
+    ("grid", axis), those of the kernel's grid, ("trips", key), the number of iterations, if there
+    are coordinates besides, ("first", key), the first one, if programs begin with different ones,
     ("places", key), the positions of its programs unless it has all, ("bounds", key), see
-    `Regrid.bounds`, and, of a cut,
-    ("saved", name). Its grid has one axis. Gradients of arrays in several schedules are added to
+    `Regrid.bounds`, and, of a cut, ("saved", name). Its grid has one axis: adjacent programs have
+    adjacent iterations. Gradients of arrays in several schedules are added to
     what is in memory.
 
     Args:
@@ -70,35 +72,19 @@ def regridded_kernels(
         names = [name for schedule in schedules for name in schedule.loads]
         add = {name for name in names if accumulate or names.count(name) > 1}
 
-        def derive(schedule: Regrid, cut: Cut | None, add: set[str] = add) -> Derived:
+        def derive(schedule: Regrid, cut: Cut | None, add: set[str] = add) -> _RegriddedWalk:
             fn = module.entry
             roles = Roles(fn, tuple(schedule.loads), outputs, aux)
             walk = _RegriddedWalk(fn, roles, schedule, cut, add, types or {})
             walk.load_stored(stored)
-            return walk.run()
+            walk.emit_all()
+            return walk
 
-        found: list[Derived] = []
-        loops: dict[For, None] = {}
-        for schedule in schedules:
-            with suppress(NeedsCutError, CompilationError):
-                found.append(derive(schedule, None))
-                continue
-            loops[schedule.loop] = None
-        if len(found) == len(schedules):
-            return Regridded(tuple(schedules), tuple(found))
-        cut = Cut(tuple(loops), schedules[0].coordinates)
-        reversed_in_order = _loops_with_states(module.entry, wrt, outputs)
-        found, failed = [], set[str]()
-        for schedule in schedules:
-            if schedule.loop in loops and schedule.loop in reversed_in_order:
-                failed.update(schedule.loads)  # the first kernel cannot save what the loop carries
-                continue
-            try:
-                found.append(derive(schedule, cut if schedule.loop in loops else None))
-            except (NeedsCutError, CompilationError):
-                failed.update(schedule.loads)
+        states = _loops_with_states(module.entry, wrt, outputs)
+        found, cut, failed = _with_cut(schedules, derive, states)
         if not failed:
-            return Regridded(tuple(schedules), tuple(found), cut)
+            kernels = tuple(walk.derived() for walk in found)
+            return Regridded(tuple(schedules), kernels, cut)
         schedules = [made for s in schedules if (made := s.without(failed)).loads]
     return Regridded()
 
@@ -111,6 +97,42 @@ def _loops_with_states(fn: Function, wrt: Sequence[str], outputs: Sequence[str])
     gauges, active = activity(find_gauges(fn, results), loads)
     loops = [op for op in fn.walk() if isinstance(op, For)]
     return [loop for loop in loops if states_of(loop, active, gauges.loops.get(loop))]
+
+
+def _with_cut(
+    schedules: Sequence[Regrid], derive: Callable[[Regrid, Cut | None], _RegriddedWalk],
+    with_states: Collection[For],
+) -> tuple[list[_RegriddedWalk], Cut | None, set[str]]:  # fmt: skip
+    """The kernels of schedules, what must be saved for them, and the arrays that have none.
+
+    Args:
+        with_states: the loops of which the first kernel cannot save what they carry.
+    """
+    alone: list[_RegriddedWalk] = []
+    loops: dict[For, None] = {}
+    for schedule in schedules:
+        try:
+            alone.append(derive(schedule, None))
+        except (NeedsCutError, CompilationError):
+            loops[schedule.loop] = None
+    rows = [row for walk in alone for row in walk.costly if row[0] not in with_states]
+    only = None if loops else frozenset(rows)
+    if only is not None:
+        loops = dict.fromkeys(loop for loop, _ in only)
+    if not loops:
+        return alone, None, set()
+    cut = Cut(tuple(loops), schedules[0].coordinates, only)
+    found: list[_RegriddedWalk] = []
+    failed: set[str] = set()
+    for schedule in schedules:
+        if schedule.loop in loops and schedule.loop in with_states:
+            failed.update(schedule.loads)
+            continue
+        try:
+            found.append(derive(schedule, cut if schedule.loop in loops else None))
+        except (NeedsCutError, CompilationError):
+            failed.update(schedule.loads)
+    return found, cut, failed
 
 
 class NeedsCutError(Exception):
@@ -128,6 +150,7 @@ class _RegriddedWalk(ReverseWalk):
         self.regrid = regrid
         self.add = frozenset(add)
         self.found: dict[Load, Value] = {}
+        self.costly: set[tuple[For, int]] = set()  # adjoints that are sums over a tile
         self.loads = list(regrid.loads.values())
         self.region_here = self.made.body
         boxes = range(len(regrid.coordinates.extents))
@@ -138,7 +161,6 @@ class _RegriddedWalk(ReverseWalk):
             self.buffers = CutBuffers(cut, self.emit, self.replay, self.new_arg)
             self.box = self.buffers.extents
         self.replay.extents = {i: self.new_arg("grid", str(i), I32) for i in range(3)}
-        self.first = self.new_arg("first", regrid.key, regrid.loop.start.type)
         self.places = (
             self.new_arg("places", regrid.key, Pointer(I32)) if regrid.places is not None else None
         )
@@ -149,18 +171,25 @@ class _RegriddedWalk(ReverseWalk):
         single = [axis for axis in range(3) if regrid.coordinates.points.grid[axis] == 1]
         self.replay.programs = dict.fromkeys(single, self.emit.integer(0, I32))
         self.varying = varying_in(regrid.loop, regrid.coordinates, regrid.reduced)
+        self.begins = regrid.begins and regrid.loop.start not in self.varying
+        self.first = (
+            None if self.begins else self.new_arg("first", regrid.key, regrid.loop.start.type)
+        )
+        self.trips = self.new_arg("trips", regrid.key, I32) if regrid.kept else None
+        self.turn: Value | None = None
         self.numbers: dict[int, Value] = {}
 
-    def run(self) -> Derived:
+    def emit_all(self) -> None:
         """Emit the whole function."""
         loop = self.regrid.loop
         with ExitStack() as scopes:
             scope = scopes.enter_context(self.replay.scope(self.fn.body, self.made.body))
             scope.values.update(zip(self.fn.args, self.made.body.args, strict=False))
-            position = self._bind(self._position(), self.regrid.kept, is_all=False)
+            turn, position = self._turn_of(self._position())
+            self._bind(position, self.regrid.kept)
             for region in self.regrid.nest:
                 scopes.enter_context(self.replay.scope(region, self.made.body))
-            counter = self._counter(position)
+            counter = self._counter(turn)
             with self.replay.scope(loop.body, self.made.body) as iteration:
                 iteration.values[loop.body.args[0]] = counter
                 self._bind_increments(varying=False)
@@ -168,25 +197,34 @@ class _RegriddedWalk(ReverseWalk):
                 for op, total in zip(self.loads, totals, strict=True):
                     self._store_total(op, total)
             self.builder.insert(Return([]))
+
+    def derived(self) -> Derived:
+        """The function, once it is emitted."""
         return Derived(
             Module([self.made]), tuple(self.roles), tuple(self.loads),
             tuple(self.buffers.saved) if self.buffers is not None else (),
         )  # fmt: skip
 
     def _position(self) -> Value:
-        """The position of a program among kept coordinates and iterations."""
+        """The position of a program among iterations and kept coordinates."""
         program = self.builder.value(ProgramId(0))
         if self.places is None:
             return program
         return self.emit.load(self.builder.value(AddPtr(self.places, program)), None)
 
-    def _bind(self, position: Value, chosen: Sequence[int], is_all: bool) -> Value:
-        """Bind coordinates, given a position in their box; returns the rest of the position. There
-        is no rest if that `is_all`."""
+    def _turn_of(self, position: Value) -> tuple[Value, Value]:
+        """The number of the iteration at a position, and the position among kept coordinates."""
+        if self.trips is None:
+            return position, self.emit.integer(0, I32)
+        value = self.builder.value
+        return value(Rem(position, self.trips)), value(IntDiv(position, self.trips))
+
+    def _bind(self, position: Value, chosen: Sequence[int]) -> None:
+        """Bind coordinates, given a position in their box."""
         value, coordinates = self.builder.value, self.regrid.coordinates
         before = set(self.numbers)
         for i in chosen:
-            if is_all and i == chosen[-1]:
+            if i == chosen[-1]:
                 self.numbers[i] = position
                 continue
             self.numbers[i] = value(Rem(position, self.box[i]))
@@ -196,7 +234,6 @@ class _RegriddedWalk(ReverseWalk):
                 self.replay.bind(known, self._integer_like(self._number(digits), known))
         if self.buffers is not None and len(self.numbers) == len(coordinates.extents):
             self.buffers.numbers = [self.numbers[i] for i in range(len(self.numbers))]
-        return position
 
     def _number(self, digits: Sequence[int]) -> Value:
         """The number with these coordinates as digits, the lowest first."""
@@ -214,9 +251,15 @@ class _RegriddedWalk(ReverseWalk):
         return self.builder.value(Cast(number, element, rounding="rtne"))
 
     def _counter(self, turn: Value) -> Value:
+        """The counter of an iteration, by its number among all. From where the loop starts, if it
+        is known: the loads' blocks are then as simple as the kernel's."""
         value, loop = self.builder.value, self.regrid.loop
         turn = self._integer_like(turn, loop.start)
-        return value(Add(self.first, value(Mul(turn, self.plain(loop.step)))))
+        moved = value(Mul(turn, self.plain(loop.step)))
+        if self.first is not None:
+            return value(Add(self.first, moved))
+        self.turn = turn
+        return value(Add(self.plain(loop.start), moved))
 
     def _bind_increments(self, varying: bool) -> None:
         """Bind the integers that the loop carries in steps."""
@@ -225,11 +268,17 @@ class _RegriddedWalk(ReverseWalk):
             by = increment_of(loop, arg)
             if by is None or (arg in self.varying) != varying or element_of(arg.type) != arg.type:
                 continue
-            counter, start, step = self.replay.all_plain((loop.body.args[0], loop.start, loop.step))
-            turn = value(IntDiv(value(Sub(counter, start)), step))
-            turn = self._integer_like(turn, arg)
+            turn = self._integer_like(self._turn(), arg)
             moved = value(Mul(turn, self.plain(by)))
             self.replay.bind(arg, value(Add(self.plain(init), moved)))
+
+    def _turn(self) -> Value:
+        """How many iterations of the loop come before."""
+        loop, value = self.regrid.loop, self.builder.value
+        if self.turn is not None:
+            return self.turn
+        counter, start, step = self.replay.all_plain((loop.body.args[0], loop.start, loop.step))
+        return value(IntDiv(value(Sub(counter, start)), step))
 
     # -- the loop over programs -------------------------------------------------------------------
 
@@ -239,7 +288,7 @@ class _RegriddedWalk(ReverseWalk):
         types = [derivative_type(op.result.type) for op in self.loads]
         body = Region([I32, *types])
         with self.replay.scope(self.fn.body, body, only=self.varying):
-            self._bind(body.args[0], self.regrid.reduced, is_all=True)
+            self._bind(body.args[0], self.regrid.reduced)
             terms = self._in_nest(self.regrid.nest, body, counter)
             sums = [
                 self.emit.add(before, term)
@@ -307,10 +356,10 @@ class _RegriddedWalk(ReverseWalk):
         self.region_here = region
         self.found.clear()
         self._adjoints.append({})
-        if self.buffers is None:
-            self.region(self.fn.body)
-        else:
+        if self.buffers is not None and self.buffers.cut.only is None:
             self._iteration(self.regrid.loop)
+        else:
+            self.region(self.fn.body)
         self._adjoints.pop()
         if self.replay.has_loops:
             raise NeedsCutError  # it would run for each tile of the gradient
@@ -356,15 +405,17 @@ class _RegriddedWalk(ReverseWalk):
         gauge = self.gauges.loops.get(loop)
         ends: dict[int, Value | None] = {}
         for i in carried_kinds(loop, self.active, gauge):
-            if self.buffers is None:
-                ends[i] = self._adjoints[-1].get(loop.results[i])
-            else:
+            if self.buffers is not None and self.buffers.cut.has(loop, i):
                 ends[i] = self.buffers.load_adjoint(loop, i)
+                continue
+            y = ends[i] = self._adjoints[-1].get(loop.results[i])
+            if y is not None and is_costly(y):
+                self.costly.add((loop, i))
         final: Value | None = None
-        if gauge is not None and self.buffers is None:
-            final = self.plain(gauge.final)  # which needs a loop unless it is in memory
-        elif gauge is not None and self.buffers is not None:
+        if gauge is not None and self.buffers is not None and self.buffers.cut.only is None:
             final = self.buffers.load(loop, "maximum", gauge.final.type)
+        elif gauge is not None:
+            final = self.plain(gauge.final)  # which needs a loop unless it is in memory
         with self.replay.scope(loop.body, self.region_here, only=self.varying) as scope:
             if gauge is not None and final is not None:
                 scope.values.update(dict.fromkeys(gauge.replaced, final))

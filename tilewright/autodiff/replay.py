@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import Array
 from tilewright.autodiff.registry import refusal
+from tilewright.autodiff.reloads import Reload, emit_reload
 from tilewright.autodiff.residuals import Residual, emit_loaded, emit_residual
 from tilewright.base.located import line_of
 from tilewright.ir.builder import Builder
@@ -58,6 +59,7 @@ class Replay:
             along other axes they are those of the launch.
         residuals: the loops whose results are in memory.
         saved: the stores of other values that are in memory.
+        reloads: other values that are.
     """
 
     def __init__(
@@ -71,9 +73,11 @@ class Replay:
         self.extents: dict[int, Value] = {}
         self.residuals: Mapping[For, Residual] = {}
         self.saved: Mapping[Value, Store] = {}
+        self.reloads: Mapping[Value, Reload] = {}
         self.has_programs = True
         self.has_loops = False
         self._scopes: list[Scope] = []
+        self._entered: list[Scope] = []  # also those that `plain` has left for a while
 
     @contextmanager
     def scope(
@@ -86,11 +90,13 @@ class Replay:
         """
         made = Scope(source, region, only)
         self._scopes.append(made)
+        self._entered.append(made)
         try:
             with self._builder.at_end(region):
                 yield made
         finally:
             self._scopes.pop()
+            self._entered.pop()
 
     def bind(self, value: Value, to: Value) -> None:
         """Set the replacement of a value in the innermost scope."""
@@ -107,12 +113,15 @@ class Replay:
             if found is not None:
                 return found
         depth = self._depth_of(value)
+        reload = self.reloads.get(value)
+        if reload is not None and not self._is_of_programs(value, reload.store):
+            reload = None
         saved, self._scopes = self._scopes, self._scopes[: depth + 1]
         try:
             if depth == len(saved) - 1:
-                return self._replayed(value)
+                return self._replayed(value, reload)
             with self._builder.at_end(saved[depth].region):
-                return self._replayed(value)
+                return self._replayed(value, reload)
         finally:
             self._scopes = saved
 
@@ -127,6 +136,16 @@ class Replay:
                 return depth
         raise self._unavailable(value)
 
+    def _is_of_programs(self, value: Value, store: Store) -> bool:
+        """Whether a value is computed wherever the address that it is stored at is. It is not if
+        all programs have the same value, and each stores it at its own address."""
+        region = store.ptr.region
+        return all(
+            value in scope.only
+            for scope in self._entered
+            if scope.source is region and scope.only is not None and store.ptr in scope.only
+        )
+
     def _unavailable(self, value: Value) -> Exception:
         owner = value.owner
         op = owner if isinstance(owner, Op) else owner.parent
@@ -137,7 +156,7 @@ class Replay:
             "increased by something that does not depend on it",
         )
 
-    def _replayed(self, value: Value) -> Value:
+    def _replayed(self, value: Value, reload: Reload | None) -> Value:
         op = value.op
         if op is None:
             raise self._unavailable(value)
@@ -146,6 +165,10 @@ class Replay:
             values[value] = emit_loaded(self.saved[value], 0.0, value, self._builder, self.plain)
             return values[value]
         self._builder.loc, saved = op.loc, self._builder.loc
+        if reload is not None:
+            values[value] = emit_reload(reload, self._builder, self.plain)
+            self._builder.loc = saved
+            return values[value]
         results = self._results(op)
         self._builder.loc = saved
         values.update(zip(op.results, results, strict=True))

@@ -37,6 +37,7 @@ from tilewright.autodiff.refusals import (
     unnamed_output,
 )
 from tilewright.autodiff.registry import Elementwise, Pair, Refused, Zero, rule_of
+from tilewright.autodiff.reloads import find_reloads
 from tilewright.autodiff.replay import Replay, loaded_and_stored
 from tilewright.autodiff.residuals import find_residuals
 from tilewright.autodiff.saved import saved_values
@@ -165,6 +166,7 @@ class ReverseWalk:
         ]
         self.replay.residuals = find_residuals(self.gauges, stored)
         self.replay.saved = saved_values(self.fn, self.chosen.outputs, names)
+        self.replay.reloads = find_reloads(self.fn, stored)
 
     def _sources(self, names: Collection[str]) -> list[Value]:
         return [
@@ -494,8 +496,9 @@ class ReverseWalk:
     def _save(self, cut: CutBuffers, op: For, gauge: Gauge | None) -> None:
         """Save what iterations of a loop need in another kernel."""
         for i in carried_kinds(op, self.active, gauge):
-            cut.save(op, i, self._adjoint_or_zero(op.results[i]))
-        if gauge is not None:
+            if cut.cut.has(op, i):
+                cut.save(op, i, self._adjoint_or_zero(op.results[i]))
+        if gauge is not None and cut.cut.only is None:
             cut.save(op, "maximum", self.plain(gauge.final))
 
 

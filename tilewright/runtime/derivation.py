@@ -35,10 +35,15 @@ from tilewright.compiler.source import ArgPath, IRSource, runtime_arguments
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Function, Module, Op, Value
 from tilewright.ir.passes import PassContext, run
+from tilewright.ir.passes import Step as PassStep
 from tilewright.ir.types import DType, is_int, scalar_type, shape_of
 from tilewright.language.elementary.derivatives import install_derivatives
 from tilewright.ops.control import If
 from tilewright.ops.memory import Load
+from tilewright.passes.canonicalize import canonicalize
+from tilewright.passes.cse import merge_equal_values
+from tilewright.passes.dce import remove_dead_code
+from tilewright.passes.transpose_tiles import transpose_tiles
 from tilewright.runtime.derived_launch import (
     Launch,
     Made,
@@ -50,13 +55,27 @@ from tilewright.runtime.derived_launch import (
     Step,
 )
 from tilewright.runtime.jit import JITFunction, is_tensor_type
-from tilewright.runtime.partial_sums import MOST_ELEMENTS, MOST_WORKERS, can_hold, elements_of
+from tilewright.runtime.partial_sums import (
+    MOST_ELEMENTS,
+    MOST_WORKERS,
+    SPAN,
+    can_hold,
+    elements_of,
+)
 from tilewright.runtime.second_derivation import require_own_types, with_tangents
 from tilewright.runtime.slots import at_path
 from tilewright.runtime.specialize import Key
 from tilewright.runtime.tensors import read
 
 install_derivatives()
+
+FURTHER_STEPS = (
+    PassStep(canonicalize),
+    PassStep(merge_equal_values),
+    PassStep(remove_dead_code),
+    PassStep(transpose_tiles),
+)
+"""What is done to a derived kernel, before the steps of any other."""
 
 _INDIRECT = "an index is not known before the launch"
 SMALL = 32  # bits; narrower floats are not added up atomically
@@ -106,6 +125,7 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
         arguments = _arguments(derived, paths, more)
         _declare_facts(derived.module, arguments, key, len(kernel.params))
         remove_marks(derived.module)
+        run(derived.module, FURTHER_STEPS, context_for(cache.backend, options))
         compiled = compile_source(IRSource.of_module(derived.module), cache.target, options)
         compiled.device = device
         steps.append(Step(compiled, arguments, grid, axes, derived.tapes))
@@ -150,6 +170,7 @@ def _numbers(others: Regridded, launch: Launch) -> dict[Made, int]:
     for schedule in others.schedules:
         found |= {("box", str(i)): n for i, n in enumerate(schedule.coordinates.extents)}
         found["first", schedule.key] = schedule.first
+        found["trips", schedule.key] = schedule.trips
     return found if others.schedules else {}
 
 
@@ -464,6 +485,8 @@ def _declare_facts(module: Module, arguments: Sequence[Any], key: Key, first: in
                 facts["alias"] = len(key.specs) + i
             if is_own or key.specs[argument[0]][1] == "D":
                 facts["divisibility"] = 16
+        elif argument[0] == "span":
+            facts["divisibility"] = SPAN
         elif key.aliases:
             facts.pop("alias", None)
 

@@ -259,8 +259,8 @@ class Buffers:
 
     def finish(self, accumulate: bool) -> None:
         """Add up what workers have summed."""
-        for name, sums in self._sums.items():
-            add_up(sums, self._of_wrt[name], accumulate)
+        if self._sums:
+            add_up([(sums, self._of_wrt[name]) for name, sums in self._sums.items()], accumulate)
 
 
 def start_plan(plan: Plan, launch: Launch, of_wrt: Arrays, accumulate: bool) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 import tilewright.language as tl
 from tilewright.runtime.jit import cdiv, jit
 
-BLOCK, ROWS = 64, 32  # the tile of a program that adds up rows
-MOST_WORKERS = 512
+BLOCK, ROWS = 32, 128  # the tile of a program that adds up rows
+SPAN = 16  # elements of which a row's distance from the next is a multiple, so that it is aligned
+MOST_WORKERS = 264  # two for each multiprocessor of an H200
 FEWEST_WORKERS = 16
 MOST_ELEMENTS = 1 << 20  # of an array with a row for each worker, which adds to it in memory
 MOST_BYTES = 1 << 28  # of one buffer
@@ -23,11 +24,13 @@ class Partials(NamedTuple):
 
     Attributes:
         buffer: an array of rows.
-        span: elements of a row.
+        elements: of a row.
+        span: from one row to the next.
         rows: a view of the rows as arrays like the gradient.
     """
 
     buffer: Any
+    elements: int
     span: int
     rows: Any
 
@@ -56,17 +59,19 @@ def partial_sums(array: Any, workers: int, filled: bool) -> Partials:
         filled: whether each worker writes all elements.
     """
     shape, strides = _layout(array)
-    span = _span(shape, strides)
+    elements = _span(shape, strides)
+    span = -(-elements // SPAN) * SPAN
     if isinstance(array, np.ndarray):
         dtype = array.dtype if array.dtype.itemsize >= 4 else np.dtype(np.float32)
         buffer: Any = (np.empty if filled else np.zeros)(workers * span, dtype)
         in_bytes = [s * dtype.itemsize for s in (span, *strides)]
         rows = np.lib.stride_tricks.as_strided(buffer, (workers, *shape), in_bytes)
-        return Partials(buffer, span, rows)
+        return Partials(buffer, elements, span, rows)
     wide = array if array.element_size() >= 4 else array.new_empty(0).float()
     make = wide.new_empty if filled else wide.new_zeros
     buffer = make((workers * span,))
-    return Partials(buffer, span, buffer.as_strided((workers, *shape), (span, *strides)))
+    rows = buffer.as_strided((workers, *shape), (span, *strides))
+    return Partials(buffer, elements, span, rows)
 
 
 def floats_like(array: Any, count: int, is_wide: bool) -> Any:
@@ -85,13 +90,13 @@ def integers_like(array: Any, numbers: Any) -> Any:
 
 
 @jit
-def add_rows(
-    rows_ptr: Any, sum_ptr: Any, rows: Any, span: Any,
+def _add_rows(
+    rows_ptr: Any, sum_ptr: Any, rows: Any, elements: Any, span: Any,
     ACCUMULATE: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Add up consecutive rows, in a fixed order."""
+    """Add up the rows of one array, BLOCK columns of them, in a fixed order."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < span
+    inside = at < elements
     totals = tl.zeros([ROWS, BLOCK], rows_ptr.dtype.element_ty)
     for first in range(0, rows, ROWS):
         row = first + tl.arange(0, ROWS)
@@ -104,15 +109,47 @@ def add_rows(
     tl.store(sum_ptr + at, total.to(sum_ptr.dtype.element_ty), mask=inside)
 
 
-def add_up(partials: Partials, array: Any, accumulate: bool) -> None:
-    """Write the sum of all rows to an array, or add it to the present contents."""
-    shape, _ = _layout(array)
-    rows, span = partials.rows.shape[0], partials.span
-    if prod(shape) == span:  # without gaps, which must be left as they are
-        add_rows[(cdiv(span, BLOCK),)](
-            partials.buffer, array, rows, span, ACCUMULATE=accumulate, BLOCK=BLOCK, ROWS=ROWS
+@jit
+def add_rows(
+    rows_ptr: Any, sum_ptr: Any, elements: Any, span: Any,
+    other_rows_ptr: Any, other_sum_ptr: Any, other_elements: Any, other_span: Any, rows: Any,
+    ACCUMULATE: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Add up the rows of an array, and of another one where the grid has a second axis."""
+    if tl.program_id(1) < 1:
+        _add_rows(rows_ptr, sum_ptr, rows, elements, span, ACCUMULATE, BLOCK, ROWS)
+    else:
+        _add_rows(
+            other_rows_ptr, other_sum_ptr, rows, other_elements, other_span, ACCUMULATE, BLOCK, ROWS
         )
-        return
+
+
+def add_up(sums: Sequence[tuple[Partials, Any]], accumulate: bool) -> None:
+    """Write the sum of all rows to the array that they are of, or add it to what the array holds.
+
+    Args:
+        sums: partial sums of as many workers, each with the array.
+    """
+    plain: list[tuple[Partials, Any]] = []
+    for partials, array in sums:
+        if prod(_layout(array)[0]) == partials.elements:
+            plain.append((partials, array))
+        else:  # with gaps, which must be left as they are
+            _add_up_views(partials, array, accumulate)
+    for pair in (plain[i : i + 2] for i in range(0, len(plain), 2)):
+        arguments = [
+            argument
+            for partials, array in (pair[0], pair[-1])
+            for argument in (partials.buffer, array, partials.elements, partials.span)
+        ]
+        most = max(partials.elements for partials, _ in pair)
+        add_rows[(cdiv(most, BLOCK), len(pair))](
+            *arguments, pair[0][0].rows.shape[0], ACCUMULATE=accumulate, BLOCK=BLOCK, ROWS=ROWS,
+            num_warps=8,
+        )  # fmt: skip
+
+
+def _add_up_views(partials: Partials, array: Any, accumulate: bool) -> None:
     total = partials.rows.sum(0)
     if isinstance(array, np.ndarray):
         array[...] = array + total if accumulate else total

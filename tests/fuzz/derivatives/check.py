@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from tests.autodiff.harness import (
 from tests.frontend.kernels import function_from, kernel_from
 from tests.fuzz.derivatives.program import Program, arguments
 from tests.fuzz.derivatives.tiled import Tiled
+from tilewright.autodiff import reloads
 from tilewright.autodiff.wraps import remove_wraps
 from tilewright.ir.core import Module
 
@@ -80,6 +83,11 @@ def inputs(text: str) -> tuple[str, ...]:
 
 def check_tiled(seed: int) -> set[str]:
     """By the interpreter: each schedule against atomic additions, forward mode and differences."""
+    with small_tiles():
+        return _check_tiled(seed)
+
+
+def _check_tiled(seed: int) -> set[str]:
     program = Tiled(np.random.default_rng(seed))
     module = _module(program)
     schedules: dict[str, str] = {}
@@ -102,6 +110,11 @@ def check_tiled(seed: int) -> set[str]:
 
 def check_tiled_launched(seed: int) -> set[str]:
     """As compiled and launched by `tilewright.grad`, against atomics by the interpreter."""
+    with small_tiles():
+        return _check_tiled_launched(seed)
+
+
+def _check_tiled_launched(seed: int) -> set[str]:
     program = Tiled(np.random.default_rng(seed))
     module = _module(program)
     args = copied(program.args)
@@ -119,6 +132,17 @@ def check_tiled_launched(seed: int) -> set[str]:
         except AssertionError as error:
             raise WrongGradient(f"{name}: {error}\n{backward.explain()}\n{program.text}") from error
     return {*program.used, *_decisions(backward.explain())}
+
+
+@contextmanager
+def small_tiles() -> Generator[None]:
+    """Take sums over tiles as small as these for costly, so that they are saved, and loaded if the
+    kernel has stored them."""
+    before, reloads.FEWER = reloads.FEWER, 2
+    try:
+        yield
+    finally:
+        reloads.FEWER = before
 
 
 def _module(program: Tiled) -> Module:

@@ -408,6 +408,7 @@ class Tiled:
 
     def statistics(self, kind: str, load: list[str], more: str) -> None:
         shape = f"tl.zeros([{self.tile_m}], tl.float64)"
+        root = self.pick("tl.rsqrt(squares / n + 0.1)", "1.0 / tl.sqrt(squares / n + 0.1)")
         if kind in ("layer", "mean"):
             self.add(f"mean = {shape}", *load, f"{more}mean += tl.sum(x, 1)", "mean = mean / n")
         if kind == "layer":
@@ -415,12 +416,12 @@ class Tiled:
                 f"squares = {shape}", *load,
                 f"{more}centred = tl.where(inside, x - mean[:, None], 0.0)",
                 f"{more}squares += tl.sum(centred * centred, 1)",
-                "scale = tl.rsqrt(squares / n + 0.1)",
+                f"scale = {root}",
             )  # fmt: skip
         elif kind == "rms":
             self.add(
                 f"squares = {shape}", *load, f"{more}squares += tl.sum(x * x, 1)",
-                "scale = tl.rsqrt(squares / n + 0.1)",
+                f"scale = {root}",
             )  # fmt: skip
         elif kind == "softmax":
             # Rows past the last are -inf throughout: their maximum is a finite number.
@@ -431,6 +432,22 @@ class Tiled:
                 " + tl.sum(tl.exp(x - largest[:, None]), 1)",
                 f"{more}peak = largest",
             )  # fmt: skip
+        self.store_statistics(
+            {"layer": ("mean", "scale"), "mean": ("mean",), "rms": ("scale",)}, kind
+        )
+
+    def store_statistics(self, names: dict[str, tuple[str, ...]], kind: str) -> None:
+        """Store some of them, as an aid for a gradient; rows past the last are masked off, or have
+        a place, too."""
+        for name in names.get(kind, ()):
+            if not self.use("stored statistics", 0.6):
+                continue
+            mask = self.pick("", ", mask=i < m")
+            rows = self.rows * self.tile_m
+            self.args[f"{name}_ptr"] = np.zeros((self.heads, self.columns, rows))
+            at = f"(head * {self.columns} + column) * {rows} + i"
+            self.add(f"tl.store({name}_ptr + {at}, {name}{mask})")
+            self.aux = (*self.aux, f"{name}_ptr")
 
     # -- sums over the grid -----------------------------------------------------------------------
 

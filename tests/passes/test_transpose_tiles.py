@@ -1,0 +1,98 @@
+"""Matrices that are only used transposed are computed transposed, with the same results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.autodiff.harness import copied, forward_module, run_forward
+from tilewright.ir.core import Module
+from tilewright.ir.passes import PassContext, Step, run
+from tilewright.ops.arith import Constant
+from tilewright.ops.dot import Dot
+from tilewright.ops.memory import Load
+from tilewright.ops.shape import Broadcast, ExpandDims, Permute, Splat
+from tilewright.passes.canonicalize import canonicalize
+from tilewright.passes.dce import remove_dead_code
+from tilewright.passes.transpose_tiles import transpose_tiles
+
+STEPS = (Step(transpose_tiles), Step(canonicalize), Step(remove_dead_code))
+
+KERNEL = """
+def kernel(q_ptr, k_ptr, m_ptr, y_ptr, z_ptr, n):
+    i, j, d = tl.arange(0, 4), tl.arange(0, 8), tl.arange(0, 16)
+    q = tl.load(q_ptr + i[:, None] * 16 + d[None, :])
+    k = tl.load(k_ptr + j[:, None] * 16 + d[None, :])
+    m = tl.load(m_ptr + i)
+    y = tl.zeros([8, 16], tl.float64)
+    for _ in range(n):
+        s = tl.dot(q, tl.trans(k)) * 0.5
+        {between}
+        p = tl.exp(s - m[:, None])
+        y = tl.dot(tl.trans(p), q, y)
+    tl.store(y_ptr + j[:, None] * 16 + d[None, :], y)
+"""
+TRANSPOSED = (
+    {},
+    {"between": "s = tl.where(i[:, None] >= j[None, :], s, -1.0)"},
+    {"between": "s = tl.where((i[:, None] - 1 >= j[None, :]) & (m[:, None] > 0), s, -1.0)"},
+    {"between": "s = s * tl.dot(q * 1.0, tl.trans(k)).to(tl.float32)"},
+    {"between": "y = tl.dot(tl.trans(s * s), q, y)"},
+)
+AS_WRITTEN = (
+    {"between": "tl.store(z_ptr + i[:, None] * 8 + j[None, :], s)"},
+    {"between": "m = m + tl.sum(s, 1)"},
+    {"between": "s += tl.load(z_ptr + i[:, None] * 8 + j[None, :])"},
+    {"between": "s = tl.dot(tl.exp(q), tl.trans(k))"},
+)
+
+
+def _module(change: dict[str, str]) -> tuple[Module, dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    args: dict[str, Any] = {
+        "q_ptr": rng.uniform(-1, 1, (4, 16)), "k_ptr": rng.uniform(-1, 1, (8, 16)),
+        "m_ptr": rng.uniform(-1, 1, 4), "y_ptr": np.zeros((8, 16)),
+        "z_ptr": rng.uniform(0, 1, (4, 8)), "n": 2,
+    }  # fmt: skip
+    return forward_module(KERNEL.format(**{"between": "", **change}), args, {}), args
+
+
+def _transposed_in_registers(module: Module) -> int:
+    """The transposes of matrices that are computed, not loaded or repeated."""
+    still = Load | Constant | Splat | Broadcast | ExpandDims
+    return sum(
+        isinstance(op, Permute) and op.src.op is not None and not isinstance(op.src.op, still)
+        for op in module.walk()
+    )
+
+
+def _check(change: dict[str, str]) -> int:
+    module, args = _module(change)
+    before, after = copied(args), copied(args)
+    run_forward(module, 1, before)
+    assert _transposed_in_registers(module) > 0
+    products = sum(isinstance(op, Dot) for op in module.walk())
+    run(module, STEPS, PassContext())
+    assert sum(isinstance(op, Dot) for op in module.walk()) == products
+    run_forward(module, 1, after)
+    for name in ("y_ptr", "z_ptr"):
+        np.testing.assert_allclose(after[name], before[name], rtol=1e-12)
+    return _transposed_in_registers(module)
+
+
+@pytest.mark.parametrize("change", TRANSPOSED, ids=str)
+def test_what_is_only_used_transposed_is_computed_transposed(change: dict[str, str]) -> None:
+    assert _check(change) == 0
+
+
+@pytest.mark.parametrize("change", AS_WRITTEN, ids=str)
+def test_what_has_another_use_stays(change: dict[str, str]) -> None:
+    assert _check(change) > 0
+
+
+def test_without_a_transpose_nothing_changes() -> None:
+    module, _ = _module({})
+    run(module, STEPS, PassContext())
+    assert not run(module, (Step(transpose_tiles),), PassContext())

@@ -1,0 +1,171 @@
+"""Matrices that are only used transposed are computed transposed.
+
+    s = dot(q, kᵀ)                              sᵀ = dot(k, qᵀ)
+    p = exp(s - m[:, None])           becomes   pᵀ = exp(sᵀ - m[None, :])
+    dv += dot(pᵀ, do)                           dv += dot(pᵀ, do)
+
+A tile in registers is expensive to transpose, and a product takes its left operand from registers
+as another product has left it. Derivatives of products are full of such transposes. The largest set
+of values is found by which each is used transposed only: by a `tile.permute`, or by an elementwise
+op or a product that is itself computed transposed. Matrices in memory, and what repeats a vector,
+are read transposed. Linear in the number of ops and operands, times the length of the longest chain
+of ops.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.types import is_pointer, shape_of
+from tilewright.ops.arith import Cast, Constant
+from tilewright.ops.dot import Dot
+from tilewright.ops.memory import Load
+from tilewright.ops.shape import Broadcast, Permute, Splat
+
+SWAPPED = (1, 0)
+MOST_REPEATED = 8  # elementwise ops of a value that repeats vectors, which are cloned
+
+
+@compiler_pass("transpose_tiles")
+def transpose_tiles(fn: Function, ctx: PassContext) -> bool:
+    """Compute matrices transposed whose every use is transposed; see the module docstring."""
+    values = _largest_set(fn)
+    chosen = _with_products_and_uses(values)
+    _rewrite(fn, chosen)
+    ctx.count("transposed", len(chosen))
+    return bool(chosen)
+
+
+def _largest_set(fn: Function) -> set[Value]:
+    found = {
+        op.results[0] for op in fn.walk() if _can_be_transposed(op) and _is_matrix(op.results[0])
+    }
+    removed = True
+    while removed:
+        removed = False
+        for value in list(found):
+            op = value.op
+            assert op is not None
+            if not _is_used_transposed(value, found) or not _has_operands(op, found):
+                found.discard(value)
+                removed = True
+    return found
+
+
+def _can_be_transposed(op: Op) -> bool:
+    if len(op.results) != 1 or is_pointer(op.results[0].type):
+        return False
+    return isinstance(op, Dot) or _is_elementwise(op)
+
+
+def _is_elementwise(op: Op) -> bool:
+    return op.elementwise and op.pure and not op.regions and not isinstance(op, Constant)
+
+
+def _is_matrix(value: Value) -> bool:
+    return len(shape_of(value.type)) == 2
+
+
+def _is_used_transposed(value: Value, values: set[Value]) -> bool:
+    """Whether all uses are transposed, if these values are computed transposed."""
+    return bool(value.users) and all(
+        _is_transpose(user) or (len(user.results) == 1 and user.results[0] in values)
+        for user in value.users
+    )
+
+
+def _is_transpose(op: Op) -> bool:
+    return isinstance(op, Permute) and op.order == SWAPPED
+
+
+def _has_operands(op: Op, values: set[Value]) -> bool:
+    """Whether an op's operands are cheap to have transposed, if these values are computed so."""
+    if isinstance(op, Dot):
+        factors = all(v in values or _is_in_memory(v) for v in (op.lhs, op.rhs))
+        return factors and (op.acc in values or _is_repeated(op.acc))
+    return all(v in values or not _is_matrix(v) or _is_repeated(v) for v in op.operands)
+
+
+def _is_in_memory(value: Value) -> bool:
+    """Whether a matrix is loaded, perhaps transposed, or converted to another type."""
+    op = value.op
+    while isinstance(op, Cast | Permute):
+        op = op.src.op
+    return isinstance(op, Load)
+
+
+def _is_repeated(value: Value) -> bool:
+    """Whether a matrix is computed by a few ops from scalars and vectors alone."""
+    work, seen = [value], set[Op]()
+    while work:
+        op = work.pop().op
+        if op is None or len(seen) > MOST_REPEATED:
+            return False
+        if op in seen or isinstance(op, Constant | Splat | Broadcast):
+            continue
+        if not _can_be_transposed(op) or isinstance(op, Dot):
+            return False
+        seen.add(op)
+        work += [v for v in op.operands if _is_matrix(v)]
+    return True
+
+
+def _with_products_and_uses(values: set[Value]) -> set[Value]:
+    """The connected sets of values that have a product, and a use by a transpose."""
+    left, chosen = set(values), set[Value]()
+    while left:
+        work, group = [left.pop()], set[Value]()
+        while work:
+            value = work.pop()
+            group.add(value)
+            assert value.op is not None
+            near = [*value.op.operands, *(r for user in value.users for r in user.results)]
+            work += left.intersection(near)
+            left.difference_update(near)
+        has_product = any(isinstance(value.op, Dot) for value in group)
+        if has_product and any(_is_transpose(user) for value in group for user in value.users):
+            chosen |= group
+    return chosen
+
+
+def _rewrite(fn: Function, chosen: set[Value]) -> None:
+    made: dict[Value, Value] = {}
+    for op in list(fn.walk()):
+        if len(op.results) == 1 and op.results[0] in chosen:
+            made[op.results[0]] = _transposed_result(op, made, op)
+        elif _is_transpose(op) and op.operands[0] in made:
+            op.results[0].replace_with(made[op.operands[0]])
+            op.erase()
+    for value in reversed(made):
+        assert value.op is not None
+        value.op.erase()
+
+
+def _transposed_result(op: Op, made: dict[Value, Value], place: Op) -> Value:
+    """The result of an op transposed, computed before another one."""
+    operands = [_transposed(place, v, made) if _is_matrix(v) else v for v in op.operands]
+    new: Op
+    if isinstance(op, Dot):
+        lhs, rhs, acc = operands
+        new = Dot(rhs, lhs, acc, op.precision, op.max_imprecise)
+    else:
+        new = type(op)(*operands, **op.attributes)
+    return _before(place, new)
+
+
+def _transposed(place: Op, value: Value, made: dict[Value, Value]) -> Value:
+    op = value.op
+    if value in made:
+        return made[value]
+    if op is not None and _is_transpose(op):
+        return op.operands[0]
+    if op is not None and _is_elementwise(op) and _is_repeated(value):
+        return _transposed_result(op, made, place)
+    return _before(place, Permute(value, SWAPPED))
+
+
+def _before(op: Op, new: Op) -> Value:
+    new.loc = op.loc
+    assert op.parent is not None
+    op.parent.insert_before(new, op)
+    return new.results[0]
