@@ -81,6 +81,7 @@ def paged_attention(
         acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v)
         total = total * alpha + tl.sum(p, 1)
         m = new
+    total = tl.where(total > 0.0, total, 1.0)  # the last parts may be empty
     out = (b * HEADS + head) * SPLITS + split
     tl.store(part + out[:, None] * D + f[None, :], acc / total[:, None], mask=row[:, None] < RATIO)
     tl.store(lse + out, m + tl.log(total), mask=row < RATIO)
