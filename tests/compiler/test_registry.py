@@ -75,7 +75,7 @@ def test_plug_ins_are_looked_up_when_no_other_has_the_name(
         assert isinstance(registry.target("plug"), InterpreterTarget)
         assert "plug" in registry.names()
         with pytest.raises(
-            ValueError, match="there is no target 'plog'; there are cpu, cuda, interp"
+            ValueError, match="there is no target 'plog'; there are cpu, cuda, hip, interp"
         ):
             registry.target("plog")
     finally:
