@@ -455,6 +455,8 @@ def _summed(array: Any, result: Result, site: Site, operand: int, dtype: Any) ->
     if result.rows:
         shared.append(len(levels))
     total = jnp.sum(array, shared) if shared else array
+    if result.rows:  # a row may be longer than the gradient: the next one is aligned
+        total = total[..., : prod(result.shape)]
     kept = tuple(b.size for b in levels if operand in b.operands)
     return total.reshape((*kept, *result.shape)).astype(dtype)
 

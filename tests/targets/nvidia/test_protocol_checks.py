@@ -23,7 +23,8 @@ def _seeds(**options: Any) -> list[int]:
 
 @pytest.mark.parametrize("tensor_copies", [False, True])
 def test_each_step_of_a_protocol_is_between_delays(tensor_copies: bool) -> None:
-    module, _ = compiled(square(4), num_stages=3, tensor_copies=tensor_copies, random_delays=1)
+    options = {"tensor_copies": tensor_copies, "launch_pdl": False}
+    module, _ = compiled(square(4), num_stages=3, random_delays=1, **options)
     steps = [op for op in module.walk() if op.local and not isinstance(op, Delay | Allocate)]
     assert steps
     assert {LoadBlock, Arrive, ExpectBytes, WaitBarrier} <= set(map(type, steps)) or (
