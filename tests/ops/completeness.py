@@ -22,6 +22,7 @@ from tilewright.lowering import arith, convert, math, registry
 from tilewright.lowering.simt.kernel import EMITTERS
 from tilewright.ops import control, reduce
 from tilewright.ops.control import Return
+from tilewright.ops.math import MathFunction
 from tilewright.ops.memory import Access
 from tilewright.ops.view import View
 from tilewright.passes import pad_rules, padding
@@ -147,6 +148,11 @@ def lowering(cls: OpClass, folder: Path) -> str | None:
     if cls in NO_EMITTER or cls in EMITTERS or "" in registry.LOWERINGS.get(cls, {}):
         return None
     where = f"{stem_of(cls)}.py"
+    if issubclass(cls, MathFunction):
+        return (
+            "has no lowering: add its emitter to MATH in tilewright/lowering/math.py, and its "
+            "class to those of lower_math in tilewright/lowering/arith.py"
+        )
     if cls.elementwise:
         return f"has no lowering: write one with @lowers in tilewright/lowering/{where}"
     return f"has no GPU lowering: write one with @emits in tilewright/lowering/simt/{where}"

@@ -15,6 +15,7 @@ from tilewright.ir.index_map import Every, replaced
 from tilewright.ir.traits import ELEMENTWISE, PURE, Trait
 from tilewright.ir.types import Type
 from tilewright.lowering.simt.kernel import EMITTERS
+from tilewright.ops.math import MathFunction
 from tilewright.ops.view import View
 from tilewright.passes import padding
 from tilewright.passes.layout_rules import DERIVED
@@ -41,7 +42,7 @@ def fake_op(
         "result_type": same_type,
         **facets,
     }
-    if base is Op:  # a View has the operand already
+    if base is Op:  # others have the operand already
         body |= {"__annotations__": {"src": Value}, "src": operand()}
     try:
         made: Any = type("Fake", (base,), body, name="arith.fake", traits=traits)
@@ -114,6 +115,15 @@ def test_missing_elementwise_lowering_is_reported(tmp_path: Path) -> None:
     assert fault == (
         "arith.fake has no lowering: write one with @lowers in tilewright/lowering/arith.py"
     )
+
+
+def test_missing_emitter_of_a_function_is_reported(tmp_path: Path) -> None:
+    cases_in(tmp_path)
+    (tmp_path / "arith.ir").write_text(CASE.replace("i32", "fp32"))
+    doc = DOC.replace("i32", "fp32")
+    with fake_op(doc, traits=ELEMENTWISE, base=MathFunction, evaluate=identity) as cls:
+        faults = missing_facets(cls, tmp_path)
+    assert any("add its emitter to MATH in tilewright/lowering/math.py" in f for f in faults)
 
 
 CONTENTS = "GPU lowering", "CPU lowering", "layouts on GPUs", "rule for tiles", "derivative"
