@@ -15,7 +15,6 @@ from tilewright.targets.gpu.target import GpuTarget
 from tilewright.targets.protocol import Resource, Stage, options_from
 
 if TYPE_CHECKING:  # a kernel loaded from the disk cache needs only the key
-    from tilewright.frontend import options as frontend_options
     from tilewright.frontend.options import FrontendOptions
     from tilewright.ir import machine
     from tilewright.ir.machine import GpuMachine
@@ -25,7 +24,6 @@ if TYPE_CHECKING:  # a kernel loaded from the disk cache needs only the key
     from tilewright.targets.gpu.codegen import Declaration, ThreadCode
     from tilewright.targets.gpu.compilation import MachineCode
 else:
-    frontend_options = lazy_import("tilewright.frontend.options")
     machine = lazy_import("tilewright.ir.machine")
     codegen = lazy_import("tilewright.targets.amd.codegen")
     compilation = lazy_import("tilewright.targets.amd.compilation")
@@ -71,20 +69,7 @@ class AmdTarget(GpuTarget):
         return options
 
     def frontend_options(self, options: HipOptions) -> FrontendOptions:
-        return frontend_options.FrontendOptions(
-            supported_fp8_dtypes=options.supported_fp8_dtypes,
-            deprecated_fp8_dot_operand_dtypes=options.deprecated_fp8_dot_operand_dtypes,
-            default_dot_input_precision=options.default_dot_input_precision,
-            allowed_dot_input_precisions=options.allowed_dot_input_precisions,
-            max_num_imprecise_acc_default=options.max_num_imprecise_acc_default,
-            debug=options.debug,
-            sanitize_overflow=options.sanitize_overflow,
-            num_warps=options.num_warps,
-            num_stages=options.num_stages,
-            enable_fp_fusion=options.enable_fp_fusion,
-            backend_name=self.name,
-            arch=options.arch,
-        )
+        return self.frontend_options_of(options)
 
     def gpu_machine(self, options: HipOptions) -> GpuMachine:
         return machine.GpuMachine(

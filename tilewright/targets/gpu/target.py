@@ -10,6 +10,8 @@ from tilewright.targets.base_backend import BaseBackend
 from tilewright.targets.protocol import Lowered
 
 if TYPE_CHECKING:  # a kernel loaded from the disk cache needs no passes
+    from tilewright.frontend import options as frontend_options
+    from tilewright.frontend.options import FrontendOptions
     from tilewright.ir.core import Module
     from tilewright.ir.machine import GpuMachine
     from tilewright.ir.passes import PassContext, Step
@@ -18,6 +20,7 @@ if TYPE_CHECKING:  # a kernel loaded from the disk cache needs no passes
     from tilewright.targets.gpu.codegen import Declaration, ThreadCode
     from tilewright.targets.gpu.compilation import MachineCode
 else:
+    frontend_options = lazy_import("tilewright.frontend.options")
     codegen = lazy_import("tilewright.targets.gpu.codegen")
     compilation = lazy_import("tilewright.targets.gpu.compilation")
     steps = lazy_import("tilewright.targets.gpu.steps")
@@ -36,6 +39,25 @@ class GpuTarget(BaseBackend):
         """Names of the GPU's features: `async_copy`, for asynchronous copies to shared memory, and
         those that are conditions of the target's own steps (`Step.when`)."""
         return frozenset()
+
+    def frontend_options_of(self, options: Any, **own: Any) -> FrontendOptions:
+        """The front end's options, of those of a kernel that have the same names, and the target's
+        own."""
+        return frontend_options.FrontendOptions(
+            supported_fp8_dtypes=options.supported_fp8_dtypes,
+            deprecated_fp8_dot_operand_dtypes=options.deprecated_fp8_dot_operand_dtypes,
+            default_dot_input_precision=options.default_dot_input_precision,
+            allowed_dot_input_precisions=options.allowed_dot_input_precisions,
+            max_num_imprecise_acc_default=options.max_num_imprecise_acc_default,
+            debug=options.debug,
+            sanitize_overflow=options.sanitize_overflow,
+            num_warps=options.num_warps,
+            num_stages=options.num_stages,
+            enable_fp_fusion=options.enable_fp_fusion,
+            backend_name=self.name,
+            arch=options.arch,
+            **own,
+        )
 
     def gpu_machine(self, options: Any) -> GpuMachine:
         """The GPU, and the number of threads of a program, for a kernel with these options."""

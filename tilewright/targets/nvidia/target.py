@@ -27,7 +27,6 @@ from tilewright.targets.protocol import Resource, Stage, options_from
 
 if TYPE_CHECKING:  # a kernel loaded from the disk cache needs only the key
     from tilewright.base.findings import Finding
-    from tilewright.frontend import options as frontend_options
     from tilewright.frontend.options import FrontendOptions
     from tilewright.ir import machine
     from tilewright.ir.machine import GpuMachine
@@ -45,7 +44,6 @@ if TYPE_CHECKING:  # a kernel loaded from the disk cache needs only the key
         steps,
     )
 else:
-    frontend_options = lazy_import("tilewright.frontend.options")
     steps = lazy_import("tilewright.targets.nvidia.steps")
     machine = lazy_import("tilewright.ir.machine")
     codegen = lazy_import("tilewright.targets.nvidia.codegen")
@@ -119,22 +117,11 @@ class NvidiaTarget(GpuTarget):
         return options
 
     def frontend_options(self, options: CudaOptions) -> FrontendOptions:
-        return frontend_options.FrontendOptions(
-            supported_fp8_dtypes=options.supported_fp8_dtypes,
-            deprecated_fp8_dot_operand_dtypes=options.deprecated_fp8_dot_operand_dtypes,
-            default_dot_input_precision=options.default_dot_input_precision,
-            allowed_dot_input_precisions=options.allowed_dot_input_precisions,
-            max_num_imprecise_acc_default=options.max_num_imprecise_acc_default,
+        return self.frontend_options_of(
+            options,
             min_dot_size=min_dot_size,
             assembly="PTX",
             native_descriptors="tma" in self.features(),
-            debug=options.debug,
-            sanitize_overflow=options.sanitize_overflow,
-            num_warps=options.num_warps,
-            num_stages=options.num_stages,
-            enable_fp_fusion=options.enable_fp_fusion,
-            backend_name=self.name,
-            arch=options.arch,
         )
 
     def gpu_machine(self, options: CudaOptions) -> GpuMachine:
