@@ -97,14 +97,18 @@ class Job:
         return prepare(self.recipe(*self.params), self.name, self.options)
 
 
-def prepare(program: Program, name: str, options: Mapping[str, Any]) -> Prepared:
-    """Compile the program and find what it must leave in its arrays."""
+def prepare(
+    program: Program, name: str, options: Mapping[str, Any], gpu: GPUTarget | None = None
+) -> Prepared:
+    """Compile the program, for `HOPPER` or another GPU, and find what it must leave in its
+    arrays."""
     options = EXACT | dict(options)
+    gpu = gpu or HOPPER
     source, everything = source_of(program)
-    kernel = compile(source, HOPPER, options)
+    kernel = compile(source, gpu, options)
     expected = program.expected
     if expected is None:
-        target = find_target(HOPPER)
+        target = find_target(gpu)
         module = source.module(target.frontend_options(target.parse_options(options)))
         expected = interpreted(program, module)
     # A function that is a compile-time argument is not passed, and can't be sent.

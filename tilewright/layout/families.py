@@ -125,10 +125,10 @@ def _matrix_dims(shape: Sequence[int]) -> tuple[int, int]:
 
 
 def _packed(element_bits: int) -> int:
-    """The number of elements of an operand in a 32-bit register."""
-    if element_bits not in (8, 16, 32):
-        raise ValueError(f"matrix operands have 8, 16 or 32 bits, not {element_bits}")
-    return 32 // element_bits
+    """The number of elements of an operand in a register, of 32 bits or of one element."""
+    if element_bits not in (8, 16, 32, 64):
+        raise ValueError(f"matrix operands have 8, 16, 32 or 64 bits, not {element_bits}")
+    return max(1, 32 // element_bits)
 
 
 def mma_m16n8(
@@ -154,9 +154,9 @@ def mma_m16n8(
 
 
 def _operand_a(m: int, k: int, element_bits: int) -> list[Factor]:
-    """The fragment of A, 16 rows by 256 bits, that mma.sync and wgmma share.
+    """The fragment of A, 16 rows by 256 bits (fp64: 512), that mma.sync and wgmma share.
 
-    Four 32-bit registers: rows g, g + 8, g, g + 8, the last two in the upper half of k.
+    Four registers: rows g, g + 8, g, g + 8, the last two in the upper half of k.
     """
     return [
         Factor(REGISTER, k, _packed(element_bits)),
@@ -173,7 +173,7 @@ def mma_operand_a(
     warps: Sequence[int],
     order: Sequence[int] | None = None,
 ) -> LinearLayout:
-    """Operand A, (…, m, k), of `mma.sync` m16n8k16 (16-bit), k32 (8-bit) or k8 (tf32).
+    """Operand A, (…, m, k), of `mma.sync` m16n8k16 (16-bit), k32 (8-bit) or k8 (tf32, fp64).
 
     `warps` and `order` are those of the accumulators: warps in one row of the grid use the same
     rows of A and hold duplicates. PTX ISA, "Matrix Fragments for mma.m16n8k8 / k16 / k32", A.
@@ -192,7 +192,7 @@ def mma_operand_b(
     warps: Sequence[int],
     order: Sequence[int] | None = None,
 ) -> LinearLayout:
-    """Operand B, (…, k, n), of the same instructions: two 32-bit registers, lower and upper k.
+    """Operand B, (…, k, n), of the same instructions: two registers, lower and upper k.
 
     `warps` and `order` are those of the accumulators: warps in one column of the grid hold
     duplicates.

@@ -20,7 +20,7 @@ def test_processor_accepts_each_spelling_of_an_architecture(arch: int | str) -> 
     assert processor(arch).llvm_cpu == "sm_90a"
 
 
-@pytest.mark.parametrize("arch", ["", "sm", "hopper", "gfx942", 9, 91, "sm_90b", "90 "])
+@pytest.mark.parametrize("arch", ["", "sm", "hopper", "gfx942", 9, 70, 91, "sm_90b", "90 "])
 def test_processor_rejects_unknown_architectures(arch: int | str) -> None:
     with pytest.raises(ValueError, match=r"there is no NVIDIA architecture .*known are 75, 80"):
         processor(arch)
@@ -31,6 +31,8 @@ def test_processor_rejects_unknown_architectures(arch: int | str) -> None:
     [
         ("ldmatrix", ALL),
         ("async_copy", ALL[1:]),
+        ("mma_fp16", ALL),
+        ("mma_int8", ALL),
         ("mma_m16n8k16", ALL[1:]),
         ("redux_sync", ALL[1:]),
         ("fp8_cvt", ALL[4:]),
@@ -45,6 +47,16 @@ def test_processor_rejects_unknown_architectures(arch: int | str) -> None:
 )
 def test_feature_is_on_these_architectures_only(feature: str, having: tuple[int, ...]) -> None:
     assert tuple(arch for arch in ALL if feature in processor(arch).features) == having
+
+
+def test_newer_architecture_gets_ptx_of_the_newest_known_one() -> None:
+    with pytest.warns(RuntimeWarning, match="does not know the NVIDIA architecture sm_150"):
+        chip = processor("sm_150")
+    newest = processor(ALL[-1])
+    assert chip.llvm_cpu == f"sm_{ALL[-1]}"  # without the suffix, which later ones do not run
+    assert not chip.assembles
+    assert chip.shared_limit == newest.shared_limit
+    assert newest.features - chip.features == {"setmaxnreg"}
 
 
 def test_fp8_follows_the_architecture() -> None:

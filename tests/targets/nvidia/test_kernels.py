@@ -245,11 +245,17 @@ TYPES = {
     "i8": ("*i8:16", "*i32:16"),
     "fp8e4nv": ("*fp8e4nv:16", "*fp16:16"),
     "fp32": ("*fp32:16", "*fp32:16"),
+    "fp64": ("*fp64:16", "*fp64:16"),
 }
 
 
 def matmul(
-    type: str, tile: tuple[int, int, int], warps: int, stages: int, orders: str = "nn"
+    type: str,
+    tile: tuple[int, int, int],
+    warps: int,
+    stages: int,
+    orders: str = "nn",
+    gpu: GPUTarget = HOPPER,
 ) -> CompiledKernel:
     """A product with everything aligned; orders of memory as in ``nn`` or ``tn``."""
     operand, result = TYPES[type]
@@ -258,7 +264,7 @@ def matmul(
     constants = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), tile, strict=True))
     kernel = Kernel("matmul.matmul_kernel", types, {**constants, "GROUP": 8, "PRECISION": "tf32"},
                     {"num_warps": warps, "num_stages": stages})  # fmt: skip
-    return compile(compile_time.source("tilewright", kernel), HOPPER, kernel.options)
+    return compile(compile_time.source("tilewright", kernel), gpu, kernel.options)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4, 5])

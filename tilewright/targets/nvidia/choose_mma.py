@@ -28,6 +28,7 @@ from tilewright.targets.nvidia.rewrite_products import (
     before,
     replace,
     rewrite_product,
+    step_along_k,
 )
 from tilewright.targets.nvidia.transpose_product import transpose_product
 
@@ -48,10 +49,11 @@ TURNED_ROWS = {4: (1, 4, 2, 0, 3, 5), 1: (1, 2, 3, 0, 4, 5)}
 
 # Element type of the operands -> the feature that mma.sync requires.
 _MMA_FEATURES = {
-    ir.FP16: "mma_m16n8k16",
+    ir.FP16: "mma_fp16",
     ir.BF16: "mma_bf16",
     ir.I8: "mma_int8",
     ir.U8: "mma_int8",
+    ir.FP64: "mma_fp64",
     **FP8_FEATURES,
 }
 _WGMMA_TYPES = (ir.FP16, ir.BF16, ir.I8, ir.U8, ir.FP8E4NV, ir.FP8E5)
@@ -104,7 +106,7 @@ def _fits_mma(op: Dot, ctx: PassContext) -> bool:
         and ir.dtype_of(op.rhs.type) == element
         and shape[0] % 16 == 0
         and shape[1] % 8 == 0
-        and k * element.nbytes_in_memory % K_BYTES == 0
+        and k % step_along_k(element) == 0
     )
 
 

@@ -104,10 +104,17 @@ class Cubin(MachineCode):
 
 @dataclass(frozen=True)
 class Unassembled(MachineCode):
-    """A kernel whose PTX the driver compiles when it is loaded."""
+    """A kernel whose PTX the driver compiles when it is loaded.
+
+    Attributes:
+        chip: the architecture that it is for.
+    """
+
+    chip: Processor
 
     def report(self, ctx: PassContext) -> None:
-        ctx.missed("assemble", NO_ASSEMBLER, self.kernel)
+        unknown = f"sm_{self.chip.capability} is unknown, so that the driver compiles the PTX"
+        ctx.missed("assemble", NO_ASSEMBLER if self.chip.assembles else unknown, self.kernel)
 
 
 def machine_code(
@@ -128,9 +135,10 @@ def machine_code(
     if replacement is not None:
         lowered = Lowered({**stages, "cubin": replacement}, metadata | {"assembler": "replaced"})
         return MachineCode(lowered, code.loc)
-    assembler = find_assembler()
+    assembler = find_assembler() if chip.assembles else None
     if assembler is None:
-        return Unassembled(Lowered(stages, metadata | {"assembler": "driver"}), code.loc)
+        lowered = Lowered(stages, metadata | {"assembler": "driver"})
+        return Unassembled(lowered, code.loc, chip)
     attempts = Attempts(assembler, assembly_request(options, chip), code.name)
     if options.maxnreg is not None or own_ptx is not None or code.hands_registers:
         best = attempts.plain(own_ptx or ptx)

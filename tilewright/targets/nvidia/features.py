@@ -6,11 +6,13 @@ The rest of the compiler tests for features by name:
     "wgmma" in ctx.features         # in a pass; or Step(pass_, when="wgmma")
 
 An architecture is written as its compute capability without the dot: 90 is capability 9.0, Hopper.
+One that is newer than this table is compiled for as the newest one, as PTX.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass
 from functools import cache
 
@@ -31,25 +33,32 @@ NEVER_PROMOTE = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class _Feature:
-    """A feature, and the range of capabilities that have it, both ends included."""
+    """A feature, and the range of capabilities that have it, both ends included.
+
+    Code that has a `specific` feature runs on exactly the architecture for which it was compiled.
+    """
 
     name: str
     first: int
     last: int = 999
+    specific: bool = False
 
 
 _FEATURES = (
-    # Matrix instructions of one warp: mma.sync, named by the shape for 16-bit operands.
-    _Feature("mma_m16n8k8", 75),
-    _Feature("mma_m16n8k16", 80),
+    # Matrix instructions of one warp: mma.sync, by the type of the operands.
+    _Feature("mma_fp16", 75),
+    _Feature("mma_int8", 75),
     _Feature("mma_bf16", 80),
     _Feature("mma_tf32", 80),
-    _Feature("mma_int8", 80),
     _Feature("mma_fp64", 80),
     _Feature("mma_fp8", 89),
+    # Their largest shapes, where smaller ones came first: m16n8k16 of fp16 (not m16n8k8), m16n8k32
+    # of int8 (not m8n8k16), m16n8k8 of fp64 (not m8n8k4).
+    _Feature("mma_m16n8k16", 80),
+    _Feature("mma_fp64_m16n8k8", 90),
     # Matrix instructions of a warp group, with operands in shared memory.
-    _Feature("wgmma", 90, 90),
-    _Feature("tcgen05", 100, 110),
+    _Feature("wgmma", 90, 90, specific=True),
+    _Feature("tcgen05", 100, 110, specific=True),
     # Moving matrices between shared memory and registers.
     _Feature("ldmatrix", 75),
     _Feature("stmatrix", 90),
@@ -61,7 +70,7 @@ _FEATURES = (
     # Clusters: CTAs with access to each other's shared memory.
     _Feature("cluster", 90),
     # Reallocation of registers between warp groups: setmaxnreg.
-    _Feature("setmaxnreg", 90),
+    _Feature("setmaxnreg", 90, specific=True),
     # Election of one lane of a warp: elect.sync.
     _Feature("elect", 90),
     # Programmatic dependent launch: griddepcontrol.
@@ -98,6 +107,7 @@ class Processor:
         shared_limit: the most bytes of shared memory of a CTA.
         max_threads: the most resident threads of a multiprocessor.
         features: names from the table above.
+        assembles: whether there may be an assembler for it; if not, the driver compiles the PTX.
     """
 
     capability: int
@@ -106,6 +116,7 @@ class Processor:
     shared_limit: int
     max_threads: int
     features: frozenset[str]
+    assembles: bool = True
 
     @property
     def fp8_types(self) -> tuple[str, ...]:
@@ -128,7 +139,7 @@ KIB = 1024
 # Capability -> LLVM's name, the minimum PTX version of its features, bytes of shared memory of a
 # CTA, and threads of a multiprocessor.
 _ARCHITECTURES = {
-    75: ("sm_75", 63, 64 * KIB, 1024),
+    75: ("sm_75", 65, 64 * KIB, 1024),
     80: ("sm_80", 74, 163 * KIB, 2048),
     86: ("sm_86", 74, 99 * KIB, 1536),
     87: ("sm_87", 74, 163 * KIB, 1536),
@@ -140,6 +151,8 @@ _ARCHITECTURES = {
     120: ("sm_120a", 87, 99 * KIB, 1536),
     121: ("sm_121a", 88, 99 * KIB, 1536),
 }
+
+_NEWEST = max(_ARCHITECTURES)
 
 _ARCH_TEXT = re.compile(r"(?:sm_?)?(\d+)a?")
 
@@ -153,6 +166,8 @@ def processor(arch: int | str) -> Processor:
     """
     match = _ARCH_TEXT.fullmatch(str(arch))
     capability = int(match[1]) if match else None
+    if capability is not None and capability > _NEWEST:
+        return _newer(capability)
     if capability not in _ARCHITECTURES:
         known = ", ".join(map(str, _ARCHITECTURES))
         raise ValueError(
@@ -161,3 +176,21 @@ def processor(arch: int | str) -> Processor:
     cpu, ptx_version, shared, threads = _ARCHITECTURES[capability]
     features = frozenset(f.name for f in _FEATURES if f.first <= capability <= f.last)
     return Processor(capability, cpu, ptx_version, shared, threads, features)
+
+
+@cache
+def _newer(capability: int) -> Processor:
+    """An architecture that is not in the table: what the newest one has, except for what is
+    specific to it."""
+    warnings.warn(
+        f"tilewright does not know the NVIDIA architecture sm_{capability}: kernels are PTX for "
+        f"sm_{_NEWEST}, which the driver compiles. Update tilewright",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    cpu, ptx_version, shared, threads = _ARCHITECTURES[_NEWEST]
+    features = frozenset(
+        f.name for f in _FEATURES if f.first <= _NEWEST <= f.last and not f.specific
+    )
+    cpu = cpu.removesuffix("a")
+    return Processor(capability, cpu, ptx_version, shared, threads, features, assembles=False)

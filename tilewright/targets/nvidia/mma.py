@@ -3,7 +3,8 @@
 The layouts that `choose_mma.py` requests give each thread its registers in the order of the
 instruction's operands, so emission only packs narrow elements into words. Accumulators are tied
 operands of inline assembly, in place. The number of instructions is (M / 16) (N / 8) K-steps for
-`mma.sync` and (M / 64) (N / columns) K-steps for `wgmma`, divided by the warps or warpgroups.
+`mma.sync` (more where it has smaller shapes only) and (M / 64) (N / columns) K-steps for `wgmma`,
+divided by the warps or warpgroups.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tilewright.layout.linear import OFFSET, LinearLayout
 from tilewright.lowering.emit import (
     F16,
     F32,
+    F64,
     I32,
     I64,
     VOID,
@@ -39,18 +41,21 @@ from tilewright.ops.roles import WaitBarrier
 from tilewright.targets.nvidia.choose_mma import (
     GROUP_ROWS,
     GROUP_WARPS,
-    K_BYTES,
     groups_of,
     instruction_columns,
 )
 from tilewright.targets.nvidia.name import NAME
 from tilewright.targets.nvidia.notes import PtxVersion, Waits
+from tilewright.targets.nvidia.rewrite_products import step_along_k
 
 _NAMES = {
     ir.FP16: "f16", ir.BF16: "bf16", ir.FP32: "tf32", ir.I8: "s8", ir.U8: "u8",
-    ir.FP8E4NV: "e4m3", ir.FP8E5: "e5m2",
+    ir.FP8E4NV: "e4m3", ir.FP8E5: "e5m2", ir.FP64: "f64",
 }  # fmt: skip
-_RESULTS = {ir.FP32: "f32", ir.FP16: "f16", ir.I32: "s32"}
+_RESULTS = {ir.FP32: "f32", ir.FP16: "f16", ir.I32: "s32", ir.FP64: "f64"}
+
+# Element type of accumulators -> the letter of an assembly operand, and its type.
+_OPERANDS = {ir.FP32: ("f", F32), ir.FP64: ("d", F64)}
 
 
 class _Accumulators:
@@ -65,8 +70,7 @@ class _Accumulators:
         )
         # Whether they are known to be zeros before the first product.
         self.zero = is_positive_zero(value)
-        self.letter = "f" if self.element == ir.FP32 else "r"
-        self.type = F32 if self.element == ir.FP32 else I32
+        self.letter, self.type = _OPERANDS.get(self.element, ("r", I32))
 
     @property
     def per_register(self) -> int:
@@ -136,9 +140,42 @@ def _list(first: int, count: int) -> str:
 _FP8_PTX = {ir.FP32: 84, ir.FP16: 87}
 
 
+class _Shape(NamedTuple):
+    """The shape of an instruction: m16n8k`step_along_k`, or a part of it.
+
+    Attributes:
+        rows: its rows.
+        along_k: the parts along K.
+    """
+
+    rows: int = 16
+    along_k: int = 1
+
+    def text(self, element: ir.DType) -> str:
+        return f"m{self.rows}n8k{step_along_k(element) // self.along_k}"
+
+
+_WHOLE = _Shape()
+
+# The largest instruction where the feature lacks; the fragments of a larger one consist of those
+# of smaller ones: registers 0 and 2 of A have rows 0 to 7, registers 0 and 1 the lower half of K.
+_SMALLER = {
+    ir.FP16: ("mma_m16n8k16", _Shape(along_k=2)),
+    ir.I8: ("mma_m16n8k16", _Shape(rows=8, along_k=2)),
+    ir.U8: ("mma_m16n8k16", _Shape(rows=8, along_k=2)),
+    ir.FP64: ("mma_fp64_m16n8k8", _Shape(rows=8, along_k=2)),
+}
+
+
+def _shape(element: ir.DType, features: frozenset[str]) -> _Shape:
+    feature, smaller = _SMALLER.get(element, ("", _WHOLE))
+    return _WHOLE if feature in features else smaller
+
+
 @emits(Mma, target=NAME)
 def emit_mma(kernel: Kernel, op: Mma) -> None:
-    """One m16n8 instruction for each such block of a warp's part of the result and each K step.
+    """For each block of 16 x 8 of a warp's part of the result and each K step, one instruction, or
+    as many smaller ones as there are parts.
 
     The registers of a block are adjacent and in the instruction's order: a block of A is four
     words, one of B two, and one of the result `count` registers.
@@ -147,27 +184,38 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
     if element.is_fp8():
         kernel.notes.add(PtxVersion(_FP8_PTX[ir.dtype_of(op.acc.type)]))
     acc = _Accumulators(kernel, op.acc)
-    left = words(kernel.b, kernel.env[op.lhs], op.lhs.type)
-    right = words(kernel.b, kernel.env[op.rhs], op.rhs.type)
-    size = element.nbytes_in_memory
-    steps = ir.shape_of(op.lhs.type)[1] * size // K_BYTES
+    left, right = (_registers(kernel, value) for value in (op.lhs, op.rhs))
+    steps = ir.shape_of(op.lhs.type)[1] // step_along_k(element)
     rows, columns = len(left) // (4 * steps), len(right) // (2 * steps)
     count = len(acc.registers) // (rows * columns)
+    shape = _shape(element, kernel.ctx.features)
+    parts = 16 // shape.rows
     kinds = f"{_RESULTS[acc.element]}.{_NAMES[element]}.{_NAMES[element]}.{_RESULTS[acc.element]}"
-    name = f"mma.sync.aligned.m16n8k{K_BYTES // size}.row.col.{kinds}"
+    some, a_words, b_words = count // parts, 4 // parts // shape.along_k, 2 // shape.along_k
     code = (
-        f"{name} {_list(0, count)}, {_list(2 * count, 4)}, {_list(2 * count + 4, 2)}, "
-        f"{_list(0, count)};"
+        f"mma.sync.aligned.{shape.text(element)}.row.col.{kinds} {_list(0, some)}, "
+        f"{_list(2 * some, a_words)}, {_list(2 * some + a_words, b_words)}, {_list(0, some)};"
     )
+    letters = ("d" if element == ir.FP64 else "r") * (a_words + b_words)
     for row in range(rows):
         for column in range(columns):
             first = (row * columns + column) * count
-            for step in range(steps):
-                a = 4 * (row * steps + step)
-                c = 2 * (column * steps + step)
-                inputs = [*left[a : a + 4], *right[c : c + 2]]
-                acc.update(first, count, code, "rrrrrr", inputs)
+            for step in range(steps * shape.along_k):
+                # Words of A: lower and upper rows, of each half of K in turn.
+                a, c = 4 * row * steps + 4 // shape.along_k * step, 2 * column * steps
+                c += b_words * step
+                for part in range(parts):
+                    inputs = [*left[a + part : a + part + a_words * parts : parts]]
+                    inputs += right[c : c + b_words]
+                    acc.update(first + part * some, some, code, letters, inputs)
     kernel.bind(op, acc.values())
+
+
+def _registers(kernel: Kernel, value: Value) -> Registers:
+    """An operand in the instruction's registers: words of 32 bits, or elements of fp64."""
+    values = kernel.env[value]
+    wide = ir.dtype_of(value.type) == ir.FP64
+    return list(values) if wide else words(kernel.b, values, value.type)
 
 
 emits(FetchAcross, target=NAME)(emit_fetch)
@@ -291,7 +339,7 @@ def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
     else:
         left = words(kernel.b, kernel.env[op.lhs], op.lhs.type)
     blocks = list(_blocks(op, kernel.warps, width, count))
-    steps = ir.shape_of(op.rhs.type)[0] // _k_step(op)
+    steps = ir.shape_of(op.rhs.type)[0] // step_along_k(ir.dtype_of(op.lhs.type))
     right.keep(steps * len({block.column for block in blocks}))
     if isinstance(left, _Operand):
         left.keep(steps * len({block.row for block in blocks}))
@@ -303,7 +351,11 @@ def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
         _side_effect(b, "wgmma.commit_group.sync.aligned;")
 
     if not _sums_are_limited(op):
-        start(blocks, acc, range(0, ir.shape_of(op.rhs.type)[0], _k_step(op)))
+        start(
+            blocks,
+            acc,
+            range(0, ir.shape_of(op.rhs.type)[0], step_along_k(ir.dtype_of(op.lhs.type))),
+        )
     else:
         _add_in_parts(op, blocks, acc, count, start)
     kernel.bind(op, acc.values())
@@ -344,15 +396,10 @@ def _add_in_parts(
 
 def _limited_steps(op: Wgmma) -> Iterator[range]:
     """The starts of instructions along K, in groups of at most `max_imprecise` products."""
-    k, step = ir.shape_of(op.rhs.type)[0], _k_step(op)
+    k, step = ir.shape_of(op.rhs.type)[0], step_along_k(ir.dtype_of(op.lhs.type))
     length = op.max_imprecise // step * step
     for start in range(0, k, length):
         yield range(start, min(start + length, k), step)
-
-
-def _k_step(op: Wgmma) -> int:
-    """The elements along K of one instruction."""
-    return K_BYTES // ir.dtype_of(op.lhs.type).nbytes_in_memory
 
 
 def _sums_are_limited(op: Wgmma) -> bool:
@@ -410,7 +457,7 @@ def _emit_block(
     k = ir.shape_of(op.rhs.type)[0]
     groups = groups_of((m, n), kernel.warps)
     width = count * 2 * acc.per_register
-    k_step = _k_step(op)
+    k_step = step_along_k(ir.dtype_of(op.lhs.type))
     left_start = right_start = const(I32, 0)
     if groups.rows > 1 and isinstance(left, _Operand):
         distance = left.offset(0, GROUP_ROWS)

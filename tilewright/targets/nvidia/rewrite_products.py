@@ -15,7 +15,8 @@ from tilewright.ir.core import Op, Value
 from tilewright.ops.arith import And, Bitcast, Cast, Cmp, Constant, Select, Sub
 from tilewright.ops.dot import Dot
 
-K_BYTES = 32  # bytes along K of either operand of one instruction
+K_BYTES = 32  # bytes along K of either operand of one instruction, of up to 32-bit elements
+K_WIDE = 8  # elements of 64 bits along K
 
 # The features of matrix instructions on fp8 operands, by type.
 FP8_FEATURES = {ir.FP8E4NV: "mma_fp8", ir.FP8E5: "mma_fp8"}
@@ -59,7 +60,7 @@ def rewrite_product(op: Dot, features: frozenset[str], threads: int) -> None:
     split = _SPLITS.get(op.precision) if element == ir.FP32 else None
     if split is not None and split.feature in features:
         _split(op, split)
-    elif element.is_fp8() and "mma_m16n8k16" in features and _needs_fp16(op, features, threads):
+    elif element.is_fp8() and "mma_fp16" in features and _needs_fp16(op, features, threads):
         left, right = (before(op, Cast(v, ir.FP16, "rtne")).results[0] for v in (op.lhs, op.rhs))
         product = before(op, Dot(left, right, op.acc, op.precision, op.max_imprecise))
         replace(op, product.results[0])
@@ -116,6 +117,12 @@ def _parts(op: Dot, value: Value, split: _Split, count: int) -> list[Value]:
         value = add(Select(add(Cmp(value, leading, "eq")), none, add(Sub(value, leading))))
     parts.append(value)
     return [x if split.type == ir.FP32 else add(Cast(x, split.type, "rtne")) for x in parts]
+
+
+def step_along_k(element: ir.DType) -> int:
+    """The elements along K of one instruction."""
+    size = element.nbytes_in_memory
+    return K_WIDE if size == 8 else K_BYTES // size
 
 
 def before(op: Op, new: AnyOp) -> AnyOp:

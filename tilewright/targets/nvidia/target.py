@@ -77,7 +77,8 @@ class NvidiaTarget(GpuTarget):
         return processor(override)
 
     def key(self) -> str:
-        chip, assembler = self.processor, find_assembler()
+        chip = self.processor
+        assembler = find_assembler() if chip.assembles else None
         maker = f"{assembler.name}-{assembler.version()}" if assembler else "driver"
         return f"cuda llvm-{llvm_version()} {chip.llvm_cpu} ptx-{chip.ptx_version} {maker}"
 
