@@ -13,10 +13,10 @@ scale[(tilewright.cdiv(n, 128),)](x, n, BLOCK=128)
 
 from typing import TYPE_CHECKING
 
-from tilewright import backends, compiler, errors, language, runtime, testing
+from tilewright import backends, compiler, errors, language, runtime
 from tilewright.base import knobs
 from tilewright.base.diagnostics import InternalCompilerError
-from tilewright.base.lazy_import import lazy_import
+from tilewright.base.lazy_import import lazy_names
 from tilewright.compat import install_as_triton
 from tilewright.compiler.driver import compile
 from tilewright.compiler.version import VERSION as __version__
@@ -27,13 +27,10 @@ from tilewright.errors import (
     TilewrightError,
     TritonError,
 )
-from tilewright.interop.torch_gradients import autograd_function
 from tilewright.language.aggregate import aggregate
 from tilewright.language.core import must_use_result
 from tilewright.runtime._allocation import set_allocator
 from tilewright.runtime.async_compile import AsyncCompileMode, FutureKernel
-from tilewright.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
-from tilewright.runtime.gradients import grad, jvp, vjp
 from tilewright.runtime.jit import (
     JITFunction,
     KernelInterface,
@@ -44,11 +41,26 @@ from tilewright.runtime.jit import (
 )
 from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
 
-# Not in `__all__`: `from tilewright import *` must not replace the program's `torch`.
+# Most programs use few of these. `torch` is not in `__all__`: `from tilewright import *` must not
+# replace the program's own.
 if TYPE_CHECKING:
+    from tilewright import testing
     from tilewright import torch as torch
+    from tilewright.interop.torch_gradients import autograd_function
+    from tilewright.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
+    from tilewright.runtime.gradients import grad, jvp, vjp
 else:
-    torch = lazy_import("tilewright.torch")
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            __name__: ("testing", "torch"),
+            "tilewright.interop.torch_gradients": ("autograd_function",),
+            "tilewright.runtime.autotuner": (
+                "Autotuner", "Config", "Heuristics", "autotune", "heuristics",
+            ),
+            "tilewright.runtime.gradients": ("grad", "jvp", "vjp"),
+        },
+    )  # fmt: skip
 
 __all__ = [
     "AsyncCompileMode",
@@ -91,3 +103,7 @@ __all__ = [
     "testing",
     "vjp",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

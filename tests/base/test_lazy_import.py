@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tilewright.base.lazy_import import lazy_import
+from tilewright.base.lazy_import import lazy_import, lazy_names
 
 
 @pytest.fixture
@@ -46,3 +47,36 @@ def test_missing_module_is_an_error_at_first_access() -> None:
     missing: Any = lazy_import("no_such_module_at_all")
     with pytest.raises(ModuleNotFoundError, match="no_such_module_at_all"):
         missing.f()
+
+
+PACKAGE = """
+from tilewright.base.lazy_import import lazy_names
+__getattr__ = lazy_names(
+    __name__, {__name__: ("part",), "lazy_subject": ("f",)}, lambda name: f"another {name}"
+)
+"""
+
+
+@pytest.mark.usefixtures("lazy")
+def test_names_are_imported_on_first_access(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "lazy_package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(PACKAGE)
+    (folder / "part.py").write_text("value = 2")
+    monkeypatch.setattr(sys, "modules", sys.modules.copy())
+    package = importlib.import_module("lazy_package")
+    assert not {"lazy_subject", "lazy_package.part"} & sys.modules.keys()
+    assert package.part.value == 2
+    assert package.part is sys.modules["lazy_package.part"]
+    assert package.f() == 1
+    assert vars(package)["f"] is sys.modules["lazy_subject"].f
+    assert package.g == "another g"
+
+
+def test_unknown_name_is_the_modules_error() -> None:
+    find = lazy_names("package", {"lazy_subject": ("f",)})
+    with pytest.raises(AttributeError, match="module 'package' has no attribute 'g'") as error:
+        find("g")
+    assert error.value.name == "g"

@@ -10,6 +10,28 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HEAVY = ("cupy", "jax", "llvmlite", "torch", "triton")
 
+# The modules that `import tilewright` loads, by package. A program that defines kernels and
+# launches them from the cache needs these; what only some programs use, and what only compilation
+# needs, is imported lazily (docs/decisions/0023-lazy-imports.md).
+EAGER = {
+    "tilewright": "backends errors",
+    "tilewright.base": "codes diagnostics digest fact_cache hooks knobs lazy lazy_import locks "
+    "plug_ins spelling triton_knobs",
+    "tilewright.compat": "extras install names",
+    "tilewright.compiler": "artifact driver overrides source version",
+    "tilewright.frontend": "annotations captured constant_key dependencies source",
+    "tilewright.ir": "types",
+    "tilewright.language": "aggregate asm atomic block_pointer block_values core debug hints "
+    "iteration math operators products random standard target_info tensor_descriptor types values",
+    "tilewright.language.extra": "cpu cuda hip threads",
+    "tilewright.language.semantic": "context",
+    "tilewright.runtime": "_allocation async_compile cache cache_entries descriptors driver grid "
+    "interface jit kinds launch observed_dict placement reachable slots specialization_data "
+    "specialize tensors wrappers",
+    "tilewright.runtime.drivers": "protocol",
+    "tilewright.targets": "base_backend protocol registry",
+}
+
 # Which modules are loaded, and how long that took in a fresh interpreter.
 PROBE = """
 import json, sys, time
@@ -21,12 +43,16 @@ print(json.dumps({{"seconds": seconds, "modules": sorted(sys.modules)}}))
 
 
 def _loaded_by(module: str) -> tuple[set[str], float]:
-    """The top-level packages that importing `module` loads, and the seconds that it takes."""
+    """The modules that importing `module` loads, and the seconds that it takes."""
     command = [sys.executable, "-W", "error", "-c", PROBE.format(module=module)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     answer = json.loads(run.stdout)
-    return {name.partition(".")[0] for name in answer["modules"]}, answer["seconds"]
+    return set(answer["modules"]), answer["seconds"]
+
+
+def _packages(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
 
 
 @pytest.mark.parametrize("module", ["tilewright", "tilewright.language"])
@@ -34,16 +60,23 @@ def test_import_loads_no_heavy_package(module: str) -> None:
     loaded, seconds = _loaded_by(module)
     # Printed, not asserted: the time depends on the machine and its load.
     print(f"import {module}: {seconds * 1e3:.0f} ms")
-    assert not loaded & set(HEAVY)
+    assert not _packages(loaded) & set(HEAVY)
+
+
+def test_import_loads_only_what_every_program_needs() -> None:
+    expected = {f"{package}.{name}" for package, names in EAGER.items() for name in names.split()}
+    loaded, _ = _loaded_by("tilewright")
+    ours = {name for name in loaded if name.startswith("tilewright.")}
+    assert ours - EAGER.keys() == expected
 
 
 def test_import_loads_no_path_or_url_parsers() -> None:
     """`pathlib` imports `urllib.parse` in Python 3.11: together 3 to 4 ms."""
     loaded, _ = _loaded_by("tilewright")
     numpy, _ = _loaded_by("numpy")
-    assert not (loaded - numpy) & {"ipaddress", "pathlib", "urllib"}
+    assert not _packages(loaded - numpy) & {"ipaddress", "pathlib", "urllib"}
 
 
 def test_probe_lists_loaded_modules() -> None:
     loaded, _ = _loaded_by("llvmlite")
-    assert "llvmlite" in loaded
+    assert "llvmlite" in _packages(loaded)

@@ -76,6 +76,7 @@ LATE_IMPORTS = (
 # a type (base/lazy_import.py, which alone may compute the name).
 HIDDEN_IMPORTS = ("import_module", "__import__", "resolve_name")
 DECLARED_LAZY = "lazy_import"
+LAZY_NAMES = "lazy_names"  # the other form: the `__getattr__` of a module, from a table of names
 COMPUTED_PLACES = ("base/lazy_import.py", "compat/managers.py", "compat/names.py")
 
 # Packages that need not be installed, so that type checkers may not find them.
@@ -189,7 +190,28 @@ def _bound_modules(statements: list[ast.stmt]) -> dict[str, str]:
     return bound
 
 
-def _untyped_lazy_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def _is_lazy(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id in (DECLARED_LAZY, LAZY_NAMES)
+
+
+def _lazy_names(statement: ast.stmt, module: str) -> set[str] | None:
+    """The imports of `__getattr__ = lazy_names(__name__, {source: names})`, in full."""
+    match statement:
+        case ast.Assign(
+            targets=[ast.Name(id="__getattr__")],
+            value=ast.Call(args=[ast.Name(id="__name__"), ast.Dict() as table, *_]) as call,
+        ) if _is_lazy(call):
+            return {
+                f"{module if isinstance(source, ast.Name) else ast.literal_eval(source)}.{name}"
+                for source, names in zip(table.keys, table.values, strict=True)
+                if source is not None
+                for name in ast.literal_eval(names)
+            }
+        case _:
+            return None
+
+
+def _untyped_lazy_imports(tree: ast.Module, module: str) -> Iterator[tuple[int, str]]:
     """Lazy imports, with their lines, of which type checkers do not see the same module."""
     typed: set[int] = set()
     for statement in tree.body:
@@ -201,6 +223,11 @@ def _untyped_lazy_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     for other in orelse
                     if (lazy := _lazy_module(other)) is not None and seen.get(lazy[0]) == lazy[1]
                 }
+                typed |= {
+                    other.lineno
+                    for other in orelse
+                    if (names := _lazy_names(other, module)) and names <= set(seen.values())
+                }
             case ast.AnnAssign():
                 lazy = _lazy_module(statement)
                 if lazy is not None and lazy[1].partition(".")[0] in OPTIONAL:
@@ -208,7 +235,7 @@ def _untyped_lazy_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
             case _:
                 pass
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _is_declared(node) and node.lineno not in typed:
+        if isinstance(node, ast.Call) and _is_lazy(node) and node.lineno not in typed:
             yield node.lineno, "no import under TYPE_CHECKING gives this lazy import its type"
 
 
@@ -269,7 +296,7 @@ def _file_faults(path: Path, root: Path) -> Iterator[tuple[int, str]]:
         yield 1, f"the folder {layer} has no place in LAYERS"
         return
     tree = ast.parse(path.read_text("utf-8"))
-    yield from _untyped_lazy_imports(tree)
+    yield from _untyped_lazy_imports(tree, ".".join(package))
     for imported in _imports(tree, package):
         name, parts = imported.name, imported.parts
         if imported.late and not _matches(file, (*LATE_IMPORTS, *COMPUTED_PLACES)):
@@ -299,6 +326,10 @@ def test_package_keeps_the_layers() -> None:
 
 
 LAZILY = "if TYPE_CHECKING:\n    {}\nelse:\n    {} = lazy_import('{}')\n"
+BY_NAME = (
+    "if TYPE_CHECKING:\n    from tilewright.{0} import {1}\n"
+    "else:\n    __getattr__ = lazy_names(__name__, {{{2}: ('core',)}})\n"
+)
 LOW = LAZILY.format("from tilewright.base import knobs", "knobs", "tilewright.base.{}")
 
 # A small package with every kind of neighbour; the tests add one faulty file each.
@@ -311,6 +342,8 @@ SOUND = {
     "ir/interpret.py": "import numpy as np\n",
     "ops/arith.py": "import numpy as np\nfrom ..ir.core import Op\n",
     "language/core.py": "from tilewright import ops\n",
+    "language/__init__.py": BY_NAME.format("language", "core", "__name__"),
+    "language/extra.py": BY_NAME.format("language", "core", "'tilewright.language'"),
     "rewrites/arith.py": "import tilewright.ops.arith\n",
     "frontend/expr.py": "from tilewright.language import core\n",
     "passes/cse.py": "from tilewright.rewrites import arith\n",
@@ -371,6 +404,13 @@ PLANTED = {
     "lazily, untyped": ("ir/bad.py", "knobs = lazy_import('tilewright.base.knobs')", "its type"),
     "lazily, typed as another": ("ir/bad.py", LOW.format("locks"), "its type"),
     "lazily, Any": ("ir/bad.py", "knobs: Any = lazy_import('tilewright.base.knobs')", "its type"),
+    "names, upward": ("ir/bad.py", BY_NAME.format("ops", "core", "'tilewright.ops'"), "ir may not"),
+    "names, typed as others": (
+        "ops/bad.py",
+        BY_NAME.format("ir", "core", "'tilewright.base'"),
+        "its type",
+    ),
+    "names, untyped": ("ops/bad.py", "f = lazy_names(__name__, {'math': ('pi',)})", "its type"),
     "by a computed name": ("passes/bad.py", "importlib.import_module(x)", "a computed name"),
     "late and upward": ("tools/bad.py", "def f():\n import tilewright", "may not import the pack"),
     "TYPE_CHECKING": (

@@ -92,9 +92,9 @@ def enter(namespace: dict[str, Any]) -> None:
         namespace: the globals of the module; receives the public names of `tilewright` that it
             does not define itself.
     """
-    ours = import_module(OURS)
-    for name in ours.__all__:
-        namespace.setdefault(name, getattr(ours, name))
+    ours = vars(import_module(OURS))
+    for name in ours.keys() & ours["__all__"]:
+        namespace.setdefault(name, ours[name])
     add_extras(OURS)
     finder = TritonFinder()
     if not any(isinstance(other, TritonFinder) for other in sys.meta_path):
@@ -113,8 +113,13 @@ def _bind(alias: str, module: ModuleType) -> None:
         setattr(import_module(parent), child, module)
 
 
-def late_module(name: str) -> ModuleType:
-    """A submodule that is accessed as an attribute before its import: ``triton.testing``."""
+def late_name(name: str) -> object:
+    """A submodule that is accessed as an attribute before its import, ``triton.testing``, or a
+    public name that `tilewright` imports on its first access."""
+    ours = import_module(OURS)
+    if name in ours.__all__ and name not in PUBLIC:
+        found = vars(sys.modules[NAME])[name] = getattr(ours, name)
+        return found
     if name in PUBLIC or f"{NAME}.{name}" in ELSEWHERE:
         try:
             return import_module(f"{NAME}.{name}")
@@ -180,6 +185,8 @@ class _Alias(Loader):
         # Already executed. The import system has set the alias's spec, but relative imports and
         # reloading need the module's own.
         module.__spec__ = self._own
+        if any(alias.startswith(f"{self.alias}.") for alias in ELSEWHERE):
+            vars(module).setdefault("__path__", [])  # so that the import system calls the finder
         if self.alias.startswith(LANGUAGE):
             _rename_members(self.alias, module)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright.language.extra import libdevice
-from tilewright.language.semantic import asm as semantic
-from tilewright.language.semantic import convert
+from tilewright.base.lazy_import import lazy_import
+from tilewright.language import semantic
 from tilewright.language.values import builtin, is_builtin, tensor, unwrap
+
+if TYPE_CHECKING:
+    from tilewright.language.extra import libdevice
+else:
+    libdevice = lazy_import("tilewright.language.extra.libdevice")
 
 __all__ = ["inline_asm_elementwise"]
 
@@ -46,7 +50,7 @@ def inline_asm_elementwise(
     Raises:
         ValueError: the target has no inline assembly, or constraints and operands do not match.
     """
-    return semantic.inline_asm(_semantic, asm, constraints, args, dtype, is_pure, pack)
+    return semantic.asm.inline_asm(_semantic, asm, constraints, args, dtype, is_pure, pack)
 
 
 @builtin
@@ -75,7 +79,7 @@ def dispatch(
     def call(symbol: str, given: list[tensor], result: Any) -> Any:
         return func(lib_name, lib_path, symbol, given, result, is_pure)
 
-    return semantic.dispatch(_semantic, args, unwrap(arg_type_symbol_dict), call)
+    return semantic.asm.dispatch(_semantic, args, unwrap(arg_type_symbol_dict), call)
 
 
 _PREFIX = "__nv_"
@@ -128,6 +132,6 @@ def extern_elementwise(
                 "library, `__nv_…`, and links no other library"
             )
         found: tensor = function(*given, _semantic=_semantic)
-        return convert.cast(_semantic, found, convert.as_dtype(result))
+        return semantic.convert.cast(_semantic, found, semantic.convert.as_dtype(result))
 
-    return semantic.dispatch(_semantic, args, unwrap(arg_type_symbol_dict), call)
+    return semantic.asm.dispatch(_semantic, args, unwrap(arg_type_symbol_dict), call)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.language.semantic import atomic
+from tilewright.language import semantic
 from tilewright.language.values import builtin, tensor, tensor_method
 
 __all__ = [
@@ -19,7 +19,7 @@ def _atomic(kind: str, meaning: str) -> Any:
         pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, *,
         _semantic: Any = None,
     ) -> tensor:  # fmt: skip
-        return atomic.atomic_rmw(_semantic, kind, pointer, val, mask, sem, scope)
+        return semantic.atomic.atomic_rmw(_semantic, kind, pointer, val, mask, sem, scope)
 
     function.__name__ = function.__qualname__ = f"atomic_{kind}"
     function.__doc__ = f"""Atomically {meaning}; returns the previous value.
@@ -55,7 +55,7 @@ def atomic_cas(
 
     `cmp` and `val` must have the shape and element type of the pointer.
     """
-    return atomic.atomic_cas(_semantic, pointer, cmp, val, sem, scope)
+    return semantic.atomic.atomic_cas(_semantic, pointer, cmp, val, sem, scope)
 
 
 @tensor_method
@@ -75,7 +75,7 @@ def atomic_load(
     Raises:
         ValueError: an argument is incompatible with the pointer.
     """
-    return atomic.atomic_load(_semantic, pointer, mask, sem, scope)
+    return semantic.atomic.atomic_load(_semantic, pointer, mask, sem, scope)
 
 
 @tensor_method
@@ -96,7 +96,7 @@ def atomic_store(
     Raises:
         ValueError: an argument is incompatible with the pointer, or the pointee is const.
     """
-    atomic.atomic_store(_semantic, pointer, val, mask, sem, scope)
+    semantic.atomic.atomic_store(_semantic, pointer, val, mask, sem, scope)
 
 
 @tensor_method
@@ -120,4 +120,4 @@ def atomic_poll(
     Raises:
         ValueError: an argument is incompatible with the pointer.
     """
-    return atomic.atomic_poll(_semantic, pointer, expected_value, sem, scope, timeout_ns)
+    return semantic.atomic.atomic_poll(_semantic, pointer, expected_value, sem, scope, timeout_ns)

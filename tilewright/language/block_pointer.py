@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.language import semantic
 from tilewright.language.block_values import block_pointer
-from tilewright.language.semantic import block_pointer as semantic
 from tilewright.language.values import builtin, must_use_result, tensor_method
 
 __all__ = ["advance", "make_block_ptr"]
@@ -43,7 +43,9 @@ def make_block_ptr(
         ValueError: the lengths differ, `base` is not a scalar pointer, or `order` is not a
             permutation.
     """
-    return semantic.make_block_ptr(_semantic, base, shape, strides, offsets, block_shape, order)
+    return semantic.block_pointer.make_block_ptr(
+        _semantic, base, shape, strides, offsets, block_shape, order
+    )
 
 
 @tensor_method
@@ -57,7 +59,7 @@ def advance(base: Any, offsets: Any, *, _semantic: Any = None) -> block_pointer:
     Raises:
         ValueError: `base` is not a block pointer, or the number of offsets is wrong.
     """
-    return semantic.advance(_semantic, base, offsets)
+    return semantic.block_pointer.advance(_semantic, base, offsets)
 
 
 setattr(block_pointer, "advance", advance)  # noqa: B010 (for `pointer.advance(offsets)`)

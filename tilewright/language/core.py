@@ -18,6 +18,7 @@ from tilewright.language import (
     hints,
     iteration,
     products,
+    semantic,
     types,
 )
 from tilewright.language.aggregate import aggregate, aggregate_replace
@@ -32,12 +33,6 @@ from tilewright.language.debug import *
 from tilewright.language.hints import *
 from tilewright.language.iteration import *
 from tilewright.language.products import *
-from tilewright.language.semantic import arith, convert, memory
-from tilewright.language.semantic import block_pointer as block_pointers
-from tilewright.language.semantic import reduce as reductions
-from tilewright.language.semantic import shape as shapes
-from tilewright.language.semantic.context import Semantic, StaticAssertionError
-from tilewright.language.semantic.convert import to_tensor as _to_tensor
 from tilewright.language.tensor_descriptor import *
 from tilewright.language.types import *
 from tilewright.language.types import get_int_dtype as get_int_dtype
@@ -91,13 +86,13 @@ class PropagateNan(Enum):
 @builtin
 def program_id(axis: Any, *, _semantic: Any = None) -> tensor:
     """The index of the current program along `axis` (0, 1 or 2) of the grid, a scalar int32."""
-    return shapes.program_id(_semantic, axis)
+    return semantic.shape.program_id(_semantic, axis)
 
 
 @builtin
 def num_programs(axis: Any, *, _semantic: Any = None) -> tensor:
     """The extent of the grid along `axis` (0, 1 or 2), a scalar int32."""
-    return shapes.num_programs(_semantic, axis)
+    return semantic.shape.num_programs(_semantic, axis)
 
 
 # -- creation --------------------------------------------------------------------------------------
@@ -106,25 +101,25 @@ def num_programs(axis: Any, *, _semantic: Any = None) -> tensor:
 @builtin
 def arange(start: Any, end: Any, *, _semantic: Any = None) -> tensor:
     """The integers start, …, end - 1 as a 1-D int32 tile."""
-    return shapes.arange(_semantic, start, end)
+    return semantic.shape.arange(_semantic, start, end)
 
 
 @builtin
 def full(shape: Any, value: Any, dtype: Any, *, _semantic: Any = None) -> tensor:
     """A tile of the given shape filled with `value`, cast to `dtype`; shape () is a scalar."""
-    return shapes.full(_semantic, shape, value, dtype)
+    return semantic.shape.full(_semantic, shape, value, dtype)
 
 
 @builtin
 def zeros(shape: Any, dtype: Any, *, _semantic: Any = None) -> tensor:
     """A tile of zeros."""
-    return shapes.full(_semantic, shape, 0, dtype)
+    return semantic.shape.full(_semantic, shape, 0, dtype)
 
 
 @builtin
 def zeros_like(input: Any, *, _semantic: Any = None) -> tensor:
     """A tile of zeros with the shape and dtype of `input`."""
-    return shapes.zeros_like(_semantic, input)
+    return semantic.shape.zeros_like(_semantic, input)
 
 
 @tensor_method
@@ -145,7 +140,7 @@ def cast(
     Raises:
         ValueError: a bitcast between different widths, or an inapplicable rounding mode.
     """
-    return convert.cast_any(_semantic, input, dtype, fp_downcast_rounding, bitcast)
+    return semantic.convert.cast_any(_semantic, input, dtype, fp_downcast_rounding, bitcast)
 
 
 tensor_method(cast, "to")
@@ -154,7 +149,7 @@ tensor_method(cast, "to")
 @builtin
 def to_tensor(x: Any, *, _semantic: Any = None) -> tensor:
     """Convert a Python number to a scalar tensor; a tensor is returned unchanged."""
-    return _to_tensor(_semantic, x)
+    return semantic.to_tensor(_semantic, x)
 
 
 @builtin
@@ -162,8 +157,8 @@ def cat(
     input: tensor, other: tensor, can_reorder: Any = False, dim: Any = 0, *, _semantic: Any = None
 ) -> tensor:
     """Concatenate `input` and `other` along `dim`, preserving order; other axes must be equal."""
-    shapes.warn_of_reordering(_semantic, "tl.cat with can_reorder=True", can_reorder)
-    return shapes.cat(_semantic, input, other, dim)
+    semantic.shape.warn_of_reordering(_semantic, "tl.cat with can_reorder=True", can_reorder)
+    return semantic.shape.cat(_semantic, input, other, dim)
 
 
 # -- shape -----------------------------------------------------------------------------------------
@@ -172,58 +167,58 @@ def cat(
 @builtin
 def broadcast(input: Any, other: Any, *, _semantic: Any = None) -> tuple:
     """Broadcast two tensors to their common shape."""
-    x, y = _to_tensor(_semantic, input), _to_tensor(_semantic, other)
-    return tuple(convert.broadcast(_semantic, x, y))
+    x, y = semantic.to_tensor(_semantic, input), semantic.to_tensor(_semantic, other)
+    return tuple(semantic.convert.broadcast(_semantic, x, y))
 
 
 @tensor_method
 @builtin
 def broadcast_to(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
     """Broadcast a tensor to a shape: repeat axes of length 1, or splat a scalar."""
-    sizes = shapes.shape_argument(shape)
-    shapes.check_shape(_semantic, sizes)
-    return convert.broadcast_to(_semantic, _to_tensor(_semantic, input), sizes)
+    sizes = semantic.shape.shape_argument(shape)
+    semantic.shape.check_shape(_semantic, sizes)
+    return semantic.convert.broadcast_to(_semantic, semantic.to_tensor(_semantic, input), sizes)
 
 
 @tensor_method
 @builtin
 def expand_dims(input: Any, axis: Any, *, _semantic: Any = None) -> tensor:
     """Insert axes of length 1 at one or more positions of the result."""
-    return shapes.expand_dims(_semantic, _to_tensor(_semantic, input), axis)
+    return semantic.shape.expand_dims(_semantic, semantic.to_tensor(_semantic, input), axis)
 
 
 @tensor_method
 @builtin
 def unsqueeze(x: Any, dim: Any, *, _semantic: Any = None) -> tensor:
     """Insert an axis of length 1 at position `dim`."""
-    return shapes.expand_dims(_semantic, _to_tensor(_semantic, x), dim)
+    return semantic.shape.expand_dims(_semantic, semantic.to_tensor(_semantic, x), dim)
 
 
 @tensor_method
 @builtin
 def squeeze(x: tensor, dim: Any, *, _semantic: Any = None) -> tensor:
     """Remove the axis `dim`, which must have length 1."""
-    return shapes.squeeze(_semantic, x, dim)
+    return semantic.shape.squeeze(_semantic, x, dim)
 
 
 @tensor_method
 @builtin
 def permute(input: tensor, *dims: Any, _semantic: Any = None) -> tensor:
     """Permute the axes: axis i of the result is axis ``dims[i]``."""
-    return shapes.permute(_semantic, input, shapes.shape_argument(dims))
+    return semantic.shape.permute(_semantic, input, semantic.shape.shape_argument(dims))
 
 
 @tensor_method
 @builtin
 def trans(input: tensor, *dims: Any, _semantic: Any = None) -> tensor:
     """Permute the axes; without `dims`, swap the last two."""
-    return shapes.trans(_semantic, input, dims)
+    return semantic.shape.trans(_semantic, input, dims)
 
 
 @builtin
 def _transposed(input: tensor, *, _semantic: Any = None) -> tensor:
     """``x.T``: the transpose of a 2-D tile."""
-    return shapes.permute(_semantic, input, (1, 0))
+    return semantic.shape.permute(_semantic, input, (1, 0))
 
 
 tensor_method(_transposed, "T")
@@ -233,66 +228,66 @@ tensor_method(_transposed, "T")
 @builtin
 def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = None) -> tensor:
     """Change the shape, preserving the row-major order of the elements; () gives a scalar."""
-    shapes.warn_of_reordering(_semantic, "tl.reshape with can_reorder=True", can_reorder)
-    sizes = shapes.shape_argument(shape)
-    return shapes.reshape(_semantic, _to_tensor(_semantic, input), sizes)
+    semantic.shape.warn_of_reordering(_semantic, "tl.reshape with can_reorder=True", can_reorder)
+    sizes = semantic.shape.shape_argument(shape)
+    return semantic.shape.reshape(_semantic, semantic.to_tensor(_semantic, input), sizes)
 
 
 @tensor_method
 @builtin
 def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
     """Like `reshape`; deprecated."""
-    shapes.warn_of_reordering(_semantic, "tl.view")
-    sizes = shapes.shape_argument(shape)
-    return shapes.reshape(_semantic, _to_tensor(_semantic, input), sizes)
+    semantic.shape.warn_of_reordering(_semantic, "tl.view")
+    sizes = semantic.shape.shape_argument(shape)
+    return semantic.shape.reshape(_semantic, semantic.to_tensor(_semantic, input), sizes)
 
 
 @tensor_method
 @builtin
 def ravel(x: tensor, can_reorder: Any = False, *, _semantic: Any = None) -> tensor:
     """Flatten to a 1-D tile in row-major order."""
-    shapes.warn_of_reordering(_semantic, "tl.ravel with can_reorder=True", can_reorder)
-    return shapes.reshape(_semantic, x, (x.numel.value,))
+    semantic.shape.warn_of_reordering(_semantic, "tl.ravel with can_reorder=True", can_reorder)
+    return semantic.shape.reshape(_semantic, x, (x.numel.value,))
 
 
 @builtin
 def join(a: Any, b: Any, *, _semantic: Any = None) -> tensor:
     """Stack two tensors along a new last axis of length 2."""
-    return shapes.join(_semantic, a, b)
+    return semantic.shape.join(_semantic, a, b)
 
 
 @tensor_method
 @builtin
 def split(a: tensor, *, _semantic: Any = None) -> tuple:
     """Split along the last axis, which must have length 2; the inverse of `join`."""
-    return shapes.split(_semantic, a)
+    return semantic.shape.split(_semantic, a)
 
 
 @builtin
 def interleave(a: Any, b: Any, *, _semantic: Any = None) -> tensor:
     """Interleave along the last axis: a0, b0, a1, b1, …"""
-    return shapes.interleave(_semantic, a, b)
+    return semantic.shape.interleave(_semantic, a, b)
 
 
 @tensor_method
 @builtin
 def flip(x: tensor, dim: Any = None, *, _semantic: Any = None) -> tensor:
     """Reverse the elements along `dim`, the last axis by default."""
-    return shapes.flip(_semantic, x, dim)
+    return semantic.shape.flip(_semantic, x, dim)
 
 
 @tensor_method
 @builtin
 def item(self: tensor, *, _semantic: Any = None) -> tensor:
     """The only element of a tensor, as a scalar."""
-    return shapes.item(_semantic, self)
+    return semantic.shape.item(_semantic, self)
 
 
 @tensor_method
 @builtin
 def gather(src: tensor, index: tensor, axis: Any, *, _semantic: Any = None) -> tensor:
     """Gather along `axis`: ``out[.., k, ..] = src[.., index[.., k, ..], ..]``."""
-    return shapes.gather(_semantic, src, index, axis)
+    return semantic.shape.gather(_semantic, src, index, axis)
 
 
 # -- memory ----------------------------------------------------------------------------------------
@@ -329,11 +324,11 @@ def load(
         ValueError: an argument is incompatible with the pointer.
     """
     if isinstance(pointer, block_pointer):
-        return block_pointers.load(
+        return semantic.block_pointer.load(
             _semantic, pointer, mask, other, boundary_check, padding_option, cache_modifier,
             eviction_policy, volatile,
         )  # fmt: skip
-    return memory.load(
+    return semantic.memory.load(
         _semantic, pointer, mask, other, boundary_check, padding_option, cache_modifier,
         eviction_policy, volatile,
     )  # fmt: skip
@@ -365,11 +360,13 @@ def store(
         ValueError: an argument is incompatible with the pointer, or the pointee is const.
     """
     if isinstance(pointer, block_pointer):
-        block_pointers.store(
+        semantic.block_pointer.store(
             _semantic, pointer, value, mask, boundary_check, cache_modifier, eviction_policy
         )
         return
-    memory.store(_semantic, pointer, value, mask, boundary_check, cache_modifier, eviction_policy)
+    semantic.memory.store(
+        _semantic, pointer, value, mask, boundary_check, cache_modifier, eviction_policy
+    )
 
 
 # -- arithmetic ------------------------------------------------------------------------------------
@@ -378,19 +375,19 @@ def store(
 @builtin
 def add(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None) -> tensor:
     """``x + y``. `sanitize_overflow` False disables the overflow check of the option `debug`."""
-    return arith.add(_semantic, x, y, bool(unwrap(sanitize_overflow)))
+    return semantic.arith.add(_semantic, x, y, bool(unwrap(sanitize_overflow)))
 
 
 @builtin
 def sub(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None) -> tensor:
     """``x - y``; `sanitize_overflow` as for `add`."""
-    return arith.sub(_semantic, x, y, bool(unwrap(sanitize_overflow)))
+    return semantic.arith.sub(_semantic, x, y, bool(unwrap(sanitize_overflow)))
 
 
 @builtin
 def mul(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None) -> tensor:
     """``x * y``; `sanitize_overflow` as for `add`."""
-    return arith.mul(_semantic, x, y, bool(unwrap(sanitize_overflow)))
+    return semantic.arith.mul(_semantic, x, y, bool(unwrap(sanitize_overflow)))
 
 
 @builtin
@@ -398,7 +395,7 @@ def minimum(
     x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, *, _semantic: Any = None
 ) -> tensor:
     """Elementwise minimum."""
-    return arith.minimum(_semantic, x, y, arith.propagates(propagate_nan))
+    return semantic.arith.minimum(_semantic, x, y, semantic.arith.propagates(propagate_nan))
 
 
 @builtin
@@ -406,7 +403,7 @@ def maximum(
     x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, *, _semantic: Any = None
 ) -> tensor:
     """Elementwise maximum."""
-    return arith.maximum(_semantic, x, y, arith.propagates(propagate_nan))
+    return semantic.arith.maximum(_semantic, x, y, semantic.arith.propagates(propagate_nan))
 
 
 @builtin
@@ -414,35 +411,35 @@ def clamp(
     x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, *, _semantic: Any = None
 ) -> tensor:
     """Clamp `x` to [min, max]; undefined if ``min > max``."""
-    return arith.clamp(_semantic, x, min, max, arith.propagates(propagate_nan))
+    return semantic.arith.clamp(_semantic, x, min, max, semantic.arith.propagates(propagate_nan))
 
 
 @builtin
 def where(condition: Any, x: Any, y: Any, *, _semantic: Any = None) -> tensor:
     """`x` where `condition` is true, else `y`; both are evaluated, and all three are broadcast."""
-    return arith.where(_semantic, condition, x, y)
+    return semantic.arith.where(_semantic, condition, x, y)
 
 
 @tensor_method
 @builtin
 def logical_and(input: Any, other: Any, *, _semantic: Any = None) -> tensor:
     """Logical and of two int1 tensors."""
-    return arith.logical_and(_semantic, input, other)
+    return semantic.arith.logical_and(_semantic, input, other)
 
 
 @tensor_method
 @builtin
 def logical_or(input: Any, other: Any, *, _semantic: Any = None) -> tensor:
     """Logical or of two int1 tensors."""
-    return arith.logical_or(_semantic, input, other)
+    return semantic.arith.logical_or(_semantic, input, other)
 
 
 # -- reductions ------------------------------------------------------------------------------------
 
 
-def _inputs(input: Any, semantic: Semantic) -> list[tensor]:
+def _inputs(input: Any, s: semantic.Semantic) -> list[tensor]:
     values = input.values if isinstance(input, tuple) else [input]
-    return [_to_tensor(semantic, v) for v in values]
+    return [semantic.to_tensor(s, v) for v in values]
 
 
 def _like_inputs(input: Any, results: list[tensor]) -> Any:
@@ -462,9 +459,9 @@ def reduce(
             right, and returns N; it must be associative and commutative.
         keep_dims: keep the reduced axis with length 1.
     """
-    combine = reductions.combine_with(_semantic, unwrap(combine_fn))
+    combine = semantic.reduce.combine_with(_semantic, unwrap(combine_fn))
     srcs = _inputs(input, _semantic)
-    found = reductions.reduce(_semantic, srcs, axis, combine, bool(unwrap(keep_dims)))
+    found = semantic.reduce.reduce(_semantic, srcs, axis, combine, bool(unwrap(keep_dims)))
     return _like_inputs(input, found)
 
 
@@ -489,9 +486,9 @@ def associative_scan(
 
         flag, total = tl.associative_scan((flag, x), 0, combine)
     """
-    combine = reductions.combine_with(_semantic, unwrap(combine_fn))
+    combine = semantic.reduce.combine_with(_semantic, unwrap(combine_fn))
     srcs = _inputs(input, _semantic)
-    return _like_inputs(input, reductions.scan(_semantic, srcs, axis, combine, reverse))
+    return _like_inputs(input, semantic.reduce.scan(_semantic, srcs, axis, combine, reverse))
 
 
 # -- compile time ----------------------------------------------------------------------------------
@@ -521,4 +518,4 @@ def static_assert(cond: Any, msg: Any = "", *, _semantic: Any = None) -> None:
             ),
         )
     if not unwrap(cond):
-        raise StaticAssertionError(str(unwrap(msg)))
+        raise semantic.StaticAssertionError(str(unwrap(msg)))

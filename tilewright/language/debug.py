@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.language.semantic import arith
-from tilewright.language.semantic import debug as semantic
-from tilewright.language.semantic.convert import to_tensor
+from tilewright.language import semantic
 from tilewright.language.values import builtin, tensor
 
 __all__ = ["device_assert", "device_print", "expect_zero"]
@@ -29,7 +27,7 @@ def device_print(prefix: Any, *args: Any, hex: Any = False, _semantic: Any = Non
     Raises:
         AssertionError: the prefix is invalid.
     """
-    semantic.device_print(_semantic, prefix, args, hex)
+    semantic.debug.device_print(_semantic, prefix, args, hex)
 
 
 @builtin
@@ -45,16 +43,16 @@ def device_assert(cond: Any, msg: Any = "", mask: Any = None, *, _semantic: Any 
         msg: a compile-time string.
         mask: masked-off elements are not checked.
     """
-    semantic.device_assert(_semantic, cond, msg, mask)
+    semantic.debug.device_assert(_semantic, cond, msg, mask)
 
 
 @builtin
 def expect_zero(x: Any, mask: Any, *, _semantic: Any = None) -> tensor:
     """`x`, assuming that it is 0 where the mask is true; checked under the same conditions as
     `device_assert`."""
-    value = to_tensor(_semantic, x)
+    value = semantic.to_tensor(_semantic, x)
     if _semantic.options.debug:
-        is_zero = arith.eq(_semantic, value, 0)
+        is_zero = semantic.arith.eq(_semantic, value, 0)
         message = "expected zero where the mask holds"
-        semantic.device_assert(_semantic, is_zero, message, mask)
+        semantic.debug.device_assert(_semantic, is_zero, message, mask)
     return value

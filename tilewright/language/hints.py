@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base.codes import coded
+from tilewright.base.lazy_import import lazy_import
 from tilewright.ir.types import is_float, shape_of
-from tilewright.language.semantic import debug as semantic
+from tilewright.language import semantic
 from tilewright.language.values import builtin, constexpr, tensor, tuple, unwrap
-from tilewright.ops.arith import Hint, Residual, StopGradient
-from tilewright.ops.control import Barrier
+
+if TYPE_CHECKING:
+    from tilewright.ops import arith, control
+else:
+    arith = lazy_import("tilewright.ops.arith")
+    control = lazy_import("tilewright.ops.control")
 
 __all__ = [
     "assume", "debug_barrier", "max_constancy", "max_contiguous", "multiple_of", "recompute",
@@ -31,7 +36,7 @@ def _hint(kind: str, name: str, meaning: str) -> Any:
             "constancy": none,
             kind: facts,
         }
-        return _semantic.emit(Hint(input.handle, **by_kind))
+        return _semantic.emit(arith.Hint(input.handle, **by_kind))
 
     function.__name__ = function.__qualname__ = name
     setattr(function, "is_hint", True)  # noqa: B010
@@ -86,13 +91,13 @@ def assume(cond: Any, *, _semantic: Any = None) -> None:
         cond: a scalar, nonzero for true.
     """
     if isinstance(cond, tensor):
-        semantic.assume(_semantic, cond)
+        semantic.debug.assume(_semantic, cond)
 
 
 @builtin
 def debug_barrier(*, _semantic: Any = None) -> None:
     """Barrier: orders all memory accesses of the program before it before those after it."""
-    _semantic.builder.insert(Barrier())
+    _semantic.builder.insert(control.Barrier())
 
 
 @builtin
@@ -103,7 +108,7 @@ def stop_gradient(input: Any, *, _semantic: Any = None) -> Any:
     """
     if not isinstance(input, tensor) or not is_float(input.type):
         return input
-    return _semantic.emit(StopGradient(input.handle))
+    return _semantic.emit(arith.StopGradient(input.handle))
 
 
 @builtin
@@ -133,7 +138,7 @@ def recompute(input: Any, *, _semantic: Any = None) -> Any:
     return _residual(input, False, _semantic)
 
 
-def _residual(input: Any, saved: bool, semantic: Any) -> Any:
+def _residual(input: Any, saved: bool, s: Any) -> Any:
     if not isinstance(input, tensor) or not is_float(input.type):
         return input
-    return semantic.emit(Residual(input.handle, saved)) if semantic.options.derivatives else input
+    return s.emit(arith.Residual(input.handle, saved)) if s.options.derivatives else input

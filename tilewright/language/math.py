@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from tilewright.language.semantic import arith, reduce
+from tilewright.base.lazy_import import lazy_import
+from tilewright.language import semantic
 from tilewright.language.values import builtin, constexpr, tensor, tensor_method
-from tilewright.ops import math as ops
+
+if TYPE_CHECKING:
+    from tilewright.ops import math as ops
+else:
+    ops = lazy_import("tilewright.ops.math")
 
 __all__ = [
     "abs", "cdiv", "ceil", "cos", "div_rn", "erf", "exp", "exp2", "fdiv", "floor", "fma", "log",
@@ -14,10 +20,10 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _unary(name: str, op: type[ops.MathFunction], meaning: str, **attrs: Any) -> Any:
+def _unary(name: str, op: Callable[[], type[ops.MathFunction]], meaning: str, **attrs: Any) -> Any:
     @builtin
     def function(x: Any, *, _semantic: Any = None) -> tensor:
-        return arith.unary_math(_semantic, op, x, **attrs)
+        return semantic.arith.unary_math(_semantic, op(), x, **attrs)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""{meaning}, elementwise.
@@ -31,17 +37,17 @@ def _unary(name: str, op: type[ops.MathFunction], meaning: str, **attrs: Any) ->
     return tensor_method(function)
 
 
-exp = _unary("exp", ops.Exp, "Base-e exponential")
-exp2 = _unary("exp2", ops.Exp2, "Base-2 exponential")
-log = _unary("log", ops.Log, "Natural logarithm")
-log2 = _unary("log2", ops.Log2, "Base-2 logarithm")
-cos = _unary("cos", ops.Cos, "Cosine of an angle in radians")
-sin = _unary("sin", ops.Sin, "Sine of an angle in radians")
-sqrt = _unary("sqrt", ops.Sqrt, "Square root, possibly approximate", ieee=False)
-rsqrt = _unary("rsqrt", ops.Rsqrt, "Reciprocal square root")
-erf = _unary("erf", ops.Erf, "Error function")
-floor = _unary("floor", ops.Floor, "Largest integer not greater than x")
-ceil = _unary("ceil", ops.Ceil, "Smallest integer not less than x")
+exp = _unary("exp", lambda: ops.Exp, "Base-e exponential")
+exp2 = _unary("exp2", lambda: ops.Exp2, "Base-2 exponential")
+log = _unary("log", lambda: ops.Log, "Natural logarithm")
+log2 = _unary("log2", lambda: ops.Log2, "Base-2 logarithm")
+cos = _unary("cos", lambda: ops.Cos, "Cosine of an angle in radians")
+sin = _unary("sin", lambda: ops.Sin, "Sine of an angle in radians")
+sqrt = _unary("sqrt", lambda: ops.Sqrt, "Square root, possibly approximate", ieee=False)
+rsqrt = _unary("rsqrt", lambda: ops.Rsqrt, "Reciprocal square root")
+erf = _unary("erf", lambda: ops.Erf, "Error function")
+floor = _unary("floor", lambda: ops.Floor, "Largest integer not greater than x")
+ceil = _unary("ceil", lambda: ops.Ceil, "Smallest integer not less than x")
 
 
 @tensor_method
@@ -49,15 +55,15 @@ ceil = _unary("ceil", ops.Ceil, "Smallest integer not less than x")
 def sqrt_rn(x: Any, *, _semantic: Any = None) -> tensor:
     """Correctly rounded square root of fp32."""
     if isinstance(x, tensor):
-        arith.check_dtype(x.dtype, ("fp32",))
-    return arith.unary_math(_semantic, ops.Sqrt, x, ieee=True)
+        semantic.arith.check_dtype(x.dtype, ("fp32",))
+    return semantic.arith.unary_math(_semantic, ops.Sqrt, x, ieee=True)
 
 
 @tensor_method
 @builtin
 def abs(x: Any, *, _semantic: Any = None) -> tensor:
     """Absolute value; that of the smallest signed integer wraps to itself."""
-    return arith.absolute(_semantic, x)
+    return semantic.arith.absolute(_semantic, x)
 
 
 @builtin
@@ -70,39 +76,39 @@ def fdiv(
         TypeError: the operands are integers.
     """
     ieee, fast = bool(constexpr(ieee_rounding)), bool(constexpr(approx))
-    return arith.fdiv(_semantic, x, y, ieee, fast)
+    return semantic.arith.fdiv(_semantic, x, y, ieee, fast)
 
 
 @builtin
 def div_rn(x: Any, y: Any, *, _semantic: Any = None) -> tensor:
     """Correctly rounded division of fp32."""
-    return arith.div_rn(_semantic, x, y)
+    return semantic.arith.div_rn(_semantic, x, y)
 
 
 @builtin
 def fma(x: Any, y: Any, z: Any, *, _semantic: Any = None) -> tensor:
     """Fused multiply-add: x * y + z with a single rounding."""
-    return arith.fma(_semantic, x, y, z)
+    return semantic.arith.fma(_semantic, x, y, z)
 
 
 @builtin
 def umulhi(x: Any, y: Any, *, _semantic: Any = None) -> tensor:
     """High half of the product of two unsigned integers of 32 or 64 bits."""
-    return arith.umulhi(_semantic, x, y)
+    return semantic.arith.umulhi(_semantic, x, y)
 
 
 @tensor_method
 @builtin
 def cdiv(x: Any, div: Any, *, _semantic: Any = None) -> Any:
     """``x / div`` rounded up, for non-negative integers."""
-    return arith.cdiv(_semantic, x, div)
+    return semantic.arith.cdiv(_semantic, x, div)
 
 
 @tensor_method
 @builtin
 def sigmoid(x: Any, *, _semantic: Any = None) -> tensor:
     """Logistic function, 1 / (1 + exp(-x))."""
-    return arith.sigmoid(_semantic, x)
+    return semantic.arith.sigmoid(_semantic, x)
 
 
 @tensor_method
@@ -115,4 +121,4 @@ def softmax(
 
     `keep_dims` is ignored: the shape is that of `x`.
     """
-    return reduce.softmax(_semantic, x, dim, ieee_rounding)
+    return semantic.reduce.softmax(_semantic, x, dim, ieee_rounding)

@@ -5,49 +5,53 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.language.semantic import arith
-from tilewright.language.semantic.context import Semantic
-from tilewright.language.semantic.subscript import subscript
+from tilewright.language import semantic
 from tilewright.language.values import builtin, tensor, tensor_method
 
-Binary = Callable[[Semantic, Any, Any], tensor]
+Unary = Callable[[semantic.Semantic, tensor], tensor]
+Binary = Callable[[semantic.Semantic, Any, Any], tensor]
 
-BINARY_OPERATORS: dict[str, Binary] = {
-    "add": arith.add,
-    "sub": arith.sub,
-    "mul": arith.mul,
-    "truediv": arith.truediv,
-    "floordiv": arith.floordiv,
-    "mod": arith.mod,
-    "and": arith.bit_and,
-    "or": arith.bit_or,
-    "xor": arith.bit_xor,
-    "lshift": arith.shl,
-    "rshift": arith.shr,
+# The functions that return the function of an operator: the semantics are imported by the first
+# kernel that is compiled.
+
+BINARY_OPERATORS: dict[str, Callable[[], Binary]] = {
+    "add": lambda: semantic.arith.add,
+    "sub": lambda: semantic.arith.sub,
+    "mul": lambda: semantic.arith.mul,
+    "truediv": lambda: semantic.arith.truediv,
+    "floordiv": lambda: semantic.arith.floordiv,
+    "mod": lambda: semantic.arith.mod,
+    "and": lambda: semantic.arith.bit_and,
+    "or": lambda: semantic.arith.bit_or,
+    "xor": lambda: semantic.arith.bit_xor,
+    "lshift": lambda: semantic.arith.shl,
+    "rshift": lambda: semantic.arith.shr,
 }
-COMPARISONS: dict[str, Binary] = {
-    "eq": arith.eq,
-    "ne": arith.ne,
-    "lt": arith.lt,
-    "le": arith.le,
-    "gt": arith.gt,
-    "ge": arith.ge,
+COMPARISONS: dict[str, Callable[[], Binary]] = {
+    "eq": lambda: semantic.arith.eq,
+    "ne": lambda: semantic.arith.ne,
+    "lt": lambda: semantic.arith.lt,
+    "le": lambda: semantic.arith.le,
+    "gt": lambda: semantic.arith.gt,
+    "ge": lambda: semantic.arith.ge,
 }
-UNARY_OPERATORS: dict[str, Callable[[Semantic, tensor], tensor]] = {
-    "neg": arith.neg,
-    "invert": arith.invert,
-    "not": arith.logical_not,
+UNARY_OPERATORS: dict[str, Callable[[], Unary]] = {
+    "neg": lambda: semantic.arith.neg,
+    "invert": lambda: semantic.arith.invert,
+    "not": lambda: semantic.arith.logical_not,
 }
 
 
 def _install_operators() -> None:
     """Install the operators in `tensor` as primitives, for code that passes ``_semantic=``."""
 
-    def install(name: str, apply: Callable[..., tensor], swapped: bool = False) -> None:
+    def install(
+        name: str, apply: Callable[[], Callable[..., tensor]], swapped: bool = False
+    ) -> None:
         @builtin
         def operator(self: tensor, *other: Any, _semantic: Any = None) -> tensor:
             args = (*other, self) if swapped else (self, *other)
-            return apply(_semantic, *args)
+            return apply()(_semantic, *args)
 
         operator.__name__ = f"__{name}__"
         setattr(tensor, operator.__name__, operator)
@@ -66,7 +70,7 @@ _install_operators()
 @builtin
 def _getitem(self: tensor, slices: Any, *, _semantic: Any = None) -> tensor:
     """``x[:, None]``, ``x[3]``, ``x[:, 0:16]``: indexing with new axes, integers and slices."""
-    return subscript(_semantic, self, slices)
+    return semantic.subscript.subscript(_semantic, self, slices)
 
 
 tensor_method(_getitem, "__getitem__")

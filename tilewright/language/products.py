@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir.types import FP32
-from tilewright.language.semantic import dot as products
-from tilewright.language.semantic.convert import to_tensor
-from tilewright.language.semantic.dot_scaled import dot_scaled as scaled_product
+from tilewright.language import semantic
 from tilewright.language.values import builtin, tensor, unwrap
 
 __all__ = ["dot", "dot_scaled"]
@@ -39,9 +37,9 @@ def dot(
     Raises:
         AssertionError, ValueError: incompatible operands.
     """
-    summand = None if unwrap(acc) is None else to_tensor(_semantic, acc)
-    lhs, rhs = to_tensor(_semantic, input), to_tensor(_semantic, other)
-    return products.dot(
+    summand = None if unwrap(acc) is None else semantic.to_tensor(_semantic, acc)
+    lhs, rhs = semantic.to_tensor(_semantic, input), semantic.to_tensor(_semantic, other)
+    return semantic.dot.dot(
         _semantic, lhs, rhs, summand, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype
     )
 
@@ -82,7 +80,7 @@ def dot_scaled(
     Raises:
         AssertionError, ValueError: incompatible formats, shapes or scales.
     """
-    summand = None if unwrap(acc) is None else to_tensor(_semantic, acc)
-    left = (to_tensor(_semantic, lhs), lhs_scale, lhs_format, lhs_k_pack)
-    right = (to_tensor(_semantic, rhs), rhs_scale, rhs_format, rhs_k_pack)
-    return scaled_product(_semantic, left, right, summand, fast_math, out_dtype)
+    summand = None if unwrap(acc) is None else semantic.to_tensor(_semantic, acc)
+    left = (semantic.to_tensor(_semantic, lhs), lhs_scale, lhs_format, lhs_k_pack)
+    right = (semantic.to_tensor(_semantic, rhs), rhs_scale, rhs_format, rhs_k_pack)
+    return semantic.dot_scaled.dot_scaled(_semantic, left, right, summand, fast_math, out_dtype)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.language.semantic import random
-from tilewright.language.semantic.convert import to_tensor
+from tilewright.language import semantic
 from tilewright.language.values import builtin, constexpr, tensor, tuple
 
 __all__ = [
@@ -13,7 +12,7 @@ __all__ = [
     "randint", "randint4x", "randn", "randn4x", "uint_to_uniform_float",
 ]  # fmt: skip
 
-N_ROUNDS_DEFAULT = constexpr(random.DEFAULT_ROUNDS)
+N_ROUNDS_DEFAULT = constexpr(10)
 
 
 @builtin
@@ -22,9 +21,9 @@ def philox_impl(
     _semantic: Any = None,
 ) -> tuple:  # fmt: skip
     """`n_rounds` rounds of Philox on unsigned counters and keys of one width."""
-    counters = [to_tensor(_semantic, c) for c in (c0, c1, c2, c3)]
-    keys = [to_tensor(_semantic, k) for k in (k0, k1)]
-    return random.philox_impl(_semantic, counters, keys, n_rounds)
+    counters = [semantic.to_tensor(_semantic, c) for c in (c0, c1, c2, c3)]
+    keys = [semantic.to_tensor(_semantic, k) for k in (k0, k1)]
+    return semantic.random.philox_impl(_semantic, counters, keys, n_rounds)
 
 
 @builtin
@@ -33,7 +32,7 @@ def philox(
     _semantic: Any = None,
 ) -> tuple:  # fmt: skip
     """Four random unsigned words for each element of the counters."""
-    return random.philox(_semantic, seed, [c0, c1, c2, c3], n_rounds)
+    return semantic.random.philox(_semantic, seed, [c0, c1, c2, c3], n_rounds)
 
 
 @builtin
@@ -41,7 +40,7 @@ def randint4x(
     seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Any = None
 ) -> tuple:
     """Four tiles of random uint32 in the shape of `offset`; the cheapest entry point."""
-    return random.randint4x(_semantic, seed, offset, n_rounds)
+    return semantic.random.randint4x(_semantic, seed, offset, n_rounds)
 
 
 @builtin
@@ -49,13 +48,13 @@ def randint(
     seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Any = None
 ) -> tensor:
     """Random uint32 in the shape of `offset`."""
-    return random.randint4x(_semantic, seed, offset, n_rounds)[0]
+    return semantic.random.randint4x(_semantic, seed, offset, n_rounds)[0]
 
 
 @builtin
 def uint_to_uniform_float(x: Any, *, _semantic: Any = None) -> tensor:
     """Uniform fp32 in [0, 1) from random integers of 32 or 64 bits."""
-    return random.uint_to_uniform_float(_semantic, x)
+    return semantic.random.uint_to_uniform_float(_semantic, x)
 
 
 @builtin
@@ -63,7 +62,7 @@ def rand(
     seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Any = None
 ) -> tensor:
     """Uniform fp32 in [0, 1) in the shape of `offset`."""
-    return random.rand(_semantic, seed, offset, n_rounds)
+    return semantic.random.rand(_semantic, seed, offset, n_rounds)
 
 
 @builtin
@@ -71,13 +70,13 @@ def rand4x(
     seed: Any, offsets: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Any = None
 ) -> tuple:
     """Four tiles of uniform fp32 in [0, 1)."""
-    return random.rand4x(_semantic, seed, offsets, n_rounds)
+    return semantic.random.rand4x(_semantic, seed, offsets, n_rounds)
 
 
 @builtin
 def pair_uniform_to_normal(u1: Any, u2: Any, *, _semantic: Any = None) -> tuple:
     """Two standard normal values from two uniform ones."""
-    return random.pair_uniform_to_normal(_semantic, u1, u2)
+    return semantic.random.pair_uniform_to_normal(_semantic, u1, u2)
 
 
 @builtin
@@ -85,7 +84,7 @@ def randn(
     seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Any = None
 ) -> tensor:
     """Standard normal fp32 in the shape of `offset`."""
-    return random.randn(_semantic, seed, offset, n_rounds)
+    return semantic.random.randn(_semantic, seed, offset, n_rounds)
 
 
 @builtin
@@ -93,4 +92,4 @@ def randn4x(
     seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Any = None
 ) -> tuple:
     """Four tiles of standard normal fp32."""
-    return random.randn4x(_semantic, seed, offset, n_rounds)
+    return semantic.random.randn4x(_semantic, seed, offset, n_rounds)

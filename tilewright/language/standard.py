@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.language import semantic
 from tilewright.language.math import cdiv, sigmoid, softmax
-from tilewright.language.semantic import arith, reduce, shape
-from tilewright.language.semantic import sort as sorting
-from tilewright.language.semantic.context import Semantic
-from tilewright.language.semantic.convert import to_tensor
 from tilewright.language.values import (
     builtin,
     constexpr,
@@ -39,18 +36,26 @@ def sum(
 
     Integers narrower than 32 bits are accumulated in int32 or uint32 unless `dtype` is given.
     """
-    return reduce.total(_semantic, to_tensor(_semantic, input), axis, keep_dims, dtype)
+    return semantic.reduce.total(
+        _semantic, semantic.to_tensor(_semantic, input), axis, keep_dims, dtype
+    )
 
 
 def _extremum(
-    input: Any, axis: Any, indices: Any, left: Any, keep_dims: Any, largest: bool, s: Semantic
+    input: Any,
+    axis: Any,
+    indices: Any,
+    left: Any,
+    keep_dims: Any,
+    largest: bool,
+    s: semantic.Semantic,
 ) -> Any:
-    x = to_tensor(s, input)
+    x = semantic.to_tensor(s, input)
     if constexpr(indices):
-        better = arith.gt if largest else arith.lt
-        return tuple(reduce.extremum_with_index(s, x, axis, keep_dims, better, left))
-    function = arith.larger if largest else arith.smaller
-    return reduce.extremum(s, x, axis, keep_dims, function)
+        better = semantic.arith.gt if largest else semantic.arith.lt
+        return tuple(semantic.reduce.extremum_with_index(s, x, axis, keep_dims, better, left))
+    function = semantic.arith.larger if largest else semantic.arith.smaller
+    return semantic.reduce.extremum(s, x, axis, keep_dims, function)
 
 
 @tensor_method
@@ -115,14 +120,14 @@ def xor_sum(
     input: tensor, axis: Any = None, keep_dims: Any = False, *, _semantic: Any = None
 ) -> tensor:
     """Exclusive or of integers along `axis`, or over all elements."""
-    return reduce.xor_sum(_semantic, input, axis, keep_dims)
+    return semantic.reduce.xor_sum(_semantic, input, axis, keep_dims)
 
 
 @tensor_method
 @builtin
 def reduce_or(input: tensor, axis: Any, keep_dims: Any = False, *, _semantic: Any = None) -> tensor:
     """Bitwise or of integers along `axis`."""
-    return reduce.reduce_or(_semantic, input, axis, keep_dims)
+    return semantic.reduce.reduce_or(_semantic, input, axis, keep_dims)
 
 
 @tensor_method
@@ -131,7 +136,7 @@ def cumsum(
     input: tensor, axis: Any = 0, reverse: Any = False, dtype: Any = None, *, _semantic: Any = None
 ) -> tensor:
     """Inclusive prefix sum along `axis`, from the end if `reverse` is set; dtypes as for `sum`."""
-    return reduce.cumsum(_semantic, input, axis, reverse, dtype)
+    return semantic.reduce.cumsum(_semantic, input, axis, reverse, dtype)
 
 
 @tensor_method
@@ -140,7 +145,7 @@ def cumprod(
     input: tensor, axis: Any = 0, reverse: Any = False, dtype: Any = None, *, _semantic: Any = None
 ) -> tensor:
     """Inclusive prefix product along `axis`, from the end if `reverse` is set; as for `cumsum`."""
-    return reduce.cumprod(_semantic, input, axis, reverse, dtype)
+    return semantic.reduce.cumprod(_semantic, input, axis, reverse, dtype)
 
 
 @tensor_method
@@ -152,7 +157,7 @@ def sort(x: Any, dim: Any = None, descending: Any = False, *, _semantic: Any = N
 
         tl.sort(x)  # [3, 1, 2] -> [1, 2, 3]
     """
-    return sorting.sort(_semantic, to_tensor(_semantic, x), dim, descending)
+    return semantic.sort.sort(_semantic, semantic.to_tensor(_semantic, x), dim, descending)
 
 
 @builtin
@@ -171,7 +176,7 @@ def topk(
 
         tl.topk(x, 2)  # [3, 1, 4, 2] -> [4, 3]
     """
-    return sorting.topk(_semantic, to_tensor(_semantic, x), k, dim, descending)
+    return semantic.sort.topk(_semantic, semantic.to_tensor(_semantic, x), k, dim, descending)
 
 
 @builtin
@@ -183,7 +188,9 @@ def bitonic_merge(
 
         tl.bitonic_merge(x)  # [1, 4, 3, 2] -> [1, 2, 3, 4]
     """
-    return sorting.sort(_semantic, to_tensor(_semantic, x), dim, descending, merge=True)
+    return semantic.sort.sort(
+        _semantic, semantic.to_tensor(_semantic, x), dim, descending, merge=True
+    )
 
 
 @tensor_method
@@ -197,7 +204,7 @@ def histogram(input: tensor, num_bins: Any, mask: Any = None, *, _semantic: Any 
 
         tl.histogram(x, 4)  # [0, 2, 2, 7] -> [1, 0, 2, 0]
     """
-    return sorting.histogram(_semantic, input, num_bins, mask)
+    return semantic.sort.histogram(_semantic, input, num_bins, mask)
 
 
 @builtin
@@ -214,7 +221,7 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
 
         tl.map_elementwise(compare, x, y)
     """
-    return sorting.map_elementwise(_semantic, unwrap(scalar_fn), args, pack)
+    return semantic.sort.map_elementwise(_semantic, unwrap(scalar_fn), args, pack)
 
 
 @builtin
@@ -222,4 +229,4 @@ def swizzle2d(
     i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any, *, _semantic: Any = None
 ) -> tuple:
     """Swizzle row-major grid indices: groups of `size_g` rows are traversed column by column."""
-    return shape.swizzle2d(_semantic, i, j, size_i, size_j, size_g)
+    return semantic.shape.swizzle2d(_semantic, i, j, size_i, size_j, size_g)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from tilewright.language import semantic
 from tilewright.language.block_values import tensor_descriptor
-from tilewright.language.semantic import tensor_descriptor as semantic
 from tilewright.language.values import builtin, tensor
 
 __all__ = [
@@ -44,7 +44,7 @@ def make_tensor_descriptor(
     Raises:
         ValueError: an argument violates these rules.
     """
-    return semantic.make_tensor_descriptor(
+    return semantic.tensor_descriptor.make_tensor_descriptor(
         _semantic, base, shape, strides, block_shape, padding_option
     )
 
@@ -52,13 +52,13 @@ def make_tensor_descriptor(
 @builtin
 def load_tensor_descriptor(desc: Any, offsets: Any, *, _semantic: Any = None) -> tensor:
     """Load the block at `offsets`: ``desc.load(offsets)``."""
-    return semantic.load(_semantic, desc, offsets)
+    return semantic.tensor_descriptor.load(_semantic, desc, offsets)
 
 
 @builtin
 def store_tensor_descriptor(desc: Any, offsets: Any, value: Any, *, _semantic: Any = None) -> None:
     """Store the block at `offsets`: ``desc.store(offsets, value)``."""
-    semantic.store(_semantic, desc, offsets, value)
+    semantic.tensor_descriptor.store(_semantic, desc, offsets, value)
 
 
 # -- methods ---------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def _method(fn: Function) -> Function:
 @builtin
 def load(self: tensor_descriptor, offsets: Any, *, _semantic: Any = None) -> tensor:
     """Load the block at `offsets`, 32-bit integers; out-of-bounds elements are the padding."""
-    return semantic.load(_semantic, self, offsets)
+    return semantic.tensor_descriptor.load(_semantic, self, offsets)
 
 
 @_method
@@ -81,7 +81,7 @@ def load(self: tensor_descriptor, offsets: Any, *, _semantic: Any = None) -> ten
 def store(self: tensor_descriptor, offsets: Any, value: Any, *, _semantic: Any = None) -> None:
     """Store the block at `offsets`, cast to the element type; out-of-bounds elements are not
     written."""
-    semantic.store(_semantic, self, offsets, value)
+    semantic.tensor_descriptor.store(_semantic, self, offsets, value)
 
 
 @_method
@@ -93,7 +93,7 @@ def gather(
 
     For a descriptor of rank 2 with blocks [1, N]; the result is [number of rows, N].
     """
-    return semantic.gather(_semantic, self, x_offsets, y_offset)
+    return semantic.tensor_descriptor.gather(_semantic, self, x_offsets, y_offset)
 
 
 @_method
@@ -103,7 +103,7 @@ def scatter(
     _semantic: Any = None,
 ) -> None:  # fmt: skip
     """Store the rows `x_offsets` of the array, starting at column `y_offset`; see `gather`."""
-    semantic.scatter(_semantic, self, value, x_offsets, y_offset)
+    semantic.tensor_descriptor.scatter(_semantic, self, value, x_offsets, y_offset)
 
 
 def _atomic(kind: str) -> Any:
@@ -111,7 +111,7 @@ def _atomic(kind: str) -> Any:
     def function(
         self: tensor_descriptor, offsets: Any, value: tensor, *, _semantic: Any = None
     ) -> None:
-        semantic.atomic(_semantic, self, kind, offsets, value)
+        semantic.tensor_descriptor.atomic(_semantic, self, kind, offsets, value)
 
     function.__name__ = function.__qualname__ = f"atomic_{kind}"
     function.__doc__ = (
@@ -121,5 +121,5 @@ def _atomic(kind: str) -> Any:
     return _method(function)
 
 
-for _kind in semantic.ATOMIC_TYPES:
+for _kind in ("add", "min", "max", "and", "or", "xor"):
     _atomic(_kind)

@@ -13,9 +13,11 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tilewright.base.codes import coded
-from tilewright.ir.core import Value
 from tilewright.ir.types import Scalar, Type, element_of, shape_of
 from tilewright.language.types import composite_type, constexpr_type, tuple_type
+
+if TYPE_CHECKING:
+    from tilewright.ir.core import Value
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -99,7 +99,7 @@ def binary(frame: Frame, node: ast.AST, kind: type, lhs: Any, rhs: Any) -> Any:
         mixable = all(isinstance(v, tensor) or is_number(v) for v in (lhs, rhs))
         if apply is None or not mixable:
             raise _unsupported_operands(frame, node, sign, lhs, rhs)
-        return apply(frame.semantic, lhs, rhs)
+        return apply()(frame.semantic, lhs, rhs)
     if isinstance(lhs, tuple) or isinstance(rhs, tuple):
         if name == "add" and isinstance(lhs, tuple) and isinstance(rhs, tuple):
             return lhs + rhs
@@ -163,9 +163,9 @@ def visit_unaryop(frame: Frame, node: ast.UnaryOp) -> Any:
     if found is not None:
         return call(frame, node, found, [], {})
     if isinstance(value, tensor):
-        apply: Callable[..., Any] | None = UNARY_OPERATORS.get(name)
+        apply = UNARY_OPERATORS.get(name)
         if apply is not None:
-            return apply(frame.semantic, value)
+            return apply()(frame.semantic, value)
     elif not isinstance(value, composite) or (name == "not" and isinstance(value, tuple)):
         return constexpr(python(unwrap(value)))
     raise unsupported(
@@ -195,7 +195,7 @@ def _compare_one(frame: Frame, node: ast.AST, op: ast.cmpop, lhs: Any, rhs: Any)
     if isinstance(lhs, tensor) or isinstance(rhs, tensor):
         if not all(isinstance(v, tensor) or is_number(v) for v in (lhs, rhs)):
             raise _unsupported_operands(frame, node, sign, lhs, rhs)
-        return COMPARISONS[name](frame.semantic, lhs, rhs)
+        return COMPARISONS[name]()(frame.semantic, lhs, rhs)
     if isinstance(lhs, tuple) and name in ("eq", "ne"):
         return lhs == rhs if name == "eq" else lhs != rhs
     return _of_constants(frame, node, sign, python, lhs, rhs)

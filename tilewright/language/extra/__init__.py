@@ -8,15 +8,16 @@ Those for a target of another package are an entry point of the group ``tilewrig
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tilewright.base.lazy_import import lazy_names
 from tilewright.base.plug_ins import EXTRAS, load_plug_in, plug_ins
-from tilewright.language.extra import cpu, cuda, hip, libdevice
+from tilewright.language.extra import cpu, cuda, hip
 
 __all__ = ["cpu", "cuda", "hip", "libdevice"]
 
 
-def __getattr__(name: str) -> Any:
+def _module_of_plug_in(name: str) -> Any:
     """A module of a plug-in.
 
     Raises:
@@ -27,3 +28,9 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__") or name not in plug_ins(EXTRAS):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return load_plug_in(EXTRAS, name)
+
+
+if TYPE_CHECKING:
+    from tilewright.language.extra import libdevice as libdevice
+else:
+    __getattr__ = lazy_names(__name__, {__name__: ("libdevice",)}, _module_of_plug_in)

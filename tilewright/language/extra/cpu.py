@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tilewright.base.lazy_import import lazy_names
 from tilewright.ir.types import shape_of
-from tilewright.language.extra import libdevice
-from tilewright.language.semantic import shape
+from tilewright.language import semantic
 from tilewright.language.values import builtin, tensor
+
+if TYPE_CHECKING:
+    from tilewright.language.extra import libdevice as libdevice
+else:
+    __getattr__ = lazy_names(__name__, {"tilewright.language.extra": ("libdevice",)})
 
 __all__ = ["libdevice", "vnni_decode"]
 
@@ -32,6 +37,6 @@ def vnni_decode(arg0: tensor, *, _semantic: Any = None) -> tensor:
             f"{arg0.type}"
         )
     rows, columns = extents[0], extents[1] // group
-    split = shape.reshape(_semantic, arg0, (rows, columns, group))
-    turned = shape.permute(_semantic, split, (0, 2, 1))
-    return shape.reshape(_semantic, turned, (rows * group, columns))
+    split = semantic.shape.reshape(_semantic, arg0, (rows, columns, group))
+    turned = semantic.shape.permute(_semantic, split, (0, 2, 1))
+    return semantic.shape.reshape(_semantic, turned, (rows * group, columns))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tilewright.base.lazy_import import lazy_import, lazy_names
 from tilewright.ir.types import I32, I64, DType
-from tilewright.language.extra import libdevice
+from tilewright.language import semantic
 from tilewright.language.extra.threads import num_threads, num_warps
-from tilewright.language.semantic import asm, convert
-from tilewright.language.semantic.context import Semantic
 from tilewright.language.values import builtin, tensor
-from tilewright.ops.gpu import StartDependents, WaitLaunches
+
+if TYPE_CHECKING:
+    from tilewright.language.extra import libdevice as libdevice
+    from tilewright.ops import gpu
+else:
+    gpu = lazy_import("tilewright.ops.gpu")
+    __getattr__ = lazy_names(__name__, {"tilewright.language.extra": ("libdevice",)})
 
 __all__ = [
     "convert_custom_float8_sm70", "convert_custom_float8_sm80", "gdc_launch_dependents", "gdc_wait",
@@ -18,14 +23,16 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _register(s: Semantic, name: str, code: str, constraint: str, element: DType) -> tensor:
+def _register(
+    s: semantic.Semantic, name: str, code: str, constraint: str, element: DType
+) -> tensor:
     """Read a special register of the GPU. Reads are not merged, since the value may change."""
     if s.options.assembly != "PTX":
         raise ValueError(
             f"tl.extra.cuda.{name} reads a register of NVIDIA GPUs, which "
             f"{s.options.backend_name!r} does not have; check `tl.target_info.is_cuda()` first"
         )
-    return asm.inline_asm(s, code, constraint, [], element, False, 1)
+    return semantic.asm.inline_asm(s, code, constraint, [], element, False, 1)
 
 
 @builtin
@@ -59,7 +66,7 @@ def gdc_wait(*, _semantic: Any = None) -> None:
     option, and on targets other than NVIDIA GPUs from SM90 on, this has no effect.
     """
     if _semantic.options.assembly == "PTX":
-        _semantic.builder.insert(WaitLaunches(implied=False))
+        _semantic.builder.insert(gpu.WaitLaunches(implied=False))
 
 
 @builtin
@@ -70,7 +77,7 @@ def gdc_launch_dependents(*, _semantic: Any = None) -> None:
     otherwise it has no effect.
     """
     if _semantic.options.assembly == "PTX":
-        _semantic.builder.insert(StartDependents())
+        _semantic.builder.insert(gpu.StartDependents())
 
 
 @builtin
@@ -78,8 +85,8 @@ def convert_custom_float8_sm80(
     arg: Any, dst_ty: Any, fp_downcast_rounding: Any = None, _semantic: Any = None
 ) -> tensor:
     """Conversion between fp8e4b15 and fp16 or fp32: the same as `tl.cast`."""
-    to = convert.as_dtype(dst_ty)
-    return convert.cast(_semantic, convert.to_tensor(_semantic, arg), to)
+    to = semantic.convert.as_dtype(dst_ty)
+    return semantic.convert.cast(_semantic, semantic.to_tensor(_semantic, arg), to)
 
 
 convert_custom_float8_sm70 = convert_custom_float8_sm80

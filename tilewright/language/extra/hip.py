@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright.language.extra import libdevice
+from tilewright.base.lazy_import import lazy_names
 from tilewright.language.extra.threads import num_threads, num_warps
 from tilewright.language.values import builtin, tensor
+
+if TYPE_CHECKING:
+    from tilewright.language.extra import libdevice as libdevice
+else:
+    __getattr__ = lazy_names(__name__, {"tilewright.language.extra": ("libdevice",)})
 
 __all__ = ["libdevice", "memrealtime", "num_threads", "num_warps", "smid"]
 

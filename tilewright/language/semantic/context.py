@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.base.codes import coded
-from tilewright.ir.builder import Builder
-from tilewright.ir.core import Op
 from tilewright.ir.types import DType
 from tilewright.language.values import tensor
+
+if TYPE_CHECKING:
+    from tilewright.ir.builder import Builder
+    from tilewright.ir.core import Op
 
 MinDotSize = tuple[int, int, int] | Callable[[DType, DType], tuple[int, int, int]]
 

@@ -15,7 +15,6 @@ from tilewright.language.semantic.convert import cast, compile_time_int, constan
 from tilewright.language.values import tensor, tuple
 from tilewright.ops.math import Cos, Log, Sin, Sqrt
 
-DEFAULT_ROUNDS = 10
 TWO_PI = 6.283185307179586
 # The largest factors whose product with 2^31 - 1, or 2^63 - 1, rounds to less than 1 in fp32.
 SCALE32 = 4.6566127342e-10

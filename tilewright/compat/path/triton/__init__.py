@@ -15,6 +15,6 @@ from tilewright.compat import names
 
 __version__ = names.VERSION
 __all__ = names.public()  # pyright: ignore[reportUnsupportedDunderAll]
-__getattr__ = names.late_module
+__getattr__ = names.late_name
 
 names.enter(globals())
