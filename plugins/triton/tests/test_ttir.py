@@ -58,11 +58,6 @@ def test_golden_texts_have_the_ops() -> None:
 
 
 REFUSED = {
-    "wait for one address": """func @f(%p: 8xptr<i32>, %v: 8xi32) {
-      %w = atomic.poll %p, %v, _, _, sem="acquire", scope="gpu"
-        : (8xptr<i32>, 8xi32) -> 8xi1
-      control.return [] : () -> ()
-    }""",
     "no atomics of 8 bits": """func @f(%p: 8xptr<i8>, %v: 8xi8) {
       %w = atomic.rmw %p, %v, _, kind="add", sem="relaxed", scope="gpu"
         : (8xptr<i8>, 8xi8) -> 8xi8
@@ -96,6 +91,23 @@ REFUSED = {
 def test_what_triton_lacks_is_an_error(message: str, text: str) -> None:
     with pytest.raises(CompilationError, match=message):
         print_ttir(parse_module(text, "f"), vendor_of("cuda"))
+
+
+WAIT = """func @f(%p: ptr<i32>, %v: i32, %t: i64) {
+  %w = atomic.poll %p, %v, _, %t, sem="acquire", scope="gpu" : (ptr<i32>, i32, i64) -> i1
+  control.return [] : () -> ()
+}"""
+
+
+def test_timeout_is_by_the_clock_of_the_vendor() -> None:
+    assert "globaltimer" in print_ttir(parse_module(WAIT, "f"), vendor_of("cuda"))
+    with pytest.raises(CompilationError, match="no clock for the timeout"):
+        print_ttir(parse_module(WAIT, "f"), vendor_of("hip"))
+
+
+def test_triton_accepts_a_wait_with_a_timeout(triton: str) -> None:
+    text = print_ttir(parse_module(WAIT, "f"), vendor_of("cuda"))
+    client().ask({"what": "verify", "target": ["cuda", "90", 32], "text": text})
 
 
 def test_locations_are_those_of_the_kernel() -> None:

@@ -15,6 +15,7 @@ class Vendor:
         lanes: of a warp, by the beginning of an architecture's name; "" for all others.
         functions: of the back end's library, by the name of an op and the type of its operands;
             ops without one use the dialect `math`.
+        clock: assembly that writes nanoseconds to the first of its registers; "" if there is none.
         without: features of the conformance suite that the back end lacks.
         options: defaults that differ from the back end's, as tile IR has subnormal numbers.
     """
@@ -23,6 +24,7 @@ class Vendor:
     assembly: str = ""
     lanes: dict[str, int] = field(default_factory=lambda: {"": 32})
     functions: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    clock: str = ""
     without: tuple[str, ...] = ()
     options: dict[str, object] = field(default_factory=dict[str, object])
 
@@ -62,6 +64,7 @@ VENDORS = {
             "cuda",
             "PTX",
             functions=_nvidia(),
+            clock="mov.u64 $0, %globaltimer;",
             without=("tl.exp",),  # an error of more than 4 units in the last place
             options={"enable_reflect_ftz": False},
         ),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tilewright.base.diagnostics import Loc
 from tilewright.ir.core import Function, Module
-from tilewright_triton.ttir import arith, control, dot, math, memory, reduce, shape
+from tilewright_triton.ttir import arith, atomic, control, dot, math, memory, reduce, shape
 from tilewright_triton.ttir.types import type_text
 from tilewright_triton.ttir.writer import Ref, Writer
 from tilewright_triton.vendors import Vendor
 
-REGISTERED = arith, control, dot, math, memory, reduce, shape
+REGISTERED = arith, atomic, control, dot, math, memory, reduce, shape
 
 
 def print_ttir(module: Module, vendor: Vendor, *, locations: bool = False) -> str:

@@ -34,13 +34,18 @@ def _combining(w: Writer, op: Reduce | Scan, name: str, properties: str) -> None
 
 def summed(w: Writer, x: Ref, axis: int) -> Ref:
     """The sum of integers along an axis."""
+    return folded(w, "arith.addi", x, axis)
+
+
+def folded(w: Writer, name: str, x: Ref, axis: int) -> Ref:
+    """The elements along an axis, combined by an op of integers."""
     extents = shape_of(x.type)
     to, scalar = with_shape(x.type, extents[:axis] + extents[axis + 1 :]), element_of(x.type)
     (found,) = w.results([to], f'"tt.reduce"({x.name}) <{{axis = {axis} : i32}}> ({{', "")
     with w.region(isolated=True, straight=True):
         a, b = (Ref(w.new_name("a"), scalar) for _ in range(2))
         w.line(f"^bb0({a.name}: {w.type(scalar)}, {b.name}: {w.type(scalar)}):")
-        w.effect(f"tt.reduce.return {w.op('arith.addi', [a, b]).name}", w.type(scalar))
+        w.effect(f"tt.reduce.return {w.op(name, [a, b]).name}", w.type(scalar))
     w.line(f"}}) : ({w.type(x.type)}) -> {w.type(to)}")
     return found
 
