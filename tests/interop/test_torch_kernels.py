@@ -136,3 +136,53 @@ print(torch.allclose(found, f(a, b), atol=1e-5))
 
 def test_max_autotune_measures_templates(tmp_path: Path) -> None:
     assert _output(tmp_path, AUTOTUNED).splitlines()[-1] == "True"
+
+
+TEMPLATES = """
+config.max_autotune_gemm_backends = "TRITON"
+config.test_configs.max_mm_configs = 1
+config.autotune_num_choices_displayed = 0
+config.force_disable_caches = True
+from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+from tilewright.interop.torch_kernels import adapt_autotuner
+adapt_autotuner()
+create, found = CachingAutotuner._create_compile_options, []
+def create_compile_options(self, config, meta, *rest):
+    options = create(self, config, meta, *rest)
+    names, given = list(meta["signature"]), meta["configs"][0]
+    classes = {names[i]: dict(pairs).get("tw.alias") for (i,), pairs in given.items()}
+    found.append((self.fn.__name__, classes, options["debug"]))
+    return options
+CachingAutotuner._create_compile_options = create_compile_options
+
+def replace(a, b):
+    a.copy_(a @ b)
+    return a + 1
+
+def add(a, b):
+    b.add_(a @ b + b.T)
+    return b
+
+for f in (replace, add):
+    ours = list(torch.randn(2, 32, 32))
+    theirs = [t.clone() for t in ours]
+    compiled = torch.compile(f, mode="max-autotune-no-cudagraphs")
+    found_now, expected = (compiled(*ours), *ours), (f(*theirs), *theirs)
+    torch.testing.assert_close(found_now, expected, atol=1e-4, rtol=1e-4)
+template = [entry for entry in found if "tem_fused" in entry[0]][-1]
+print(sorted(template[1]), len(set(template[1].values())), template[2])
+
+def gather(a, i):
+    return a[i]
+
+torch.compile(gather)(torch.randn(64), torch.arange(8))
+print(found[-1][2])
+"""
+
+
+def test_templates_have_alias_classes_and_no_checks_of_their_assumptions(tmp_path: Path) -> None:
+    """Kernels with assertions, such as those that load by an index, keep all checks."""
+    pytest.importorskip("torch", minversion="2.13")
+    template, gather = _output(tmp_path, TEMPLATES).splitlines()[-2:]
+    assert template == "['arg_A', 'arg_B', 'out_ptr0'] 3 False"
+    assert gather == "True"

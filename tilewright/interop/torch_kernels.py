@@ -14,11 +14,17 @@ from typing import Any
 
 from tilewright.interop.torch_launches import adapt_launches
 from tilewright.runtime.devices.cpu import thread_count
+from tilewright.runtime.jit import JITFunction
 
 OPTION = "single_threaded"
 
 SHARED = "shared_arguments"
 """The key of a kernel's description with the names of arguments that may share memory."""
+
+OF_PROGRAMS = "USER_AUTOTUNE"
+"""What the heuristic is called of kernels that are the program's, rather than generated."""
+
+ASSERTION = "device_assert"
 
 ALIAS = "tw.alias"
 """The attribute of an argument with its alias class: see ir/core.py."""
@@ -62,7 +68,8 @@ def describe_kernels() -> None:
             _described.pop()
 
     def inductor_meta_common(cls: Any) -> dict[str, Any]:
-        shared = {SHARED: _shared_arguments(_described[-1])} if _described else {}
+        described = _described[-1] if _described else _template(cls, kernel)
+        shared = {SHARED: _shared_arguments(described)} if described is not None else {}
         return {**describe.__func__(cls), **shared, OPTION: thread_count() == 1}
 
     def gen_common_triton_imports(cls: Any) -> str:
@@ -74,18 +81,34 @@ def describe_kernels() -> None:
     _tag_caches()
 
 
+def _template(cls: Any, base: Any) -> Any:
+    """The kernel of a template whose text is being generated, by `cls`; None if there is none.
+
+    Templates, which have no `codegen_kernel`, are kernels of a class of their own. Its module is
+    not imported for it: that takes half a second.
+    """
+    from torch._inductor.virtualized import V
+
+    kernel = V.kernel if cls is not base else None
+    return kernel if type(kernel) is cls else None
+
+
 def _shared_arguments(kernel: Any) -> list[str]:
     """The names of arguments of a generated kernel whose memory another one may access as well:
-    those that are passed twice, as an input that the kernel overwrites, and views of one buffer."""
+    those that are passed twice, as an input that the kernel overwrites, and views of one buffer.
+
+    Templates that are only measured have buffers of their own, before there is a schedule.
+    """
     from torch._inductor.virtualized import V
 
     arguments: dict[str, set[str]] = {}
-    given = kernel.args
+    given, schedule = kernel.args, V.graph.scheduler
+    buffers_by_name: Mapping[str, Any] = schedule.name_to_buf if schedule is not None else {}
     for buffers in (given.input_buffers, given.output_buffers, given.inplace_buffers):
         for buffer, argument in buffers.items():
             name = getattr(argument, "inner_name", argument)
             if isinstance(name, str):
-                known = V.graph.scheduler.name_to_buf.get(buffer)
+                known = buffers_by_name.get(buffer)
                 for place in (buffer, *(known.get_aliases() if known else ())):
                     arguments.setdefault(place, set()).add(name)
     return sorted(set[str]().union(*(names for names in arguments.values() if len(names) > 1)))
@@ -115,8 +138,11 @@ def adapt_autotuner() -> None:
 
 def _set_options(autotuner: Any) -> None:
     """Compile Inductor's kernels with atomic additions for one thread, where they are described so:
-    other kernels, and those of the program itself, can run on any number of threads. And compile
-    kernels for GPUs that C++ code launches without tensor maps, which it does not pass.
+    other kernels, and those of the program itself, can run on any number of threads. Compile
+    kernels for GPUs that C++ code launches without tensor maps, which it does not pass. And compile
+    generated kernels that contain no assertion without the option `debug`, which Inductor sets for
+    all: it has assumptions checked, which templates make, and a kernel for a GPU that may call the
+    function for failed assertions waits for each asynchronous product.
     """
     create: Any = getattr(autotuner, "_create_compile_options", None)
     if create is None or _is_ours(create):
@@ -129,9 +155,17 @@ def _set_options(autotuner: Any) -> None:
             options[OPTION] = True
         if self.device_props.type == "cuda" and meta.get("store_cubin"):
             options["tensor_copies"] = False
+        if self.heuristic_type.name != OF_PROGRAMS and not _has_assertions(self.fn):
+            options["debug"] = False
         return options
 
     autotuner._create_compile_options = create_compile_options
+
+
+def _has_assertions(kernel: JITFunction) -> bool:
+    """Whether a generated kernel, or a function of its module, contains assertions."""
+    functions = [v for v in kernel.fn.__globals__.values() if isinstance(v, JITFunction)]
+    return any(ASSERTION in function.src for function in (kernel, *functions))
 
 
 def _separate_arguments(autotuner: Any) -> None:
