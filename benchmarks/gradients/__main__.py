@@ -3,6 +3,8 @@
     python -m benchmarks.gradients                    # all families
     python -m benchmarks.gradients softmax matmul     # some
     python -m benchmarks.gradients --prepare          # compile and compare only, in processes
+    python -m benchmarks.gradients --json FILE        # and write the results
+    python -m benchmarks.gradients --write-docs FILE  # the table in docs/derivatives.md, of them
 
 Both are compiled by tilewright. The fastest configuration of each counts. Without a GPU, small
 sizes are compared and nothing is timed.
@@ -15,14 +17,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 
 import torch
 
 from benchmarks.gpu.clock import CudaClock
 from benchmarks.gradients.families import FAMILIES, Comparison
+from benchmarks.gradients.results import Result, write_results, write_table
+from tilewright import __version__
 
 ROUNDS = 5
+HOST_CALLS = 20  # they fit into the queue of the GPU
 
 
 def _configurations(side: dict[str, Callable[[], object]], name: str) -> list[str]:
@@ -46,20 +52,26 @@ def _worst_error(case: Comparison) -> float:
     )
 
 
-def _compare(case: Comparison) -> str:
-    """Check each side's first configuration, and return the rest of the line."""
+def _compare(case: Comparison) -> dict[str, float]:
+    """Check each side's first configuration; the errors of those that compute the gradients.
+
+    Raises:
+        AssertionError: one is too large.
+    """
+    errors: dict[str, float] = {}
     for side, name in ((case.derived, "derived"), (case.written, "hand-written")):
+        if name != "derived" and not case.same_results:
+            continue
         for run in list(side.values())[:1]:
-            for tensor in case.gradients if case.same_results or name == "derived" else ():
+            for tensor in case.gradients:
                 tensor.fill_(torch.nan)
             run()
-            error = _worst_error(case) if case.same_results or name == "derived" else 0.0
-            if not error < case.tolerance:
-                return f"{name} is WRONG: error {error:.1e}"
-    return ""
+            errors[name] = _worst_error(case)
+            assert errors[name] < case.tolerance, f"{name} is WRONG: error {errors[name]:.1e}"
+    return errors
 
 
-def _timed(case: Comparison, clock: CudaClock) -> str:
+def _timed(case: Comparison, clock: CudaClock, error: float) -> Result:
     best: dict[str, tuple[float, str]] = {}
     runs: dict[str, Callable[[], object]] = {}
     for side, name in ((case.derived, "derived"), (case.written, "hand-written")):
@@ -71,14 +83,24 @@ def _timed(case: Comparison, clock: CudaClock) -> str:
             best[name] = times[config], config
             runs[name] = side[config]
     timings = clock.compare(runs, case.bytes)
-    line = ", ".join(f"{name} {timings[name].us:.1f} us [{best[name][1]}]" for name in runs)
-    if len(timings) == 2:
-        ratio = timings["hand-written"].us * case.work / timings["derived"].us
-        line += f", ratio {ratio:.3f} (bar {case.bar})"
-    derived = timings["derived"].us
-    line += f", {case.bytes / derived / 1e3:.0f} GB/s" if not case.flops else ""
-    line += f", {case.flops / derived / 1e6:.0f} TFLOP/s" if case.flops else ""
-    return line
+    written = timings["hand-written"].us if "hand-written" in timings else None
+    return Result(
+        timings["derived"].us, best["derived"][1], written, best.get("hand-written", (0.0, ""))[1],
+        error, case.bar, case.work, case.bytes, case.flops, _host_us(runs["derived"]),
+    )  # fmt: skip
+
+
+def _host_us(run: Callable[[], object]) -> float:
+    """Microseconds of the host for one call, the least of several blocks of them."""
+    found: list[float] = []
+    for _ in range(ROUNDS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(HOST_CALLS):
+            run()
+        found.append((time.perf_counter() - start) / HOST_CALLS * 1e6)
+    torch.cuda.synchronize()
+    return min(found)
 
 
 def _copy(clock: CudaClock) -> float:
@@ -88,6 +110,38 @@ def _copy(clock: CudaClock) -> float:
     return 2 * source.nbytes / median(times) / 1e3
 
 
+def _run(
+    families: Sequence[str], match: str, seconds: float, clock: CudaClock | None,
+) -> dict[str, Result]:  # fmt: skip
+    """Compare the cases of families whose names end with `match`, and time them with a clock."""
+    begin = time.monotonic()
+    found: dict[str, Result] = {}
+    for family in families:
+        for name, make in FAMILIES[family](torch.cuda.is_available()).items():
+            if not name.endswith(match):
+                continue
+            if time.monotonic() - begin > seconds:
+                print(f"{name}: no time")
+                continue
+            torch.manual_seed(0)
+            start = time.monotonic()
+            case = make()
+            try:
+                errors = _compare(case)
+            except AssertionError as error:
+                print(f"{name}: {error}", flush=True)
+                continue
+            if clock is None:
+                for side, kind in ((case.derived, "derived"), (case.written, "hand-written")):
+                    _configurations(side, f"{name}, {kind}")
+            text = ", ".join(f"{side} {error:.1e}" for side, error in errors.items())
+            print(f"{name}: errors {text} ({time.monotonic() - start:.1f} s)", flush=True)
+            if clock is not None:
+                found[name] = _timed(case, clock, errors["derived"])
+                print(f"{name}: {found[name].text()}", flush=True)
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("families", nargs="*", default=list(FAMILIES))
@@ -95,39 +149,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--compile", action="store_true", help="compile all configurations")
     parser.add_argument("--match", default="", help="only cases whose name ends with this")
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--json", type=Path, help="where results are written")
+    parser.add_argument("--write-docs", type=Path, help="write the table of such a file")
     given = parser.parse_args(arguments)
-    begin = time.monotonic()
+    if given.write_docs:
+        write_table(given.write_docs)
+        return
     if given.prepare:
-        names = list(given.families)
-        processes = [
-            subprocess.Popen([sys.executable, "-m", "benchmarks.gradients", name, "--compile"])
-            for name in names
-        ]
-        for process in processes:
-            process.wait(max(1.0, given.seconds - (time.monotonic() - begin)))
+        _prepare(given.families, given.seconds)
         return
     on_gpu = torch.cuda.is_available()
     clock = CudaClock(20, ROUNDS) if on_gpu and not given.compile else None
+    machine: dict[str, str] = {}
     if clock is not None:
-        print(f"copy {_copy(clock):.0f} GB/s", flush=True)
-    for family in given.families:
-        for name, make in FAMILIES[family](on_gpu).items():
-            if not name.endswith(given.match):
-                continue
-            if time.monotonic() - begin > given.seconds:
-                print(f"{name}: no time")
-                continue
-            torch.manual_seed(0)
-            start = time.monotonic()
-            case = make()
-            wrong = _compare(case)
-            if given.compile:
-                for side, kind in ((case.derived, "derived"), (case.written, "hand-written")):
-                    _configurations(side, f"{name}, {kind}")
-            seconds = time.monotonic() - start
-            print(f"{name}: {wrong or 'agrees'} ({seconds:.1f} s)", flush=True)
-            if clock is not None:
-                print(f"{name}: {_timed(case, clock)}", flush=True)
+        machine = {
+            "copy of device memory": f"{_copy(clock):.0f} GB/s",
+            "GPU": torch.cuda.get_device_name(),
+            "tilewright": __version__,
+        }
+        print(machine, flush=True)
+    found = _run(given.families, given.match, given.seconds, clock)
+    if given.json:
+        write_results(given.json, machine, found)
+
+
+def _prepare(families: Sequence[str], seconds: float) -> None:
+    """Compile all configurations, each family in a process of its own."""
+    begin = time.monotonic()
+    processes = [
+        subprocess.Popen([sys.executable, "-m", "benchmarks.gradients", name, "--compile"])
+        for name in families
+    ]
+    for process in processes:
+        process.wait(max(1.0, seconds - (time.monotonic() - begin)))
 
 
 if __name__ == "__main__":

@@ -295,7 +295,7 @@ def regrid_vjp(
         "first": {s.key: s.first for s in schedules},
         "trips": {s.key: s.trips for s in schedules},
         "places": {s.key: s.places for s in schedules},
-        "bounds": {s.key: s.bounds for s in schedules},
+        "bounds": {s.bounds_key(part): part.bounds for s in schedules for part in s.parts},
     }  # fmt: skip
     if cut is not None:
         first = reverse_mode(

@@ -21,7 +21,7 @@ iteration only; and the tiles of different programs of the new grid have no elem
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -29,84 +29,16 @@ import numpy as np
 from tilewright.analysis.blocks import BlockFinder
 from tilewright.autodiff.arrays import Array
 from tilewright.autodiff.coordinates import Coordinates, coordinates_of, linear
-from tilewright.autodiff.distinct import Verdict, distinct_after_projection
+from tilewright.autodiff.distinct import distinct_after_projection
+from tilewright.autodiff.joined_loops import joined
 from tilewright.autodiff.points import Array as Numbers
 from tilewright.autodiff.points import Points, UnknownNumber
+from tilewright.autodiff.schedules import Part, Regrid, nest_of
 from tilewright.ir.core import Function, Region, Value
 from tilewright.ir.types import is_float
 from tilewright.ops.arith import Add
 from tilewright.ops.control import Condition, For, If, While, Yield
 from tilewright.ops.memory import Load
-
-
-@dataclass(frozen=True)
-class Regrid:
-    """The schedule of loads of one loop.
-
-    Attributes:
-        loop: the loop.
-        coordinates: those of programs.
-        kept: the coordinates that are axes of the new grid, too; the others become a loop.
-        first, step, trips: the numbers of the iterations.
-        begins: whether the loop begins with `first` in each program.
-        uniform: whether each program has all of them.
-        places: the positions, among kept coordinates and iterations, of the programs of the new
-            grid; None for all positions.
-        bounds: where the programs of one position are consecutive in their loop: for each program
-            of the new grid where they begin, then for each where they end. None where some are
-            not, and if all positions have all programs.
-        loads: by array, the load whose gradient is added up.
-        verdicts: by array, that of the new grid's stores.
-        number: that of the schedule among those of a kernel.
-    """
-
-    loop: For
-    coordinates: Coordinates
-    kept: tuple[int, ...]
-    first: int
-    step: int
-    trips: int
-    begins: bool
-    uniform: bool
-    places: Numbers | None
-    bounds: Numbers | None
-    loads: dict[str, Load]
-    verdicts: dict[str, Verdict]
-    number: int = 0
-
-    @property
-    def key(self) -> str:
-        """The name of its arguments. Several schedules may be of one array, in different loops."""
-        return f"{self.number}.{','.join(self.loads)}"
-
-    @property
-    def nest(self) -> tuple[Region, ...]:
-        """The regions around the loop, outermost first, without the function's body."""
-        return nest_of(self.loop)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the loop over programs has those with the iteration only."""
-        return self.uniform or self.bounds is not None
-
-    @property
-    def reduced(self) -> tuple[int, ...]:
-        return tuple(i for i in range(len(self.coordinates.extents)) if i not in self.kept)
-
-    def without(self, names: Collection[str]) -> Regrid:
-        """The schedule of the other arrays only."""
-        return replace(
-            self,
-            loads={n: op for n, op in self.loads.items() if n not in names},
-            verdicts={n: v for n, v in self.verdicts.items() if n not in names},
-        )
-
-    @property
-    def programs(self) -> int:
-        """How many there are in the new grid."""
-        if self.places is not None:
-            return len(self.places)
-        return self.trips * prod(self.coordinates.extents[i] for i in self.kept)
 
 
 def regrids(
@@ -130,17 +62,17 @@ def _in_coordinates(
     fn: Function, shared: Sequence[Array], coordinates: Coordinates, points: Points,
     finder: BlockFinder,
 ) -> list[Regrid]:  # fmt: skip
-    found: dict[tuple[For, tuple[int, ...]], Regrid] = {}
+    found: dict[tuple[tuple[For, ...], tuple[int, ...]], Regrid] = {}
     for array in shared:
         made = _of_array(fn, array, coordinates, points, finder)
         for regrid in made or ():
-            key = regrid.loop, regrid.kept
+            key = regrid.loops, regrid.kept
             if key in found:
                 found[key].loads.update(regrid.loads)
                 found[key].verdicts.update(regrid.verdicts)
             else:
                 found[key] = regrid
-    return [replace(regrid, number=i) for i, regrid in enumerate(found.values())]
+    return [replace(regrid, number=i) for i, regrid in enumerate(joined(list(found.values())))]
 
 
 def _of_array(
@@ -150,7 +82,7 @@ def _of_array(
     found: list[Regrid] = []
     for op in array.loads:
         loop = _loop_around(op)
-        if loop is None or any(r.loop is loop for r in found):
+        if loop is None or any(loop in r.loops for r in found):
             return None
         if _outer_loop(loop) is not coordinates.outer:
             return None
@@ -173,16 +105,6 @@ def _loop_around(op: Load) -> For | None:
     loops = sum(isinstance(outer, For) for outer in around)
     known = all(isinstance(outer, For | If) for outer in around)
     return loop if known and loops <= 1 else None
-
-
-def nest_of(loop: For) -> tuple[Region, ...]:
-    """The regions around a loop, outermost first, without the function's body."""
-    found: list[Region] = []
-    region = loop.parent
-    while region is not None and region.parent is not None:
-        found.insert(0, region)
-        region = region.parent.parent
-    return tuple(found)
 
 
 def _outer_loop(loop: For) -> For | None:
@@ -226,11 +148,13 @@ def _of_load(
     if not verdict.distinct:
         return None
     uniform = _have_all_iterations(here, coordinates.points, trips)
+    bounds = None if uniform else _bounds(coordinates, reduced, every_number, inverse)
+    begins = _all_begin_with(first, starts)
     return Regrid(
-        loop, coordinates, kept, first, step, trips, _all_begin_with(first, starts), uniform,
+        (Part(loop, {name: op}, begins, uniform, places, bounds),),
+        coordinates, kept, first, step, trips,
         None if _fills_grid(len(places), trips * prod(extents)) else places.astype(np.int32),
-        None if uniform else _bounds(coordinates, reduced, every_number, inverse),
-        {name: op}, {name: verdict},
+        {name: verdict},
     )  # fmt: skip
 
 

@@ -12,9 +12,10 @@ from tilewright.autodiff.cuts import Cut, CutBuffers
 from tilewright.autodiff.derived import Derived, Roles
 from tilewright.autodiff.gauges import find_gauges
 from tilewright.autodiff.loops import activity, carried_kinds, states_of
-from tilewright.autodiff.regrid import Regrid, increment_of, varying_in
+from tilewright.autodiff.regrid import increment_of, varying_in
 from tilewright.autodiff.reloads import is_costly
 from tilewright.autodiff.reverse import ReverseWalk
+from tilewright.autodiff.schedules import Part, Regrid
 from tilewright.base.diagnostics import CompilationError
 from tilewright.ir.core import Function, Module, Region, Value
 from tilewright.ir.types import I1, I32, DType, Pointer, derivative_type, element_of
@@ -114,7 +115,7 @@ def _with_cut(
         try:
             alone.append(derive(schedule, None))
         except (NeedsCutError, CompilationError):
-            loops[schedule.loop] = None
+            loops.update(dict.fromkeys(schedule.loops))
     rows = [row for walk in alone for row in walk.costly if row[0] not in with_states]
     only = None if loops else frozenset(rows)
     if only is not None:
@@ -125,11 +126,12 @@ def _with_cut(
     found: list[_RegriddedWalk] = []
     failed: set[str] = set()
     for schedule in schedules:
-        if schedule.loop in loops and schedule.loop in with_states:
+        is_cut = any(loop in loops for loop in schedule.loops)
+        if is_cut and any(loop in with_states for loop in schedule.loops):
             failed.update(schedule.loads)
             continue
         try:
-            found.append(derive(schedule, cut if schedule.loop in loops else None))
+            found.append(derive(schedule, cut if is_cut else None))
         except (NeedsCutError, CompilationError):
             failed.update(schedule.loads)
     return found, cut, failed
@@ -151,7 +153,7 @@ class _RegriddedWalk(ReverseWalk):
         self.add = frozenset(add)
         self.found: dict[Load, Value] = {}
         self.costly: set[tuple[For, int]] = set()  # adjoints that are sums over a tile
-        self.loads = list(regrid.loads.values())
+        self.part = regrid.parts[0]
         self.region_here = self.made.body
         boxes = range(len(regrid.coordinates.extents))
         if cut is None:
@@ -164,16 +166,21 @@ class _RegriddedWalk(ReverseWalk):
         self.places = (
             self.new_arg("places", regrid.key, Pointer(I32)) if regrid.places is not None else None
         )
-        self.bounds = (
-            self.new_arg("bounds", regrid.key, Pointer(I32)) if regrid.bounds is not None else None
-        )
+        self.bounds = {
+            part.loop: self.new_arg("bounds", regrid.bounds_key(part), Pointer(I32))
+            for part in regrid.parts
+            if part.bounds is not None
+        }
         self.replay.has_programs = False
         single = [axis for axis in range(3) if regrid.coordinates.points.grid[axis] == 1]
         self.replay.programs = dict.fromkeys(single, self.emit.integer(0, I32))
-        self.varying = varying_in(regrid.loop, regrid.coordinates, regrid.reduced)
-        self.begins = regrid.begins and regrid.loop.start not in self.varying
+        self.varying_in = {
+            loop: varying_in(loop, regrid.coordinates, regrid.reduced) for loop in regrid.loops
+        }
+        starts = [part.loop.start for part in regrid.parts if self._begins(part)]
+        self.start = starts[0] if starts else None
         self.first = (
-            None if self.begins else self.new_arg("first", regrid.key, regrid.loop.start.type)
+            self.new_arg("first", regrid.key, self.part.loop.start.type) if not starts else None
         )
         self.trips = self.new_arg("trips", regrid.key, I32) if regrid.kept else None
         self.turn: Value | None = None
@@ -181,7 +188,6 @@ class _RegriddedWalk(ReverseWalk):
 
     def emit_all(self) -> None:
         """Emit the whole function."""
-        loop = self.regrid.loop
         with ExitStack() as scopes:
             scope = scopes.enter_context(self.replay.scope(self.fn.body, self.made.body))
             scope.values.update(zip(self.fn.args, self.made.body.args, strict=False))
@@ -190,18 +196,26 @@ class _RegriddedWalk(ReverseWalk):
             for region in self.regrid.nest:
                 scopes.enter_context(self.replay.scope(region, self.made.body))
             counter = self._counter(turn)
-            with self.replay.scope(loop.body, self.made.body) as iteration:
-                iteration.values[loop.body.args[0]] = counter
+            loads = self.regrid.loads
+            totals = [self.emit.zeros(derivative_type(op.result.type)) for op in loads.values()]
+            for part in self.regrid.parts:
+                self.part, body = part, part.loop.body
+                iteration = scopes.enter_context(self.replay.scope(body, self.made.body))
+                iteration.values[body.args[0]] = counter
                 self._bind_increments(varying=False)
-                totals = self._sum_over_programs(counter)
-                for op, total in zip(self.loads, totals, strict=True):
-                    self._store_total(op, total)
+                for name, op in part.loads.items():
+                    if op is not loads[name]:  # a tile that is known to be the same
+                        iteration.values[op.result] = self.plain(loads[name].result)
+                totals = self._sum_over_programs(counter, totals)
+            for op, total in zip(loads.values(), totals, strict=True):
+                self._store_total(op, total)
             self.builder.insert(Return([]))
 
     def derived(self) -> Derived:
         """The function, once it is emitted."""
         return Derived(
-            Module([self.made]), tuple(self.roles), tuple(self.loads),
+            Module([self.made]), tuple(self.roles),
+            tuple(op for part in self.regrid.parts for op in part.loads.values()),
             tuple(self.buffers.saved) if self.buffers is not None else (),
         )  # fmt: skip
 
@@ -250,20 +264,28 @@ class _RegriddedWalk(ReverseWalk):
             return number
         return self.builder.value(Cast(number, element, rounding="rtne"))
 
+    @property
+    def varying(self) -> set[Value]:
+        """The values that change from program to program of the present loop."""
+        return self.varying_in[self.part.loop]
+
+    def _begins(self, part: Part) -> bool:
+        """Whether a loop is known to begin with the first iteration."""
+        return part.begins and part.loop.start not in self.varying_in[part.loop]
+
     def _counter(self, turn: Value) -> Value:
-        """The counter of an iteration, by its number among all. From where the loop starts, if it
+        """The counter of an iteration, by its number among all. From where a loop starts, if it
         is known: the loads' blocks are then as simple as the kernel's."""
-        value, loop = self.builder.value, self.regrid.loop
-        turn = self._integer_like(turn, loop.start)
+        value, loop = self.builder.value, self.part.loop
+        self.turn = turn = self._integer_like(turn, loop.start)
         moved = value(Mul(turn, self.plain(loop.step)))
-        if self.first is not None:
-            return value(Add(self.first, moved))
-        self.turn = turn
-        return value(Add(self.plain(loop.start), moved))
+        first = self.plain(self.start) if self.start is not None else self.first
+        assert first is not None
+        return value(Add(first, moved))
 
     def _bind_increments(self, varying: bool) -> None:
         """Bind the integers that the loop carries in steps."""
-        loop, value = self.regrid.loop, self.builder.value
+        loop, value = self.part.loop, self.builder.value
         for init, arg in zip(loop.inits, loop.body.args[1:], strict=True):
             by = increment_of(loop, arg)
             if by is None or (arg in self.varying) != varying or element_of(arg.type) != arg.type:
@@ -274,19 +296,21 @@ class _RegriddedWalk(ReverseWalk):
 
     def _turn(self) -> Value:
         """How many iterations of the loop come before."""
-        loop, value = self.regrid.loop, self.builder.value
-        if self.turn is not None:
+        loop, value = self.part.loop, self.builder.value
+        if self._begins(self.part):
+            assert self.turn is not None
             return self.turn
         counter, start, step = self.replay.all_plain((loop.body.args[0], loop.start, loop.step))
         return value(IntDiv(value(Sub(counter, start)), step))
 
     # -- the loop over programs -------------------------------------------------------------------
 
-    def _sum_over_programs(self, counter: Value) -> list[Value]:
+    def _sum_over_programs(self, counter: Value, totals: Sequence[Value]) -> list[Value]:
+        """Add what all programs contribute in the present loop."""
         one = self.emit.integer(1, I32)
         start, stop = self._bounds()
-        types = [derivative_type(op.result.type) for op in self.loads]
-        body = Region([I32, *types])
+        body = Region([I32, *(total.type for total in totals)])
+        kept = dict(self.numbers)
         with self.replay.scope(self.fn.body, body, only=self.varying):
             self._bind(body.args[0], self.regrid.reduced)
             terms = self._in_nest(self.regrid.nest, body, counter)
@@ -295,19 +319,19 @@ class _RegriddedWalk(ReverseWalk):
                 for before, term in zip(body.args[1:], terms, strict=True)
             ]
             self.builder.insert(Yield(sums))
-        zeros = [self.emit.zeros(type) for type in types]
-        made = For(start, stop, one, zeros, num_stages=0, unroll=0, hints=(), body=body)
+        self.numbers = kept
+        made = For(start, stop, one, list(totals), num_stages=0, unroll=0, hints=(), body=body)
         return list(self.builder.insert(made).results)
 
     def _bounds(self) -> tuple[Value, Value]:
         """The first program of the loop, and the end."""
         value = self.builder.value
-        if self.bounds is None:
+        if self.part.loop not in self.bounds:
             count = self.emit.integer(1, I32)
             for i in self.regrid.reduced:
                 count = value(Mul(count, self.box[i]))
             return self.emit.integer(0, I32), count
-        here = value(AddPtr(self.bounds, value(ProgramId(0))))
+        here = value(AddPtr(self.bounds[self.part.loop], value(ProgramId(0))))
         ends = value(AddPtr(here, value(NumPrograms(0))))
         return self.emit.load(here, None), self.emit.load(ends, None)
 
@@ -317,7 +341,7 @@ class _RegriddedWalk(ReverseWalk):
         if nest:
             around = nest[0].parent
             condition: Value | None = None
-            if isinstance(around, If) and not self.regrid.is_exact:
+            if isinstance(around, If) and not self.part.is_exact:
                 condition = self.plain(around.condition)
                 if nest[0] is around.otherwise:
                     condition = self.emit.compare(condition, self.emit.integer(0, I1), "eq")
@@ -327,9 +351,9 @@ class _RegriddedWalk(ReverseWalk):
                     return self._in_nest(nest[1:], then, counter)
 
             return self._when(condition, inside, region)
-        if self.regrid.is_exact:
+        if self.part.is_exact:
             return self._terms(region)
-        loop = self.regrid.loop
+        loop = self.part.loop
         start, stop = self.replay.all_plain((loop.start, loop.stop))
         has_it = And(
             self.emit.compare(counter, start, "ge"), self.emit.compare(counter, stop, "lt")
@@ -357,16 +381,16 @@ class _RegriddedWalk(ReverseWalk):
         self.found.clear()
         self._adjoints.append({})
         if self.buffers is not None and self.buffers.cut.only is None:
-            self._iteration(self.regrid.loop)
+            self._iteration(self.part.loop)
         else:
             self.region(self.fn.body)
         self._adjoints.pop()
         if self.replay.has_loops:
             raise NeedsCutError  # it would run for each tile of the gradient
-        types = [derivative_type(op.result.type) for op in self.loads]
         return [
-            self.found[op] if op in self.found else self.emit.zeros(type)
-            for op, type in zip(self.loads, types, strict=True)
+            self.found.get(self.part.loads[name])
+            or self.emit.zeros(derivative_type(op.result.type))
+            for name, op in self.regrid.loads.items()
         ]
 
     def _if(self, op: If) -> None:
@@ -380,7 +404,7 @@ class _RegriddedWalk(ReverseWalk):
         self.region(branch)
 
     def _for(self, op: For) -> None:
-        if op is self.regrid.loop:
+        if op is self.part.loop:
             self._iteration(op)
         elif op is self.regrid.coordinates.outer:
             carried_kinds(op, self.active, None)  # each iteration takes the adjoints of sums
@@ -430,7 +454,7 @@ class _RegriddedWalk(ReverseWalk):
         y = self._adjoints[-1].get(op.result)
         if y is None:
             return
-        if op in self.loads:
+        if op in self.part.loads.values():
             self.found[op] = self.emit.guarded(y)
         if op.other is not None and op.other in self.active:
             assert op.mask is not None

@@ -311,6 +311,10 @@ class ReverseWalk:
     def adjoint(self, value: Value) -> Value | None:
         return self._adjoints[-1].get(value)
 
+    def take(self, value: Value) -> Value | None:
+        found = self._adjoints[-1].pop(value, None)
+        return None if found is None else self.emit.guarded(found)
+
     @contextmanager
     def adjoints(self) -> Generator[dict[Value, Value]]:
         self._adjoints.append({})

@@ -24,7 +24,8 @@ def reverse_sums(walk: Walk, op: For, gauge: Gauge | None) -> None:
     final = walk.replay.plain(gauge.final) if gauge is not None else None
     start, stop, step = plain((op.start, op.stop, op.step))
     inits = plain(op.inits[i] for i in rest)
-    totals = [emit.zeros(derivative_type(v.type)) for v in outer]
+    # Sums continue those of loops that were reversed before, in the same registers.
+    totals = [walk.take(v) or emit.zeros(derivative_type(v.type)) for v in outer]
     body = Region([op.start.type, *[v.type for v in (*inits, *totals)]])
     with walk.replay.scope(op.body, body) as scope, walk.adjoints() as table:
         scope.values[op.body.args[0]] = body.args[0]

@@ -39,6 +39,10 @@ class Walk(Protocol):
         """The adjoint of a value so far; None for zero."""
         ...
 
+    def take(self, value: Value) -> Value | None:
+        """The adjoint of a value so far, for the caller to add to and give back."""
+        ...
+
     def adjoints(self) -> AbstractContextManager[dict[Value, Value]]:
         """A table of adjoints of its own."""
         ...

@@ -1,6 +1,6 @@
 """Matrix products.
 
-Canonical form: a value that is added to a product is its accumulator; a sum of products over all
+Canonical form: a matrix that is added to a product is its accumulator; a sum of products over all
 three axes of two matrices is a product of matrices.
 """
 
@@ -24,9 +24,12 @@ def add_to_dot(op: Add, rw: Rewriter) -> Value | None:
     """c + dot(a, b, 0) = dot(a, b, c)
 
     This includes floats: the order of summation of a product is unspecified, and starting with `c`
-    is one of the possible orders.
+    is one of the possible orders. A vector that is repeated stays a sum: a matrix unit starts with
+    zeros at no cost, and would otherwise wait until all elements of `c` are in its registers.
     """
     for product, other in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
+        if isinstance(other.op, Broadcast):
+            continue
         match product.op:
             case Dot(a, b, acc, precision, max_imprecise) if (
                 known(acc) == 0 and len(product.users) == 1 and other is not product

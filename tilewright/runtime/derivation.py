@@ -19,10 +19,11 @@ from tilewright.autodiff.forward import forward_mode
 from tilewright.autodiff.marks import remove_marks
 from tilewright.autodiff.points import Points, UnknownNumber
 from tilewright.autodiff.refusals import not_deterministic, stored_twice
-from tilewright.autodiff.regrid import Regrid, regrids
+from tilewright.autodiff.regrid import regrids
 from tilewright.autodiff.regridded import Regridded, regridded_kernels
 from tilewright.autodiff.reverse import reverse_mode
 from tilewright.autodiff.saved import require_saved
+from tilewright.autodiff.schedules import Regrid
 from tilewright.autodiff.tapes import TapePlan
 from tilewright.autodiff.tapes import explained as explained_tapes
 from tilewright.autodiff.wraps import remove_wraps
@@ -43,6 +44,8 @@ from tilewright.ops.memory import Load
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
+from tilewright.passes.factor_products import factor_products
+from tilewright.passes.order_products import order_products
 from tilewright.passes.transpose_tiles import transpose_tiles
 from tilewright.runtime.derived_launch import (
     Launch,
@@ -73,7 +76,10 @@ FURTHER_STEPS = (
     PassStep(canonicalize),
     PassStep(merge_equal_values),
     PassStep(remove_dead_code),
+    PassStep(factor_products),
     PassStep(transpose_tiles),
+    PassStep(remove_dead_code),
+    PassStep(order_products),
 )
 """What is done to a derived kernel, before the steps of any other."""
 
@@ -135,12 +141,7 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
         proofs.covered(first), tuple(a.name for a in proofs.arrays if a.writes),
         bool(key.aliases), _text(proofs, steps), numbers,
         first.saved if first is not None else (),
-        {
-            (kind, schedule.key): Numbers(numbers)
-            for schedule in others.schedules
-            for kind, numbers in (("places", schedule.places), ("bounds", schedule.bounds))
-            if numbers is not None
-        },
+        _places(others),
     )  # fmt: skip
 
 
@@ -172,6 +173,18 @@ def _numbers(others: Regridded, launch: Launch) -> dict[Made, int]:
         found["first", schedule.key] = schedule.first
         found["trips", schedule.key] = schedule.trips
     return found if others.schedules else {}
+
+
+def _places(others: Regridded) -> dict[Made, Numbers]:
+    """See `Plan.places`."""
+    found: dict[Made, Numbers] = {}
+    for schedule in others.schedules:
+        if schedule.places is not None:
+            found["places", schedule.key] = Numbers(schedule.places)
+        for part in schedule.parts:
+            if part.bounds is not None:
+                found["bounds", schedule.bounds_key(part)] = Numbers(part.bounds)
+    return found
 
 
 def integer_paths(kernel: JITFunction, launch: Launch) -> tuple[ArgPath, ...]:

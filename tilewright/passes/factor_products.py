@@ -1,0 +1,185 @@
+"""Factors of a loop's products are applied once, to their sum.
+
+    for …:                                      for …:
+        acc = dot(x * c, y, acc)          →         acc = dot(x, y, acc)
+                                                acc = acc * c
+
+Derivatives multiply each tile of scores of attention by the scale of the scores; in a hand-written
+gradient, that is a factor of the sum. c is a number that the loop does not change. Between it and
+the product are casts, transposes, and selects with zeros. A loop that continues the sum of another
+one, with the same factors, continues the sum without them.
+
+Sums are rounded in another place, so this is for derived kernels, whose rounding no author has
+specified. An operand of fp16 or bf16 is rounded without the factor (decision 0052). Linear in
+the number of ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Value
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.types import FP32, FP64, DType, Type, element_of, is_float, shape_of
+from tilewright.ops.arith import Cast, Constant, Mul, Select, constant_value
+from tilewright.ops.control import For
+from tilewright.ops.dot import Dot
+from tilewright.ops.shape import Permute, Splat
+
+NARROWEST = 16  # bits of an operand; narrower floats have too small a range to be left unscaled
+
+
+class _Scaled(NamedTuple):
+    """A product that a loop accumulates.
+
+    Attributes:
+        place: of the accumulator among the loop-carried values.
+        dot: the product.
+        factors: the multiplications, from the operands backwards.
+        numbers: what they multiply by, scalars; constants are numbers of Python.
+    """
+
+    place: int
+    dot: Dot
+    factors: tuple[Mul, ...]
+    numbers: tuple[Value | float, ...]
+
+
+@compiler_pass("factor_products")
+def factor_products(fn: Function, ctx: PassContext) -> bool:
+    """Apply factors of a loop's products to their sums; see the module docstring."""
+    sums: dict[Value, tuple[Value, tuple[Value | float, ...]]] = {}  # without factors, and these
+    for loop in [op for op in fn.walk() if isinstance(op, For)]:
+        for index in range(len(loop.inits)):
+            found = _scaled(loop, index)
+            init = loop.inits[index]
+            if found is None:
+                continue
+            if constant_value(init) == 0:
+                _apply_after(loop, found, init, sums)
+            elif init in sums and _are_same(sums[init][1], found.numbers):
+                _apply_after(loop, found, sums[init][0], sums)
+            else:
+                continue
+            ctx.count("factored", len(found.factors))
+    return bool(sums)
+
+
+def _scaled(loop: For, index: int) -> _Scaled | None:
+    """The product that a carried value is the sum of, if it has factors."""
+    argument, end = loop.body.args[index + 1], loop.body.terminator
+    dot = end.operands[index].op
+    if not isinstance(dot, Dot) or dot.parent is not loop.body or dot.acc is not argument:
+        return None
+    if not _has_one_use(argument) or not _has_one_use(dot.result):
+        return None
+    if element_of(argument.type) not in (FP32, FP64):
+        return None
+    factors = [*_factors(dot, dot.lhs, loop), *_factors(dot, dot.rhs, loop)]
+    numbers = [number for op in factors if (number := _number(op, loop)) is not None]
+    return _Scaled(index, dot, tuple(factors), tuple(numbers)) if factors else None
+
+
+def _has_one_use(value: Value) -> bool:
+    return list(value.users.values()) == [1]
+
+
+def _factors(dot: Dot, value: Value, loop: For) -> list[Mul]:
+    """The multiplications by numbers of which an operand is the result."""
+    found: list[Mul] = []
+    element = element_of(value.type)
+    if dot.lhs is dot.rhs or not isinstance(element, DType):
+        return found
+    if not element.is_floating() or element.primitive_bitwidth < NARROWEST:
+        return found
+    while _has_one_use(value):
+        match value.op:
+            case Mul() as op if op.parent is loop.body:
+                if _number(op, loop) is not None:
+                    found.append(op)
+                    value = op.operands[0 if _is_number(op.rhs, loop) else 1]
+                else:
+                    break
+            case Cast(src) | Permute(src) if is_float(src.type):
+                value = src
+            case Select(_, on_true, on_false) if constant_value(on_false) == 0:
+                value = on_true
+            case Select(_, on_true, on_false) if constant_value(on_true) == 0:
+                value = on_false
+            case _:
+                break
+    return found
+
+
+def _number(op: Mul, loop: For) -> Value | float | None:
+    """The number by which an op multiplies a tile; None if it is no such op."""
+    if element_of(op.result.type) not in (FP32, FP64):
+        return None
+    for factor in (op.rhs, op.lhs):
+        if _is_number(factor, loop):
+            constant = constant_value(factor)
+            if isinstance(constant, int | float):
+                return float(constant)
+            assert isinstance(factor.op, Splat)
+            return factor.op.src
+    return None
+
+
+def _is_number(value: Value, loop: For) -> bool:
+    """Whether a tile repeats a number that the loop does not change."""
+    if isinstance(value.op, Constant):
+        return isinstance(constant_value(value), int | float)
+    if not isinstance(value.op, Splat):
+        return False
+    region = value.op.src.region
+    return region is not None and not region.is_within(loop.body)
+
+
+def _are_same(a: tuple[Value | float, ...], b: tuple[Value | float, ...]) -> bool:
+    """Whether these are the same factors, in any order."""
+    return sorted(map(_identity, a)) == sorted(map(_identity, b))
+
+
+def _identity(number: Value | float) -> tuple[bool, float]:
+    return (True, id(number)) if isinstance(number, Value) else (False, number)
+
+
+def _apply_after(
+    loop: For, found: _Scaled, init: Value,
+    sums: dict[Value, tuple[Value, tuple[Value | float, ...]]],
+) -> None:  # fmt: skip
+    """Multiply the sum by the factors, instead of its terms."""
+    for op in found.factors:
+        op.result.replace_with(op.operands[0 if _is_number(op.rhs, loop) else 1])
+        op.erase()
+    loop.set_operand(3 + found.place, init)
+    total = loop.results[found.place]
+    users = [(user, i) for user in total.users for i, v in enumerate(user.operands) if v is total]
+    assert loop.next is not None
+    builder = Builder()
+    with builder.before(loop.next):
+        scaled = builder.value(Mul(total, _product(found.numbers, total.type, builder)))
+    for user, i in users:
+        user.set_operand(i, scaled)
+    sums[scaled] = total, found.numbers
+
+
+def _product(numbers: Sequence[Value | float], type: Type, builder: Builder) -> Value:
+    """A tile that repeats the product of numbers."""
+    element = element_of(type)
+    assert isinstance(element, DType)
+    value = builder.value
+    product = prod(number for number in numbers if not isinstance(number, Value))
+    found: Value | None = None
+    for number in numbers:
+        if isinstance(number, Value):
+            same = number if number.type == element else value(Cast(number, element, "rtne"))
+            found = same if found is None else value(Mul(found, same))
+    if found is None:
+        return value(Constant(product, type))
+    if product != 1.0:
+        found = value(Mul(found, value(Constant(product, element))))
+    return value(Splat(found, shape_of(type)))
