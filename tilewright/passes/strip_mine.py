@@ -1,21 +1,24 @@
-"""Strip-mining of elementwise computations on tiles that are too large for the registers.
+"""Strip-mining of elementwise computations on tiles that are too large for fast memory: registers,
+or what a target has instead.
 
 Input: tile IR without layouts, with pointers in canonical form and equal values merged. Output:
 sequences of loads, elementwise ops and stores of tiles of one shape become loops over parts of the
-tiles, so that a thread needs registers for one part only; the originals are left dead. A sequence
-qualifies if nothing else uses the loaded tiles.
+tiles, so that memory is needed for one part only; the originals are left dead. A sequence qualifies
+if nothing else uses the loaded tiles. How many parts are needed is the target's decision: for the
+threads of a GPU `strip_mine`, else a function given to `mine_strips`.
 
 The stores of a part precede the loads of the next one. So accesses that may overlap must have equal
-offsets, all of them distinct, and either the same base or two arguments of the kernel (these are
-assumed not to overlap partially). The order of the elements of a tile is otherwise unspecified when
-several warps execute a program; programs of one warp are not changed.
+offsets, all of them distinct, and either the same base or, on a GPU, two arguments of the kernel
+(these are assumed not to overlap partially). The order of the elements of a tile is otherwise
+unspecified when several warps execute a program; programs of one warp are not changed.
 
 Linear in the number of ops, for each axis that is tried, plus stores times accesses for aliases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from math import gcd, prod
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
@@ -56,11 +59,28 @@ def strip_mine(fn: Function, ctx: PassContext) -> bool:
     """Strip-mine sequences of ops on large tiles; see the module docstring."""
     if ctx.gpu.warps == 1:
         return False
+    return mine_strips(fn, ctx, partial(_parts_on_gpu, ctx.gpu))
+
+
+Decide = Callable[["Strips"], int]
+"""The number of parts, a power of two, for the live tiles to fit; 1 if they already do."""
+
+
+def mine_strips(fn: Function, ctx: PassContext, decide: Decide, *, ordered: bool = False) -> bool:
+    """Strip-mine the sequences that need several parts.
+
+    Args:
+        fn: the kernel.
+        ctx: for remarks.
+        decide: returns the number of parts.
+        ordered: whether a tile is loaded wholly before it is stored, also if two arguments overlap
+            partially.
+    """
     changed = False
     for region in [fn.body, *(region for op in fn.walk() for region in op.regions)]:
         for ops in _sequences(region):
-            strips = _Strips(fn, ops)
-            parts = strips.parts(ctx.gpu)
+            strips = Strips(fn, ops, ordered)
+            parts = decide(strips)
             if parts > 1 and strips.find(parts):
                 shape = "x".join(map(str, strips.shape))
                 ctx.did(
@@ -95,17 +115,19 @@ def _accesses(op: Op) -> bool:
     return isinstance(op, Store) and is_tile(op.ptr)
 
 
-class _Strips:
+class Strips:
     """The transformation of one sequence of ops.
 
     Attributes:
+        ordered: see `mine_strips`.
         shape: the shape of the stored tiles.
         axes: for each value that is computed in parts, the axis along which it is divided.
     """
 
-    def __init__(self, fn: Function, ops: list[Op]) -> None:
+    def __init__(self, fn: Function, ops: list[Op], ordered: bool) -> None:
         self.fn = fn
         self.ops = ops
+        self.ordered = ordered
         self.stores = [op for op in ops if isinstance(op, Store)]
         self.loads = [op for op in ops if isinstance(op, Load)]
         self.shape = shape_of(self.stores[0].ptr.type)
@@ -115,25 +137,18 @@ class _Strips:
 
     # -- profitability --------------------------------------------------------------------------
 
-    def parts(self, gpu: GpuMachine) -> int:
-        """The number of parts such that the live tiles fit in registers; 1 if they already do."""
-        elements = per_thread(self.shape, gpu.lanes, gpu.warps)
+    def narrowest(self) -> int:
+        """The bytes of the narrowest element that is loaded or stored."""
         accesses = [op.result if isinstance(op, Load) else op.value for op in self._accesses()]
-        size = min(element_of(value.type).nbytes_in_memory for value in accesses)
-        words, parts = self._pressure(), 1
-        limit = min(MAX_REGISTERS, MAX_SHARE * gpu.registers / gpu.threads)
-        while words * elements > limit * parts:
-            if elements // (2 * parts) < VECTOR_BYTES // size:
-                break
-            parts *= 2
-        return parts
+        return min(element_of(value.type).nbytes_in_memory for value in accesses)
 
-    def _accesses(self) -> list[Load | Store]:
-        return [*self.loads, *self.stores]
+    def pressure(self, cost: Callable[[Value], int]) -> int:
+        """The maximum cost of the tiles that are live at a time, for each of their elements. Values
+        that do not depend on loads are assumed to be rematerialised, and do not count.
 
-    def _pressure(self) -> int:
-        """The maximum register pressure, in registers per element of a thread. Values that do not
-        depend on loads are assumed to be rematerialised, and do not count."""
+        Args:
+            cost: of an element of a value, in any unit.
+        """
         steps = [(op, list(_reads(op))) for op in self.ops if not _is_fused(op)]
         last = {v: op for op, needed in steps for v in needed}
         loaded: set[Value] = set()
@@ -142,10 +157,13 @@ class _Strips:
             if isinstance(op, Load) or any(v in loaded for v in needed):
                 live = [r for r in op.results if shape_of(r.type) == self.shape and r in last]
                 loaded.update(live)
-                now += sum(map(_words_of, live))
-            now -= sum(_words_of(v) for v in set(needed) & loaded if last[v] is op)
+                now += sum(map(cost, live))
+            now -= sum(cost(v) for v in set(needed) & loaded if last[v] is op)
             peak = max(peak, now)
         return peak
+
+    def _accesses(self) -> list[Load | Store]:
+        return [*self.loads, *self.stores]
 
     # -- legality -------------------------------------------------------------------------------
 
@@ -180,13 +198,15 @@ class _Strips:
         )
 
     def _have_equal_offsets(self, a: Value, b: Value) -> bool:
-        """Whether two pointers have equal offsets, from the same base or from two arguments."""
+        """Whether two pointers have equal offsets, from the same base or, unless tiles are
+        `ordered`, from two arguments."""
         one, other = split_pointer(a), split_pointer(b)
         if one.varying is None or one.varying is not other.varying:
             return False
         if one.base is other.base:
             return one.uniform is other.uniform
-        return one.base.owner is self.fn.body and other.base.owner is self.fn.body
+        arguments = one.base.owner is self.fn.body and other.base.owner is self.fn.body
+        return arguments and not self.ordered
 
     def _has_distinct_offsets(self) -> bool:
         """Whether all elements have distinct offsets, so that parts do not overlap."""
@@ -254,6 +274,17 @@ class _Strips:
         for op in reversed(mine):
             if not any(result.users for result in op.results):
                 op.erase()
+
+
+def _parts_on_gpu(gpu: GpuMachine, strips: Strips) -> int:
+    """The number of parts such that the live tiles fit in registers."""
+    elements = per_thread(strips.shape, gpu.lanes, gpu.warps)
+    least = VECTOR_BYTES // strips.narrowest()
+    words, parts = strips.pressure(_words_of), 1
+    limit = min(MAX_REGISTERS, MAX_SHARE * gpu.registers / gpu.threads)
+    while words * elements > limit * parts and elements // (2 * parts) >= least:
+        parts *= 2
+    return parts
 
 
 class _Part:

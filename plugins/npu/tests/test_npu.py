@@ -421,14 +421,48 @@ def large(x_ptr, BLOCK: tl.constexpr):
     tl.store(x_ptr + i, tl.load(x_ptr + i) + 1)
 
 
-def test_tiles_that_do_not_fit_are_in_the_workspace() -> None:
+def test_elementwise_tiles_that_do_not_fit_are_computed_in_parts() -> None:
+    """A program of large tiles is as fast as eight of small ones on one core."""
+    x = DeviceArray("npu:0", np.arange(1 << 17, dtype=np.float32))
+    cycles: list[int] = []
+    for block, programs in ((1 << 14, 1), (1 << 17, 1)):
+        out = DeviceArray("npu:0", np.zeros(1 << 17, np.float32))
+        listing = copy[(programs,)](x, out, BLOCK=block).asm["listing"]
+        np.testing.assert_array_equal(out.numpy()[:block], np.arange(block) * 2)
+        cycles.append(MEMORY.cycles)
+        assert "workspace" not in listing
+    assert cycles[1] < 8 * cycles[0]
+
+
+def test_arrays_that_may_overlap_are_not_taken_in_parts() -> None:
+    """All of a tile is loaded before the first element of it is stored."""
+    values = np.arange(1 << 17, dtype=np.float32)
+    x = DeviceArray("npu:0", values)
+    shifted[(1,)](x, 1, BLOCK=1 << 16)
+    expected = values.copy()
+    expected[1 : 1 + (1 << 16)] = values[: 1 << 16] + 1
+    np.testing.assert_array_equal(x.numpy(), expected)
+
+
+@tw.jit
+def shifted(x_ptr, by, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x_ptr + by + i, tl.load(x_ptr + i) + 1)
+
+
+@tw.jit
+def row_sum(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    tl.store(out_ptr, tl.sum(tl.load(x_ptr + tl.arange(0, BLOCK)), 0))
+
+
+def test_other_tiles_that_do_not_fit_are_in_the_workspace() -> None:
     """They are slow, but any kernel runs."""
     cycles: list[int] = []
     for block in (1 << 13, 1 << 16):
-        x = DeviceArray("npu:0", np.arange(1 << 16, dtype=np.float32))
-        out = DeviceArray("npu:0", np.zeros(1 << 16, np.float32))
-        listing = copy[((1 << 16) // block,)](x, out, BLOCK=block).asm["listing"]
-        np.testing.assert_array_equal(out.numpy(), np.arange(1 << 16) * 2)
+        x = DeviceArray("npu:0", np.ones(block, np.float32))
+        out = DeviceArray("npu:0", np.zeros(1, np.float32))
+        listing = row_sum[(1,)](x, out, BLOCK=block).asm["listing"]
+        assert out.numpy()[0] == block
         cycles.append(MEMORY.cycles)
         assert ("workspace" in listing) == (block > 1 << 13)
     assert cycles[1] > 8 * (1 << 16) > 10 * cycles[0]
@@ -449,9 +483,9 @@ def test_tiles_that_exceed_the_workspace_are_an_error_of_the_kernel(
 ) -> None:
     monkeypatch.setitem(CAPACITY, "workspace", 1 << 16)
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
-    x = DeviceArray("npu:0", np.zeros(1 << 17, np.float32))
+    x, out = (DeviceArray("npu:0", np.zeros(n, np.float32)) for n in (1 << 17, 1))
     with pytest.raises(tw.CompilationError, match="bytes of workspace here; a core has 65536"):
-        large[(1,)](x, BLOCK=1 << 17)
+        row_sum[(1,)](x, out, BLOCK=1 << 17)
 
 
 def test_access_outside_of_memory_names_the_line() -> None:

@@ -1,17 +1,23 @@
-"""Coarse operations in fine ones: a table of rewrites, after the common passes.
+"""Passes after the common ones: coarse operations in fine ones, and tiles that fit.
 
 The common passes find products of matrices in sums of products. Their operands are often cast to
 the type of the sum first; the matrix unit takes the narrow ones.
+
+Elementwise sequences on tiles that exceed the scratch memory become loops over parts of them.
 """
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import Pass, PassContext, Step
 from tilewright.ir.rewriter import Rewriter, Rule, apply_greedily
-from tilewright.ir.types import dtype_of
+from tilewright.ir.types import dtype_of, numpy_of
 from tilewright.ops.arith import Cast
 from tilewright.ops.dot import Dot
+from tilewright.passes.strip_mine import Strips, mine_strips
+from tilewright_npu.machine import SCRATCH_BYTES
 from tilewright_npu.matrix_unit import TYPES, fits
 
 
@@ -41,4 +47,25 @@ def find_coarse(fn: Function, ctx: PassContext) -> bool:
     return apply_greedily(fn, RULES, ctx.count)
 
 
-STEPS = (Step(Pass("npu_coarse", find_coarse, required=True)),)
+# -- parts of tiles -------------------------------------------------------------------------------
+
+SHARE = SCRATCH_BYTES // 4
+"""The bytes of a part's live tiles: several parts are in flight, so that pipes overlap."""
+
+
+def take_in_parts(fn: Function, ctx: PassContext) -> bool:
+    """Strip-mine elementwise sequences whose tiles do not fit in the scratch memory."""
+    return mine_strips(fn, ctx, _parts, ordered=True)
+
+
+def _parts(strips: Strips) -> int:
+    needed = prod(strips.shape) * strips.pressure(lambda value: numpy_of(value.type).itemsize)
+    if needed <= SCRATCH_BYTES:
+        return 1
+    return 1 << (-(-needed // SHARE) - 1).bit_length()
+
+
+STEPS = (
+    Step(Pass("npu_coarse", find_coarse, required=True)),
+    Step(Pass("npu_strip_mine", take_in_parts)),
+)
