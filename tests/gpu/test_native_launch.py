@@ -70,6 +70,25 @@ def test_torch_tensors(monkeypatch: pytest.MonkeyPatch, chosen: Any) -> None:
         assert torch.equal(out, x + y)
 
 
+def test_numbers_divisible_by_8() -> None:
+    """Rows of such lengths are loaded in vectors by a variant that other lengths must not get."""
+
+    def negated_rows(x, out, columns, pitch, BLOCK: tl.constexpr):
+        i = tl.arange(0, BLOCK)
+        inside = i < columns
+        row = tl.load(x + tl.program_id(0) * pitch + i, inside)
+        tl.store(out + tl.program_id(0) * pitch + i, -row, inside)
+
+    kernel = jit(negated_rows)
+    for columns in (1000, 1001, 1024, 1000, 1016, 7, 8, 1001, 1000):
+        x = torch.randn(5, columns, device="cuda", dtype=torch.float16)
+        out = torch.zeros_like(x)
+        kernel[(5,)](x, out, columns, columns, BLOCK=1024)
+        assert torch.equal(out, -x)
+    (cache,) = kernel.device_caches.values()
+    assert len(cache.kernel_cache) == 3
+
+
 def test_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = ready(monkeypatch)
     for _ in range(8):

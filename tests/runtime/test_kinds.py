@@ -50,7 +50,7 @@ def plain(a, b, c): ...
 def annotated(a: "i8", b: "fp32", c): ...  # noqa: F821  # pyright: ignore
 
 
-VALUES = [0, 1, 7, 16, -16, 100, 2**31, -(2**63), 2**63]
+VALUES = [0, 1, 7, 8, -24, 16, -16, 100, 2**31, -(2**63), 2**63]
 
 
 @pytest.mark.parametrize("function", [plain, annotated])

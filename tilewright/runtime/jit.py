@@ -35,6 +35,7 @@ from tilewright.runtime.async_compile import FutureKernel, active_mode
 from tilewright.runtime.grid import extents_of
 from tilewright.runtime.interface import Chain, NativeInterface
 from tilewright.runtime.interface import KernelInterface as KernelInterface
+from tilewright.runtime.kinds import DIVISORS, HALF_DIVISIBLE, without
 from tilewright.runtime.launch import start_with_hooks
 from tilewright.runtime.observed_dict import ObservedDict
 from tilewright.runtime.placement import device_of
@@ -46,13 +47,21 @@ from tilewright.runtime.tensors import CPU
 from tilewright.runtime.wrappers import MockTensor as MockTensor  # re-exported for compatibility
 from tilewright.runtime.wrappers import TensorWrapper as TensorWrapper
 from tilewright.runtime.wrappers import reinterpret as reinterpret
-from tilewright.targets.protocol import GPUTarget, Target, UnknownOptionError, options_dict
+from tilewright.targets.protocol import (
+    GPUTarget,
+    HasGpuMachine,
+    Target,
+    UnknownOptionError,
+    options_dict,
+)
 from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
+    from tilewright.compiler import alignment
     from tilewright.runtime import argument_errors
     from tilewright.runtime.native.launcher import Launcher
 else:
+    alignment = lazy_import("tilewright.compiler.alignment")
     argument_errors = lazy_import("tilewright.runtime.argument_errors")
 
 
@@ -82,7 +91,9 @@ class DeviceCache(NamedTuple):
 
     Attributes:
         kernel_cache: compiled kernels by the key of their variant.
-        key_cache: the present keys of the arguments' binder; empty, as keys are used as they are.
+        key_cache: the key of the variant that is compiled, by the key of the arguments' binder,
+            for launches that were not found in `kernel_cache`; it has less where a property of the
+            arguments does not matter.
         target: the target.
         backend: the compiler of the target.
         binder: binds the arguments.
@@ -285,12 +296,39 @@ class JITFunction(SourceFunction, NativeInterface):
     ) -> Any:
         """The variant for these arguments, compiled by one thread while others wait: a
         `CompiledKernel`; a `FutureKernel` in an `AsyncCompileMode`; None if a hook cancelled it."""
+        found = cache.key_cache.get(variant)
+        if found is None:
+            found = cache.key_cache[variant] = self._worthwhile(cache, variant, values, given)
+        variant = found
         with self._compiling.setdefault(variant, Lock()):
             kernel: Any = cache.kernel_cache.get(variant)
             if kernel is None:
                 kernel = self._compile(cache, variant, values, given, warmup)
         self._compiling.pop(variant, None)
         return kernel
+
+    def _worthwhile(
+        self, cache: DeviceCache, variant: Any, values: tuple[Any, ...], given: Mapping[str, Any]
+    ) -> Any:
+        """The key of the variant to compile: arguments are known to be divisible by 8 only where
+        GPU code is better for it."""
+        key = Key(*variant[0])
+        plain = [
+            spec if param.is_constexpr else without(HALF_DIVISIBLE, spec)
+            for param, spec in zip(self.params, key.specs, strict=True)
+        ]
+        if tuple(plain) == key.specs:
+            return variant
+        specs = plain
+        if isinstance(cache.backend, HasGpuMachine):
+            source = ASTSource(self, *self._types(key, values))
+            options = self.options_of(cache.backend, source, given)
+            divisor = DIVISORS[HALF_DIVISIBLE.key]
+            kept = alignment.parameters_that_widen(
+                source, cache.target, cache.backend, options, divisor
+            )
+            specs = [key.specs[i] if i in kept else spec for i, spec in enumerate(plain)]
+        return (tuple(key._replace(specs=tuple(specs))), *variant[1:])
 
     def _compile(
         self,
@@ -353,7 +391,7 @@ class JITFunction(SourceFunction, NativeInterface):
         constants = {p: at_path(values, p) for p, type, _ in leaves if type == CONSTEXPR}
         parts = [part for leaf in leaves for part in _parts(*leaf)]
         attrs: dict[ArgPath, list[Any]] = {
-            p: [["tt.divisibility", 16]] for p, _, fact in parts if fact == "D"
+            p: [["tt.divisibility", DIVISORS[fact]]] for p, _, fact in parts if fact in DIVISORS
         }
         tensors = [p for p, is_tensor, _ in parts if is_tensor]
         for number, path in enumerate(tensors):

@@ -73,8 +73,18 @@ class Fact(NamedTuple):
 DIVISIBLE: Final = Fact("by_alignment", 15, 0, 1 << 16, "D")
 """The number, or address, is divisible by 16."""
 
+HALF_DIVISIBLE: Final = Fact("by_alignment", 15, 8, 1 << 21, "8")
+"""The number is divisible by 8, but not by 16. GPU kernels are specialised for it where it makes an
+access wider (`compiler/alignment.py`), and no others."""
+
+DIVISORS: Final = {DIVISIBLE.key: 16, HALF_DIVISIBLE.key: 8}
+"""The divisibility that a fact guarantees, by its key in a spec."""
+
 ONE: Final = Fact("by_value", -1, 1, 1 << 20, "")
 """The number is 1, as strides often are, and becomes a constant of the kernel."""
+
+INT_FACTS: Final = (ONE, DIVISIBLE, HALF_DIVISIBLE)
+"""What ints are specialised for."""
 
 
 class IntType(NamedTuple):
@@ -173,7 +183,7 @@ POINTERS: Final[dict[str, tuple[Spec, Spec]]] = {
 """Specs of tensors by type string: for unaligned and for aligned addresses."""
 
 
-def int_spec(value: int, mode: Mode, facts: tuple[Fact, ...] = (ONE, DIVISIBLE)) -> Spec:
+def int_spec(value: int, mode: Mode, facts: tuple[Fact, ...] = INT_FACTS) -> Spec:
     """The spec of an int.
 
     Raises:
@@ -260,6 +270,17 @@ class _NamedKeys(tuple[Any, ...]):
         return hash((self.named, tuple(self)))
 
 
+def without(fact: Fact, spec: Spec) -> Spec:
+    """The spec of an argument of which a fact is not known."""
+    type, key = spec
+    if isinstance(type, tuple):
+        types: tuple[Any, ...] = type
+        pairs = [without(fact, pair) for pair in zip(types, key, strict=True)]
+        keys = tuple(pair[1] for pair in pairs)
+        return type, _NamedKeys(key.named, keys) if isinstance(key, _NamedKeys) else keys
+    return type, "" if type != "constexpr" and key == fact.key else key
+
+
 # -- the table ------------------------------------------------------------------------------------
 
 
@@ -339,7 +360,7 @@ INT = Kind(
     types=(int,),
     matches=lambda value: isinstance(value, int),
     annotated=frozenset(["int"]),
-    facts=(ONE, DIVISIBLE),
+    facts=INT_FACTS,
 )
 FLOAT = Kind(
     "float",

@@ -5,7 +5,8 @@ Each argument has a *spec*, the pair (type string, key):
     None                             ("constexpr", None)
     bool                             ("u1", None)
     int 1                            ("constexpr", 1)
-    other int                        ("i32" | "i64" | "u64", "D" if divisible by 16 else "")
+    other int                        ("i32" | "i64" | "u64", "D" if divisible by 16, "8" if by 8
+                                     only, else "")
     float                            ("fp32", None)
     tensor                           ("*fp32", "D" if its address is divisible by 16 else "")
     tensor descriptor                ("tensordesc<fp32[16, 32]>", "D" or "" of base and extents)
@@ -30,6 +31,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from tilewright.frontend.constant_key import constant_key
 from tilewright.runtime.kinds import (
     DIVISIBLE,
+    HALF_DIVISIBLE,
     INT_TYPES,
     ONE,
     POINTERS,
@@ -194,7 +196,7 @@ _PLAIN_POINTER = "_twp{i}[_twe][0]"
 def _int_key(mode: Mode) -> str:
     """The source of the statement that sets an int's spec."""
     _, low, high = INT_TYPES[0]
-    small = "_tw_small[{}]".format(DIVISIBLE.source("{v}") if mode.by_alignment else 0)
+    small = "_tw_small[{}]".format("{v} & 15" if mode.by_alignment else 1)
     key = f"{small} if {low} <= {{v}} <= {high} else _tw_int_spec({{v}}, _twm{{i}})"
     if mode.by_value:
         key = f"_tw_ONE if {ONE.source('{v}')} else ({key})"
@@ -218,7 +220,11 @@ def _statements(index: int, param: KernelParam) -> str:
     return text
 
 
-_SMALL = [(INT_TYPES[0].name, key) for key in ("", DIVISIBLE.key)]
+_SMALL = [
+    (INT_TYPES[0].name, "".join(fact.key for fact in (DIVISIBLE, HALF_DIVISIBLE) if fact.holds(n)))
+    for n in range(16)
+]
+"""Specs of ints of the smallest type, by the remainder of the division by 16."""
 _MARKS = {Parameter.VAR_POSITIONAL: "*"}
 
 

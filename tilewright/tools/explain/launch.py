@@ -192,6 +192,6 @@ def described_arguments(source: ASTSource) -> dict[str, str]:
             found[name] = inner.__name__ if isinstance(inner, SourceFunction) else repr(inner)
             continue
         facts = [fact for path, facts in source.attrs.items() if path[0] == i for fact in facts]
-        aligned = any(fact[0] == "tt.divisibility" for fact in facts)
-        found[name] = f"{type}{':16' if aligned else ''}"
+        divisors = [f":{value}" for fact, value in facts if fact == "tt.divisibility"]
+        found[name] = f"{type}{divisors[0] if divisors else ''}"
     return found
