@@ -89,6 +89,26 @@ def test_numbers_divisible_by_8() -> None:
     assert len(cache.kernel_cache) == 3
 
 
+@pytest.mark.parametrize("grid", [(9000,), (9001,), (4000, 3), (7, 5)])
+def test_packed_programs(grid: tuple[int, ...]) -> None:
+    """Programs of one warp that use shared memory, in blocks of one or of several."""
+
+    def counts(x, out, BLOCK: tl.constexpr):
+        program = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+        i = tl.arange(0, BLOCK)
+        found = tl.histogram(tl.load(x + program * BLOCK + i), BLOCK)
+        tl.store(out + program * BLOCK + i, found)
+
+    kernel = jit(counts)
+    x = torch.randint(0, 64, (*reversed(grid), 64), device="cuda", dtype=torch.int32)
+    expected = torch.zeros_like(x).scatter_add_(-1, x.long(), torch.ones_like(x))
+    for _ in range(3):
+        out = torch.zeros_like(x)
+        compiled = kernel[grid](x, out, BLOCK=64, num_warps=1)
+        assert torch.equal(out, expected)
+    assert compiled.metadata.packed_programs == 4
+
+
 def test_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = ready(monkeypatch)
     for _ in range(8):

@@ -301,8 +301,8 @@ class FakeCuda:
     def do_cuOccupancyMaxActiveBlocksPerMultiprocessor(
         self, out: int, function: int, threads: int, shared: int
     ) -> None:
-        """Limited by shared memory only."""
-        _set(out, ctypes.c_int, DEVICE[81] // (shared + 1024))
+        """Limited by shared memory, 32 blocks and 64 warps."""
+        _set(out, ctypes.c_int, min(DEVICE[81] // (shared + 1024), 32, 2048 // threads))
 
     def do_cuFuncSetAttribute(self, function: int, number: int, value: int) -> None:
         self.set_attributes.append((self.functions[function], number, value))

@@ -279,6 +279,30 @@ def test_spare_memory(
     assert fake.launches[0].shared == shared + provided * spare
 
 
+@pytest.mark.parametrize(
+    ("shared", "programs", "packed"),
+    [
+        (0, (32 * 132 + 4, 1, 1), 4),
+        (0, (32 * 132, 1, 1), 1),  # all are resident at once
+        (0, (32 * 132 + 6, 1, 1), 1),  # blocks along x would not be whole
+        (0, (4, 9000, 1), 4),
+        (512, (40000, 1, 1), 4),
+        (12300, (40000, 1, 1), 2),  # the limit of a block without opt-in
+        (40000, (40000, 1, 1), 1),
+        (10000, (40000, 1, 1), 2),  # 21 alone, 11 pairs or 5 blocks of four
+    ],
+)
+def test_packed_programs(
+    fake: FakeCuda, shared: int, programs: tuple[int, int, int], packed: int
+) -> None:
+    kernel = compiled([], num_warps=1, shared=shared, packed_programs=4)
+    kernel.load().start(programs, (), ())
+    (launch,) = fake.launches
+    assert launch.grid == (programs[0] // packed, *programs[1:])
+    assert launch.block == (32, packed, 1)
+    assert launch.shared == packed * shared
+
+
 def test_context_of_the_thread_is_kept(fake: FakeCuda) -> None:
     launches = [compiled([], f"cuda:{i}") for i in range(2)]
     for kernel in launches:

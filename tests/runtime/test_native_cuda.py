@@ -132,9 +132,13 @@ def arguments(number: int = 0) -> tuple[Any, ...]:
         {"num_ctas": 2, "shared": 1024},
         {"begins_early": True},
         {"shared": 98432, "spare_shared": 99200},
+        {"num_warps": 1, "shared": 1024, "packed_programs": 4},
+        {"num_warps": 1, "shared": 1024, "packed_programs": 4, "begins_early": True},
     ],
 )
-@pytest.mark.parametrize("grid", [(5,), (5, 6, 7), lambda meta: (meta["n"], 2)])
+@pytest.mark.parametrize(
+    "grid", [(5,), (5, 6, 7), (8, 3000), (9000,), (9002, 2), lambda meta: (meta["n"], 2)]
+)
 def test_driver_receives_the_same_as_from_python(
     fake: FakeCuda, metadata: dict[str, Any], grid: Any
 ) -> None:
@@ -148,7 +152,9 @@ def test_driver_receives_the_same_as_from_python(
     by_native, by_python = fake.launches[-2:]
     assert by_native == by_python
     assert isinstance(by_native, Launch)
-    assert bool(by_native.attributes) == bool(metadata and "spare_shared" not in metadata)
+    assert bool(by_native.attributes) == bool(metadata.keys() & {"num_ctas", "begins_early"})
+    packed = 4 if "packed_programs" in metadata and grid in ((8, 3000), (9000,)) else 1
+    assert by_native.block[1] == packed
 
 
 def test_tensors_that_overlap_are_another_variant(fake: FakeCuda, kernel: Kernel) -> None:

@@ -23,6 +23,8 @@ class GpuMachine:
         registers: 32-bit registers of a multiprocessor, shared by its resident threads.
         thread_registers: the maximum number of registers of one thread.
         shared_bytes: the maximum shared memory of one program, in bytes.
+        packs: whether a block of threads may run several programs, of which none may wait for all
+            threads of the block.
     """
 
     target: str
@@ -32,6 +34,7 @@ class GpuMachine:
     registers: int
     thread_registers: int
     shared_bytes: int
+    packs: bool = False
 
     @property
     def threads(self) -> int:

@@ -81,6 +81,10 @@ class Hardware(Protocol):
         """Extent of the grid along an axis (0 to 2), i32."""
         ...
 
+    def own_shared(self, b: Builder, block: V, bytes: int) -> V:
+        """The address of the program's shared memory, of `bytes` bytes, in that of its block."""
+        ...
+
     def barrier(self, b: Builder, team: Team) -> None:
         """Wait for all threads of the team; their earlier writes are visible afterwards."""
         ...
@@ -228,6 +232,10 @@ class PlainHardware:
 
     loads_matrices = False
     stores_matrices = False
+
+    def own_shared(self, b: Builder, block: V, bytes: int) -> V:
+        """A block runs one program."""
+        return block
 
     def publish(self, b: Builder) -> None:
         """Matrix instructions read shared memory like other instructions, or not at all."""

@@ -129,6 +129,8 @@ class Kernel:
         self.entry = self.b.current
         self.team = make_team(self.b, hw.thread(self.b), hw.lanes, warps)
         self.shared.declare(self.module, hw.shared_space, hw.sizes_shared)
+        if self.shared.base is not None:
+            self.shared.base = hw.own_shared(self.b, self.shared.base, self.shared.bytes)
         more = self.function.params[len(fn.args) :]
         self.provided: dict[Provided, V] = dict(zip(provided, more, strict=True))
         self.carried = 0

@@ -89,6 +89,7 @@ class SharedMemory:
         barriers: ops before which all threads must wait.
         bytes: the size of a program's shared memory, without spare slots of rings.
         spare_bytes: the size of the spare slots, which lie behind it.
+        base: the address of the memory, once it is declared.
     """
 
     def __init__(self, fn: Function) -> None:
@@ -99,7 +100,8 @@ class SharedMemory:
         for op, values in flights.items():
             for value in values:
                 self._in_flight[value].append(op)
-        self.bytes = max((span.end for span in self.spans.values()), default=0)
+        used = max((span.end for span in self.spans.values()), default=0)
+        self.bytes = -(-used // SCRATCH_ALIGN) * SCRATCH_ALIGN
         self._spare: dict[Op, int] = {}
         end = self.bytes
         for op in self.spans:
@@ -108,7 +110,7 @@ class SharedMemory:
                 end = start + op.spare * _slot_bytes(op)
         self.spare_bytes = end - self.bytes
         self.barriers: set[Op] = set()
-        self._base: V | None = None
+        self.base: V | None = None
         self._walk(fn.body, frozenset())
 
     def declare(self, module: Module, space: int, sized: bool = False) -> None:
@@ -121,14 +123,14 @@ class SharedMemory:
             size, initial, linkage = (
                 (self.bytes, "poison", "internal") if sized else (0, "", "external")
             )
-            self._base = module.global_variable(
+            self.base = module.global_variable(
                 "shared", array(I8, size), initial, ALIGN, space=space, linkage=linkage
             )
 
     def address(self, b: Builder, op: Op) -> V:
         """Address of an op's buffer or scratch."""
-        assert self._base is not None
-        return b.gep(I8, self._base, self.spans[op].start)
+        assert self.base is not None
+        return b.gep(I8, self.base, self.spans[op].start)
 
     def slot_offset(self, b: Builder, buffer: Value, index: V) -> V:
         """The bytes from the start of a buffer to one of its slots."""

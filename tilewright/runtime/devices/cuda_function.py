@@ -63,11 +63,14 @@ class Shape:
     """The launch configuration of one program of a kernel.
 
     Attributes:
-        threads: threads of a block.
-        shared: dynamic shared memory of a block, in bytes.
+        threads: threads of a program.
+        shared: dynamic shared memory of a program, in bytes.
         spare: further shared memory, which launches provide that leave each multiprocessor at most
             one block, or if no fewer blocks are resident with it.
         ctas: blocks of a program; they form a cluster if there are several.
+        packed: the most programs of a block, adjacent ones along x; the y index of a thread is its
+            program's in the block. Only launches whose blocks would not all be resident at once
+            pack programs.
         cooperative: all programs of a launch must be co-resident, or the launch fails.
         dependent: a launch may begin while the preceding kernel of the stream still runs
             (programmatic dependent launch).
@@ -77,6 +80,7 @@ class Shape:
     shared: int = 0
     spare: int = 0
     ctas: int = 1
+    packed: int = 1
     cooperative: bool = False
     dependent: bool = False
 
@@ -153,6 +157,8 @@ class Function:
         _require(shape.shared, limits.max_shared_mem, "shared memory")
         _require(shape.threads, limits.max_threads, "threads")
         self.spare_blocks = 0  # the most blocks of a launch that provides spare memory
+        self.packed = 1  # programs of a block, in launches of more programs than these:
+        self.packed_above = 0
         self._attributes = _launch_attributes(shape)
         with device.current(), capture_allowed(device):
             self._module = _load_module(device, image, name)
@@ -170,6 +176,7 @@ class Function:
         self.n_max_threads = self._attribute(_MAX_THREADS)
         _require(self.shape.threads, self.n_max_threads, "threads")
         self._reserve_shared()
+        self._choose_packing()
         if self.shape.ctas > PORTABLE_CTAS:
             self._set_attribute(_NON_PORTABLE_CLUSTER, 1)
 
@@ -221,11 +228,24 @@ class Function:
             same = self._resident(shared) >= self._resident(self.shape.shared)
             self.spare_blocks = _ALL if same else few
 
-    def _resident(self, shared: int) -> int:
+    def _choose_packing(self) -> None:
+        """Pack as many programs into a block as leave no fewer programs resident."""
+        count, shared = self.shape.packed, self.shape.shared
+        if count > 1:
+            alone = self._resident(shared)
+            self.packed_above = alone * self.device.properties.multiprocessor_count
+            while count > 1 and (
+                count * shared > STATIC_SHARED_LIMIT
+                or count * self._resident(count * shared, count) < alone
+            ):
+                count //= 2
+        self.packed = count
+
+    def _resident(self, shared: int, programs: int = 1) -> int:
         """The number of blocks that are resident on a multiprocessor at once."""
         count = ctypes.c_int()
         found = self.device.api.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-            ctypes.byref(count), self.handle, self.shape.threads, shared
+            ctypes.byref(count), self.handle, programs * self.shape.threads, shared
         )
         self.device.check(found, f"asking for the resident blocks of the kernel {self.name}")
         return count.value
@@ -262,14 +282,17 @@ class Function:
         """Launch in the current context; returns the CUresult."""
         x, y, z = grid
         shape = self.shape
-        shared = shape.shared + (shape.spare if x * y * z <= self.spare_blocks else 0)
+        count = x * y * z
+        packed = self.packed if count > self.packed_above and x % self.packed == 0 else 1
+        shared = packed * shape.shared + (shape.spare if count <= self.spare_blocks else 0)
         if not self._attributes:
+            block = shape.threads, packed, 1
             return self.device.api.cuLaunchKernel(
-                self.handle, x, y, z, shape.threads, 1, 1, shared, stream, parameters, None
+                self.handle, x // packed, y, z, *block, shared, stream, parameters, None
             )
         config = _LaunchConfig(
-            (x * shape.ctas, y, z),
-            (shape.threads, 1, 1),
+            (x // packed * shape.ctas, y, z),
+            (shape.threads, packed, 1),
             shared,
             stream,
             ctypes.addressof(self._attributes),
@@ -293,6 +316,8 @@ class Function:
             "spare": self.shape.spare,
             "spare_blocks": self.spare_blocks,
             "ctas": self.shape.ctas,
+            "packed": self.packed,
+            "packed_above": self.packed_above,
             "attributes": ctypes.addressof(self._attributes),
             "attribute_count": len(self._attributes),
             "context": self.device.context,

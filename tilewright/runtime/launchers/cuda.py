@@ -174,6 +174,7 @@ def _shape(metadata: Metadata) -> Shape:
         shared=metadata.shared,
         spare=metadata.get("spare_shared", 0),
         ctas=metadata.num_ctas,
+        packed=metadata.get("packed_programs", 1),
         cooperative=metadata.get("launch_cooperative_grid", False),
         dependent=metadata.get("begins_early", False),
     )

@@ -199,7 +199,8 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
     "Record": (  # one per compiled variant
         ("i64", "kind count threads cores scratch"),
         ("ptr", "kernel function"),
-        ("i64", "shared spare spare_blocks ctas attribute_count device_number"),
+        ("i64", "shared spare spare_blocks packed packed_above ctas attribute_count"),
+        ("i64", "device_number"),
         ("ptr", "attributes context get_current launch work_stream stream_of device_index"),
         ("ptr", "last_kernel name refuse map_sets map_room map_plans map_encode"),
         ("i64", "map_count map_word_count"),

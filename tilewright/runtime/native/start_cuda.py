@@ -46,17 +46,20 @@ def _launch(r: Routine, record: Record, stream: Object) -> None:
     threads, ctas, count = (
         r.trunc(record[field], I32) for field in ("threads", "ctas", "attribute_count")
     )
-    shared = r.trunc(_shared(r, record), I32)
+    packed = _packed(r, record)
+    shared = r.trunc(_shared(r, record, packed), I32)
+    packed = r.trunc(packed, I32)
+    x = r.udiv(x, packed)
     attributes, one, none = record["attributes"], const(I32, 1), const(PTR, 0)
     thread = r.api("PyEval_SaveThread")
 
     def plain() -> V:
-        shape = (x, y, z, threads, one, one, shared)
+        shape = (x, y, z, threads, packed, one, shared)
         return r.call(call, I32, [function, *shape, stream, pointers, none])
 
     def extended() -> V:
         config = r.ref("LaunchConfig", r.frame.at("config"))
-        for axis, (blocks, size) in enumerate(((r.mul(x, ctas), threads), (y, one), (z, one))):
+        for axis, (blocks, size) in enumerate(((r.mul(x, ctas), threads), (y, packed), (z, one))):
             config.put("grid", axis, blocks)
             config.put("block", axis, size)
         config["shared"] = shared
@@ -70,8 +73,20 @@ def _launch(r: Routine, record: Record, stream: Object) -> None:
     r.ret(status)
 
 
-def _shared(r: Routine, record: Record) -> V:
+def _packed(r: Routine, record: Record) -> V:
+    """The programs of a block, as `cuda_function.Shape` describes them."""
+    x, packed = grid_of(r)[0], record["packed"]  # a power of two
+    divides = r.eq(r.and_(x, r.sub(packed, 1)), 0)
+    many = r.icmp("ugt", _programs(r), record["packed_above"])
+    return r.select(r.and_(divides, many), packed, const(I64, 1))
+
+
+def _shared(r: Routine, record: Record, packed: V) -> V:
     """The bytes of shared memory, as `cuda_function.Shape` describes them."""
+    few = r.icmp("ule", _programs(r), record["spare_blocks"])
+    return r.add(r.mul(packed, record["shared"]), r.select(few, record["spare"], const(I64, 0)))
+
+
+def _programs(r: Routine) -> V:
     x, y, z = grid_of(r)
-    few = r.icmp("ule", r.mul(r.mul(x, y), z), record["spare_blocks"])
-    return r.add(record["shared"], r.select(few, record["spare"], const(I64, 0)))
+    return r.mul(r.mul(x, y), z)

@@ -85,10 +85,10 @@ class AmdTarget(GpuTarget):
     def steps(self) -> Sequence[Step]:
         return steps.steps()
 
-    def hardware(self, options: HipOptions) -> Hardware:
+    def hardware(self, options: HipOptions, gpu: GpuMachine) -> Hardware:
         return codegen.hardware(self.processor)
 
-    def declaration(self, options: HipOptions, threads: int) -> Declaration:
+    def declaration(self, options: HipOptions, gpu: GpuMachine, threads: int) -> Declaration:
         return codegen.declaration(options, threads)
 
     def machine_code(self, code: ThreadCode, ctx: PassContext, options: HipOptions) -> MachineCode:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from tilewright.base import knobs
 from tilewright.base.diagnostics import Loc
 from tilewright.ir.core import Module
+from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import PassContext
 from tilewright.lowering import arith as _arith
 from tilewright.lowering.simt import asm as _asm
@@ -64,6 +65,7 @@ class ThreadCode(NamedTuple):
         warps: warps of a program, those with other roles included.
         shared_bytes: dynamic shared memory of a program, which the launch must provide.
         spare_bytes: further memory, with which a program can hide more latency.
+        packs: whether a block may run several programs, each with its own shared memory.
         carried, hands_registers, begins_early, notes: see `lowering.simt.kernel.Kernel`.
         provided: `Provided.what` of each further parameter that the launch must provide.
     """
@@ -76,6 +78,7 @@ class ThreadCode(NamedTuple):
     warps: int = 1
     shared_bytes: int = 0
     spare_bytes: int = 0
+    packs: bool = False
     carried: int = 0
     hands_registers: bool = False
     begins_early: bool = False
@@ -86,8 +89,8 @@ class ThreadCode(NamedTuple):
 class Generator(Protocol):
     """The part of a target that the generation of the code of a thread depends on."""
 
-    def hardware(self, options: Any) -> Hardware: ...
-    def declaration(self, options: Any, threads: int) -> Declaration: ...
+    def hardware(self, options: Any, gpu: GpuMachine) -> Hardware: ...
+    def declaration(self, options: Any, gpu: GpuMachine, threads: int) -> Declaration: ...
 
 
 def thread_code(module: Module, target: Generator, ctx: PassContext, options: Any) -> ThreadCode:
@@ -96,14 +99,14 @@ def thread_code(module: Module, target: Generator, ctx: PassContext, options: An
     Args:
         ctx: receives the remarks; its GPU must have as many lanes as the target's hardware.
     """
-    hw, warps = target.hardware(options), ctx.gpu.warps
+    hw, warps = target.hardware(options, ctx.gpu), ctx.gpu.warps
     assert hw.lanes == ctx.gpu.lanes, f"{hw.lanes} lanes are emitted, {ctx.gpu.lanes} laid out"
     every = warps + further_warps(module.entry)
     kernel = Kernel(
         module.entry,
         hw,
         warps,
-        **target.declaration(options, every * hw.lanes)._asdict(),
+        **target.declaration(options, ctx.gpu, every * hw.lanes)._asdict(),
         lines=not knobs.compilation.disable_line_info or ctx.explain,
         ctx=ctx,
     )
@@ -117,6 +120,7 @@ def thread_code(module: Module, target: Generator, ctx: PassContext, options: An
         every,
         kernel.shared.bytes,
         kernel.shared.spare_bytes,
+        ctx.gpu.packs,
         kernel.carried,
         kernel.hands_registers,
         kernel.begins_early,

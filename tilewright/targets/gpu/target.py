@@ -67,11 +67,11 @@ class GpuTarget(BaseBackend):
         """The steps common to all GPUs."""
         return steps.steps()
 
-    def hardware(self, options: Any) -> Hardware:
+    def hardware(self, options: Any, gpu: GpuMachine) -> Hardware:
         """The GPU's instructions, for a kernel with these options."""
         raise NotImplementedError
 
-    def declaration(self, options: Any, threads: int) -> Declaration:
+    def declaration(self, options: Any, gpu: GpuMachine, threads: int) -> Declaration:
         """How LLVM IR declares a kernel whose programs have so many threads."""
         return codegen.Declaration()
 

@@ -108,7 +108,7 @@ def with_ctas(ptx: str, ctas: int) -> str:
     ptxas ignores the option `-maxrregcount` in the presence of `.reqntid` (12.8 to 13.5).
     """
     return re.sub(
-        r"^(\.reqntid .*)$", rf"\1\n.minnctapersm {ctas}", ptx, count=1, flags=re.MULTILINE
+        r"^(\.(?:req|max)ntid .*)$", rf"\1\n.minnctapersm {ctas}", ptx, count=1, flags=re.MULTILINE
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.ir.machine import GpuMachine
 from tilewright.targets.gpu.codegen import Declaration
 from tilewright.targets.nvidia import arith as _arith
 from tilewright.targets.nvidia import mma as _mma
@@ -15,15 +16,15 @@ from tilewright.targets.nvidia.options import CudaOptions
 REGISTERED = (_arith, _mma, _tma)
 
 
-def hardware(chip: Processor) -> NvidiaHardware:
+def hardware(chip: Processor, gpu: GpuMachine) -> NvidiaHardware:
     """The instructions of an architecture."""
-    return NvidiaHardware(chip.features)
+    return NvidiaHardware(chip.features, packs=gpu.packs)
 
 
-def declaration(options: CudaOptions, threads: int) -> Declaration:
-    """How LLVM IR declares a kernel whose CTAs have so many threads."""
+def declaration(options: CudaOptions, gpu: GpuMachine, threads: int) -> Declaration:
+    """How LLVM IR declares a kernel whose programs have so many threads."""
     return Declaration(
-        attributes=kernel_attributes(threads, options.maxnreg),
+        attributes=kernel_attributes(threads, options.maxnreg, packs=gpu.packs),
         calling="ptx_kernel",
         fast_flags="contract" if options.enable_fp_fusion else "",
     )

@@ -20,7 +20,7 @@ from tilewright.targets.nvidia.advice import Advice, advice_in
 from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Request, find_assembler
 from tilewright.targets.nvidia.best_cubin import Assembled, Attempts, best_cubin
 from tilewright.targets.nvidia.emit import compile_text
-from tilewright.targets.nvidia.features import WARP_SIZE, Processor
+from tilewright.targets.nvidia.features import PACKED_PROGRAMS, WARP_SIZE, Processor
 from tilewright.targets.nvidia.notes import Waits, ptx_version
 from tilewright.targets.nvidia.occupancy import MOST_TO_SAVE, resident_ctas
 from tilewright.targets.nvidia.options import CudaOptions
@@ -143,8 +143,9 @@ def machine_code(
     if options.maxnreg is not None or own_ptx is not None or code.hands_registers:
         best = attempts.plain(own_ptx or ptx)
     else:
-        threads = code.warps * WARP_SIZE
-        best = best_cubin(attempts, ptx, chip, threads, code.shared_bytes, code.carried)
+        packed = PACKED_PROGRAMS if code.packs else 1
+        threads, shared = packed * code.warps * WARP_SIZE, packed * code.shared_bytes
+        best = best_cubin(attempts, ptx, chip, threads, shared, code.carried)
     stages |= {"ptx": best.ptx, "cubin": best.cubin}
     metadata |= {
         "assembler": f"{assembler.name} {assembler.version()}",
@@ -185,6 +186,7 @@ def launch_facts(code: ThreadCode, options: CudaOptions) -> dict[str, Any]:
         "warp_size": WARP_SIZE,
         "tmem_size": 0,
         "launch_warps": code.warps,
+        "packed_programs": PACKED_PROGRAMS if code.packs else 1,
         "begins_early": code.begins_early or bool(options.launch_pdl),
         "tensor_maps": [facts_of(what) for what in code.provided],
     }

@@ -24,21 +24,28 @@ import llvmlite.binding as llvm
 
 from tilewright.base.llvm_library import option, parsed, without_phi_of_ops
 from tilewright.base.locks import LLVM
+from tilewright.targets.nvidia.features import PACKED_PROGRAMS
 
 TRIPLE = "nvptx64-nvidia-cuda"
 
 
-def kernel_attributes(threads: int, maxnreg: int | None = None, cluster: int = 1) -> str:
+def kernel_attributes(
+    threads: int, maxnreg: int | None = None, cluster: int = 1, *, packs: bool = False
+) -> str:
     """The attributes of a kernel in LLVM IR, without braces.
 
         kernel_attributes(128, maxnreg=64)  # 'nounwind "nvvm.reqntid"="128" "nvvm.maxnreg"="64"'
 
     Args:
-        threads: threads of a CTA.
+        threads: threads of a program.
         maxnreg: the most registers of a thread; None leaves it to the assembler.
         cluster: CTAs of a cluster, along x.
+        packs: whether a CTA runs up to `PACKED_PROGRAMS` programs, or one.
     """
-    attributes = ["nounwind", f'"nvvm.reqntid"="{threads}"']
+    size = f'"nvvm.reqntid"="{threads}"'
+    if packs:
+        size = f'"nvvm.maxntid"="{threads},{PACKED_PROGRAMS}"'
+    attributes = ["nounwind", size]
     if maxnreg is not None:
         attributes.append(f'"nvvm.maxnreg"="{maxnreg}"')
     if cluster > 1:

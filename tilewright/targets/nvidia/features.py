@@ -19,6 +19,10 @@ from functools import cache
 DEFAULT_ARCH = 90
 WARP_SIZE = 32
 
+PACKED_PROGRAMS = 4
+"""The most programs that a block runs. Blocks of four warps fill a multiprocessor of 64 warps with
+half the blocks that it can hold."""
+
 # CUDA C++ Programming Guide, "Technical Specifications"; the same for every architecture.
 REGISTERS = 65536  # of a multiprocessor
 MAX_REGISTERS = 255  # of a thread

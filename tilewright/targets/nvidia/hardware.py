@@ -52,11 +52,17 @@ STORE_CACHES = ("wb", "cg", "cs", "wt")
 _SCOPES = {"cta": "block", "gpu": "device", "sys": ""}
 
 
+def _special(b: Builder, name: str, axis: int) -> V:
+    """A special register with a component for each axis, i32."""
+    return b.intrinsic(f"llvm.nvvm.read.ptx.sreg.{name}.{AXES[axis]}", I32, [])
+
+
 class NvidiaHardware:
     """The instructions of an architecture.
 
     Args:
         features: the features of the architecture (`features.py`).
+        packs: whether a block may run several programs; see `pack_programs`.
     """
 
     name = NAME
@@ -64,22 +70,40 @@ class NvidiaHardware:
     shared_space = 3
     sizes_shared = False
 
-    def __init__(self, features: frozenset[str] = processor(DEFAULT_ARCH).features) -> None:
+    def __init__(
+        self,
+        features: frozenset[str] = processor(DEFAULT_ARCH).features,
+        *,
+        packs: bool = False,
+    ) -> None:
         self.features = features
+        self._packs = packs
         self.rounds_to_bf16 = "bf16" in features
         self.loads_matrices = "ldmatrix" in features
         self.stores_matrices = "stmatrix" in features
 
     def thread(self, b: Builder) -> V:
-        return b.intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", I32, [])
+        return _special(b, "tid", 0)
 
     def program_id(self, b: Builder, axis: int) -> V:
-        return b.intrinsic(f"llvm.nvvm.read.ptx.sreg.ctaid.{AXES[axis]}", I32, [])
+        block = _special(b, "ctaid", axis)
+        if not self._packs or axis:
+            return block
+        return b.add(b.mul(block, _special(b, "ntid", 1)), _special(b, "tid", 1))
 
     def num_programs(self, b: Builder, axis: int) -> V:
-        return b.intrinsic(f"llvm.nvvm.read.ptx.sreg.nctaid.{AXES[axis]}", I32, [])
+        blocks = _special(b, "nctaid", axis)
+        return b.mul(blocks, _special(b, "ntid", 1)) if self._packs and not axis else blocks
+
+    def own_shared(self, b: Builder, block: V, bytes: int) -> V:
+        if not self._packs:
+            return block
+        return b.gep(I8, block, b.mul(_special(b, "tid", 1), const(I32, bytes)))
 
     def barrier(self, b: Builder, team: Team) -> None:
+        if team.threads == self.lanes and team.whole:
+            b.call("llvm.nvvm.bar.warp.sync", VOID, [const(I32, ALL_LANES)])
+            return
         if team.whole:
             b.call("llvm.nvvm.barrier.cta.sync.aligned.all", VOID, [const(I32, 0)])
             return

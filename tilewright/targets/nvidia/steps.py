@@ -11,6 +11,7 @@ from tilewright.targets.nvidia.choose_mma import choose_mma
 from tilewright.targets.nvidia.delay_protocols import delay_protocols
 from tilewright.targets.nvidia.overlap_launches import overlap_launches
 from tilewright.targets.nvidia.overlap_products import overlap_products
+from tilewright.targets.nvidia.pack_programs import pack_programs
 from tilewright.targets.nvidia.schedule_products import schedule_products
 from tilewright.targets.nvidia.specialize_warps import specialize_warps
 from tilewright.targets.nvidia.widen_programs import widen_programs
@@ -28,7 +29,7 @@ STEPS = common_steps(
         Step(bound_waits, when="tma"),
         Step(delay_protocols),
     ],
-    last=[Step(overlap_launches, when="dependent_launch")],
+    last=[Step(overlap_launches, when="dependent_launch"), Step(pack_programs)],
 )
 
 

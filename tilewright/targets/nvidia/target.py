@@ -139,11 +139,11 @@ class NvidiaTarget(GpuTarget):
     def steps(self) -> Sequence[Step]:
         return steps.steps()
 
-    def hardware(self, options: CudaOptions) -> Hardware:
-        return codegen.hardware(self.processor)
+    def hardware(self, options: CudaOptions, gpu: GpuMachine) -> Hardware:
+        return codegen.hardware(self.processor, gpu)
 
-    def declaration(self, options: CudaOptions, threads: int) -> Declaration:
-        return codegen.declaration(options, threads)
+    def declaration(self, options: CudaOptions, gpu: GpuMachine, threads: int) -> Declaration:
+        return codegen.declaration(options, gpu, threads)
 
     def machine_code(self, code: ThreadCode, ctx: PassContext, options: CudaOptions) -> MachineCode:
         return compilation.machine_code(code, self.processor, ctx, options)
