@@ -170,8 +170,8 @@ class FakeCuda:
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Have the runtime find this driver, and no torch, until the test ends."""
         monkeypatch.setattr(cuda_api, "_open_library", lambda: self)
-        monkeypatch.setattr(cuda_api, "_api", None)
-        monkeypatch.setattr(cuda, "_devices", {})
+        monkeypatch.setattr(cuda_api.connect, "api", None)
+        monkeypatch.setattr(cuda.device, "found", {})
         monkeypatch.setattr(cuda_torch, "_stream_of", None)
         monkeypatch.setattr(cuda_torch, "sys", SimpleNamespace(modules=self.modules))
 

@@ -82,8 +82,8 @@ class FakeHip:
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Have the package find this runtime until the test ends."""
         monkeypatch.setattr(hip_api, "_open_library", lambda: self)
-        monkeypatch.setattr(hip_api, "_api", None)
-        monkeypatch.setattr(hip, "_devices", {})
+        monkeypatch.setattr(hip_api.connect, "api", None)
+        monkeypatch.setattr(hip.device, "found", {})
 
     def __getattr__(self, name: str) -> Any:
         if name in ("hipGetErrorName", "hipGetErrorString"):
@@ -208,7 +208,7 @@ class FakeHip:
     def do_hipStreamIsCapturing(self, stream: int | None, out: int) -> None:
         ctypes.c_int.from_address(out).value = 0
 
-    def do_hipEventCreate(self, out: int) -> None:
+    def do_hipEventCreateWithFlags(self, out: int, flags: int) -> None:
         handle = next(self._handles)
         self.events[handle] = -1.0
         ctypes.c_uint64.from_address(out).value = handle

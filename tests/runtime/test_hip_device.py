@@ -17,7 +17,8 @@ from tests.runtime.fake_hip import ILLEGAL_ADDRESS, FakeHip, Gpu
 from tilewright.base.diagnostics import DeviceError
 from tilewright.runtime import driver
 from tilewright.runtime.devices import hip_api
-from tilewright.runtime.devices.hip import DeviceMemory, current_index, device, device_count
+from tilewright.runtime.devices.gpu_clock import DeviceMemory
+from tilewright.runtime.devices.hip import current_index, device, device_count
 from tilewright.runtime.drivers.hip import HipDriver
 from tilewright.runtime.native.torch_tensors import find_torch_tensors
 from tilewright.runtime.tensors import find_reader, read
@@ -34,7 +35,7 @@ class OnGpu:
     """A tensor of some library in the memory of a GPU."""
 
     def __init__(self, count: int, index: int = 0) -> None:
-        self.memory = DeviceMemory(device(index), 4 * count)
+        self.memory = DeviceMemory(device(index), 4 * count, stream=0)
         self.device, self.dtype = f"hip:{index}", "float32"
         self.count = count
 
@@ -74,7 +75,7 @@ def test_devices_and_their_properties(fake: FakeHip) -> None:
     assert "gfx942 304 compute units" in HipDriver().describe(0)
     properties = HipDriver().utils.get_device_properties(0)
     assert (properties["warpSize"], properties["arch"]) == (64, "gfx942")
-    with pytest.raises(DeviceError, match="there is no device hip:2: HIP sees 2"):
+    with pytest.raises(DeviceError, match="there is no device hip:2: the driver sees 2"):
         device(2)
 
 
@@ -153,7 +154,7 @@ def test_without_a_runtime_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -
         raise OSError("no such file")
 
     monkeypatch.setattr(hip_api, "_open_library", missing)
-    monkeypatch.setattr(hip_api, "_api", None)
+    monkeypatch.setattr(hip_api.connect, "api", None)
     assert not HipDriver.is_active()
     with pytest.raises(
         DeviceError, match=r"there is no HIP runtime: libamdhip64.so cannot be load"
@@ -163,7 +164,7 @@ def test_without_a_runtime_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_forked_child_is_told_to_spawn(fake: FakeHip) -> None:
     device_count()
-    hip_api._after_fork_in_child()
+    hip_api.connect.close_in_child()
     with pytest.raises(DeviceError, match="HIP was in use before this process was forked"):
         device_count()
     assert not HipDriver.is_active()

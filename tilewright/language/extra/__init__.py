@@ -32,5 +32,7 @@ def _module_of_plug_in(name: str) -> Any:
 
 if TYPE_CHECKING:
     from tilewright.language.extra import libdevice as libdevice
+
+    def __getattr__(name: str) -> Any: ...
 else:
     __getattr__ = lazy_names(__name__, {__name__: ("libdevice",)}, _module_of_plug_in)

@@ -23,20 +23,18 @@ from typing import Any, Final
 
 from tilewright.base.diagnostics import DeviceError
 from tilewright.base.lazy import cached_property
-from tilewright.base.locks import Lock
 from tilewright.runtime.devices.cuda_api import Api, connect
+from tilewright.runtime.devices.gpu import Devices, Gpu
+from tilewright.runtime.devices.gpu import device_count as devices_of
 
 # Values of the driver's enum CUdevice_attribute.
 _MAX_THREADS_PER_BLOCK = 1
 _GRID_LIMITS = (5, 6, 7)
 _CAPABILITY = (75, 76)
 
-# Values of the driver's enum CUpointer_attribute.
-_DEVICE_POINTER = 3
-_DEVICE_ORDINAL = 9
+_DEVICE_ORDINAL = 9  # of the driver's enum CUpointer_attribute
 
-# Sticky errors: the context is unusable afterwards. They are reported by whichever call follows the
-# kernel that caused them.
+# Sticky errors: the context is unusable afterwards.
 _KERNEL_FAILURES: Final = {
     700: "a kernel read or wrote an illegal address",
     702: "a kernel ran for longer than the system allows",
@@ -83,27 +81,28 @@ class Properties:
     mem_bus_width: int
 
 
-class Device:
+class Device(Gpu):
     """One GPU and its primary context. There is one object per index; get it from `device`.
 
     Attributes:
-        index, name: 0 and ``"cuda:0"``.
         handle: CUdevice.
         context: CUcontext of the primary context.
         last_kernel_at: address of a `const char *` with the name of the kernel launched last.
             Native launchers store the result of `kept_name` there.
     """
 
+    failures = _KERNEL_FAILURES
+    advice = (
+        "With CUDA_LAUNCH_BLOCKING=1 the launch at fault itself fails, and `compute-sanitizer` "
+        "names the access. Nothing more runs on this device in this process."
+    )
+    flush_bytes = 256 << 20
+
     def __init__(self, api: Api, index: int) -> None:
-        self.api = api
-        self.index = index
-        self.name = f"cuda:{index}"
+        super().__init__(api, "cuda", index)
         self._last_kernel = ctypes.c_uint64()
         self._names: dict[str, Any] = {}
         self.last_kernel_at = ctypes.addressof(self._last_kernel)
-        count = device_count()
-        if not 0 <= index < count:
-            raise DeviceError(f"there is no device {self.name}: the driver sees {count}")
         handle, context = ctypes.c_int(), ctypes.c_void_p()
         api.check(api.cuDeviceGet(ctypes.byref(handle), index), f"opening {self.name}")
         self.handle = handle.value
@@ -111,12 +110,8 @@ class Device:
         api.check(status, f"opening {self.name}")
         self.context = context.value or 0
 
-    def __repr__(self) -> str:
-        return f"<{self.name}>"
-
     @property
     def last_kernel(self) -> str:
-        """Name of the kernel launched last, "" before the first."""
         address = self._last_kernel.value
         return ctypes.string_at(address).decode() if address else ""
 
@@ -191,103 +186,30 @@ class Device:
             # Unchecked: an error here would mask the exception of a call inside the block.
             api.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
 
-    def synchronize(self) -> None:
-        """Wait until all work on the device is complete.
-
-        Raises:
-            DeviceError: a kernel failed; the message names the kernel launched last.
-        """
-        with self.current():
-            self.check(self.api.cuCtxSynchronize(), f"waiting for {self.name}")
-
     def synchronize_stream(self, stream: int) -> None:
         """Wait until all work on a stream (a CUstream) of the device is complete."""
         with self.current():
             doing = f"waiting for stream {stream:#x} of {self.name}"
             self.check(self.api.cuStreamSynchronize(stream), doing)
 
-    def read(self, address: int, to: int, size: int) -> None:
-        """Wait for all work on the device, then copy bytes from it to an address in host memory.
+    def allocate(self, size: int, stream: int) -> int:
+        found = ctypes.c_void_p()
+        status = self.api.cuMemAllocAsync(ctypes.byref(found), size, stream)
+        self.check(status, f"allocating {size} bytes on {self.name}")
+        return found.value or 0
 
-        Raises:
-            DeviceError: not all of the bytes are in device memory, or an earlier kernel failed.
-        """
-        self.synchronize()
-        with self.current():
-            doing = f"reading {size} bytes at {address:#x} of {self.name}"
-            self.check(self.api.cuMemcpyDtoH_v2(to, address, size), doing)
-
-    def write(self, address: int, source: int, size: int) -> None:
-        """Copy bytes from an address in host memory to the device.
-
-        Raises:
-            DeviceError: not all of the destination is in device memory.
-        """
-        with self.current():
-            doing = f"writing {size} bytes at {address:#x} of {self.name}"
-            self.check(self.api.cuMemcpyHtoD_v2(address, source, size), doing)
-
-    def reaches(self, address: int) -> bool:
-        """Whether kernels on the device may dereference a host address: the memory is pinned or
-        managed, and has the same address on host and device."""
-        found = ctypes.c_uint64()
-        with self.current():
-            status = self.api.cuPointerGetAttribute(ctypes.byref(found), _DEVICE_POINTER, address)
-        return status == 0 and found.value == address
-
-    # -- errors ---------------------------------------------------------------------------------
-
-    def check(self, status: int, doing: str) -> None:
-        """Raise DeviceError for the status of a failed call; see `error`."""
-        if status != 0:
-            raise self.error(status, doing)
-
-    def error(self, status: int, doing: str, hint: str = "") -> DeviceError:
-        """The error for a failed call.
-
-        Launches are asynchronous: the failure of a kernel is reported by a later, unrelated call.
-        The error then says so and names the kernel launched last.
-        """
-        failure = _KERNEL_FAILURES.get(status)
-        if failure is None:
-            return self.api.error(status, doing, hint)
-        last = f"The last one launched was `{self.last_kernel}`. " if self.last_kernel else ""
-        message = (
-            f"{doing}: {failure} on {self.name} ({self.api.error_name(status)}). Kernels run after "
-            f"their launch returns, so it was started earlier. {last}With CUDA_LAUNCH_BLOCKING=1 "
-            "the launch at fault itself fails, and `compute-sanitizer` names the access. Nothing "
-            "more runs on this device in this process."
-        )
-        return DeviceError(message, self.api.error_name(status))
+    def release(self, address: int, stream: int) -> None:
+        self.api.cuMemFreeAsync(address, stream)
 
 
 # -- the devices of this process ------------------------------------------------------------------
 
-_lock = Lock()
-_devices: dict[int, Device] = {}
+device = Devices(lambda index: Device(connect(), index))
 
 
 def device_count() -> int:
     """The number of devices that are visible to the driver."""
-    api, count = connect(), ctypes.c_int()
-    api.check(api.cuDeviceGetCount(ctypes.byref(count)), "counting the devices")
-    return count.value
-
-
-def device(index: int) -> Device:
-    """The device with an index; always the same object.
-
-    Raises:
-        DeviceError: there is no driver, or no such device.
-    """
-    found = _devices.get(index)
-    if found is None:
-        api = connect()
-        with _lock:
-            found = _devices.get(index)
-            if found is None:
-                found = _devices[index] = Device(api, index)
-    return found
+    return devices_of(connect())
 
 
 def current_index() -> int:

@@ -13,13 +13,12 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any, Final
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import DeviceError
-from tilewright.runtime.devices.driver_api import DriverApi
+from tilewright.runtime.devices.driver_api import Connection, DriverApi
 
 _INT, _UNSIGNED, _SIZE, _TEXT = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_char_p
 # Handles, device addresses, and pointers to results.
@@ -83,6 +82,24 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
 }
 """Parameter types of the driver's functions; each returns a CUresult, 0 for success."""
 
+COMMON: Final[dict[str, str]] = {
+    "count_devices": "cuDeviceGetCount",
+    "synchronize": "cuCtxSynchronize",
+    "copy_to_host": "cuMemcpyDtoH_v2",
+    "copy_to_device": "cuMemcpyHtoD_v2",
+    "copy_on_device": "cuMemcpyDtoDAsync_v2",
+    "fill_words": "cuMemsetD32Async",
+    "pointer_attribute": "cuPointerGetAttribute",
+    "memory_info": "cuMemGetInfo_v2",
+    "is_capturing": "cuStreamIsCapturing",
+    "create_event": "cuEventCreate",
+    "record_event": "cuEventRecord",
+    "wait_for_event": "cuEventSynchronize",
+    "elapsed_time": "cuEventElapsedTime",
+    "destroy_event": "cuEventDestroy_v2",
+}
+"""The functions that all vendors' drivers have; see `DriverApi.common`."""
+
 NO_DRIVER = (
     "there is no CUDA driver: {library} cannot be loaded ({reason}). Kernels run on the GPU where "
     "NVIDIA's driver is installed; with tensors in the CPU's memory they run on the CPU."
@@ -108,7 +125,7 @@ _INIT_HINTS = {
 class Api(DriverApi):
     """The functions of the CUDA driver."""
 
-    prototypes = PROTOTYPES
+    prototypes, common = PROTOTYPES, COMMON
 
     def description(self) -> str:
         return describe_version(self.version())
@@ -142,9 +159,6 @@ def describe_version(version: int) -> str:
 
 # -- the library of this process ------------------------------------------------------------------
 
-_lock = threading.Lock()
-_api: Api | None = None
-
 
 def library_name() -> str:
     """The file name of the driver's library on this system."""
@@ -161,49 +175,20 @@ def _open_library() -> Any:
     return ctypes.CDLL(os.path.join(folder, library_name()) if folder else library_name())
 
 
-def connect() -> Api:
-    """Load and initialise the driver on the first call; return its API.
-
-    Raises:
-        DeviceError: there is no driver, its initialisation fails, or this process was forked after
-            it had been initialised.
-    """
-    api = _api or _initialised()
-    api.require_usable()
+def _started() -> Api:
+    try:
+        api = Api(_open_library())
+    except OSError as error:
+        message = NO_DRIVER.format(library=library_name(), reason=error)
+        raise DeviceError(message) from None
+    status = api.cuInit(0)
+    if status == NOT_INITIALIZED:
+        # Another library, such as torch, had started it before this process was forked.
+        api.close(FORKED)
+    elif status != 0:
+        hint = _INIT_HINTS.get(status, "")
+        raise api.error(status, "the CUDA driver does not start", hint)
     return api
 
 
-def _initialised() -> Api:
-    global _api
-    with _lock:
-        if _api is None:
-            try:
-                api = Api(_open_library())
-            except OSError as error:
-                message = NO_DRIVER.format(library=library_name(), reason=error)
-                raise DeviceError(message) from None
-            status = api.cuInit(0)
-            if status == NOT_INITIALIZED:
-                # Another library, such as torch, had started it before this process was forked.
-                api.close(FORKED)
-            elif status != 0:
-                hint = _INIT_HINTS.get(status, "")
-                raise api.error(status, "the CUDA driver does not start", hint)
-            _api = api
-        return _api
-
-
-def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
-    if _api is not None:
-        _api.close(FORKED)
-
-
-def was_forked() -> bool:
-    """Whether this process was forked after the driver had started, and cannot use it."""
-    return _api is not None and not _api.usable
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+connect = Connection(_started, FORKED)

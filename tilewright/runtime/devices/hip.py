@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from tilewright.base.diagnostics import DeviceError
-from tilewright.base.locks import Lock
+from tilewright.runtime.devices.gpu import Devices, Gpu
+from tilewright.runtime.devices.gpu import device_count as devices_of
 from tilewright.runtime.devices.hip_api import HipApi, connect, hip_torch
 
 # Offsets of fields of hipDeviceProp_tR0600 (hip_runtime_api.h), in bytes. The name of the processor
@@ -27,8 +27,6 @@ _PROPERTIES_BYTES = 4096  # more than any release writes
 _NAME, _MEMORY, _SHARED, _LANES, _CLOCK, _MULTIPROCESSORS = 0, 288, 296, 308, 348, 388
 _FIRST_TEXT_AFTER_NAME = 256
 
-_DEVICE_POINTER = 3  # of hipPointer_attribute
-
 _KERNEL_FAILURES: Final = {
     700: "a kernel read or wrote an illegal address",
     710: "an assertion in a kernel failed",
@@ -36,23 +34,21 @@ _KERNEL_FAILURES: Final = {
 }
 
 
-class Device:
+class Device(Gpu):
     """One GPU. There is one object per index; get it from `device`.
 
     Attributes:
-        index, name: 0 and ``"hip:0"``.
         arch: its processor: ``"gfx942"``.
         product, lanes, shared_bytes, multiprocessors, memory, clock: product name, lanes of a wave,
             LDS of a program, compute units, bytes of memory, kHz.
-        last_kernel: the name of the kernel launched last.
     """
 
+    failures = _KERNEL_FAILURES
+    advice = "With HIP_LAUNCH_BLOCKING=1 the launch at fault itself fails."
+    flush_bytes = 512 << 20  # the last cache of an MI300 has 256 MiB
+
     def __init__(self, api: HipApi, index: int) -> None:
-        self.api, self.index, self.name = api, index, f"hip:{index}"
-        self.last_kernel = ""
-        count = device_count()
-        if not 0 <= index < count:
-            raise DeviceError(f"there is no device {self.name}: HIP sees {count}")
+        super().__init__(api, "hip", index)
         raw = ctypes.create_string_buffer(_PROPERTIES_BYTES)
         status = api.hipGetDevicePropertiesR0600(raw, index)
         api.check(status, f"asking about {self.name}")
@@ -69,9 +65,6 @@ class Device:
         self.memory, self.shared_bytes = number(_MEMORY, 8), number(_SHARED, 8)
         self.lanes, self.clock = number(_LANES), number(_CLOCK)
         self.multiprocessors = number(_MULTIPROCESSORS)
-
-    def __repr__(self) -> str:
-        return f"<{self.name}>"
 
     @contextmanager
     def current(self) -> Generator[None]:
@@ -90,32 +83,14 @@ class Device:
         """Make it the calling thread's current device."""
         self.check(self.api.hipSetDevice(self.index), f"switching to {self.name}")
 
-    def synchronize(self) -> None:
-        """Wait until all work on the device is complete.
+    def allocate(self, size: int, stream: int) -> int:
+        found = ctypes.c_void_p()
+        status = self.api.hipMalloc(ctypes.byref(found), size)
+        self.check(status, f"allocating {size} bytes on {self.name}")
+        return found.value or 0
 
-        Raises:
-            DeviceError: a kernel failed; the message names the kernel launched last.
-        """
-        with self.current():
-            self.check(self.api.hipDeviceSynchronize(), f"waiting for {self.name}")
-
-    def check(self, status: int, doing: str) -> None:
-        """Raise DeviceError for the status of a failed call.
-
-        Launches are asynchronous: the failure of a kernel is reported by a later, unrelated call.
-        """
-        if status == 0:
-            return
-        failure = _KERNEL_FAILURES.get(status)
-        if failure is None:
-            raise self.api.error(status, doing)
-        last = f"The last one launched was `{self.last_kernel}`. " if self.last_kernel else ""
-        raise DeviceError(
-            f"{doing}: {failure} on {self.name} ({self.api.error_name(status)}). Kernels run after "
-            f"their launch returns, so it was started earlier. {last}With HIP_LAUNCH_BLOCKING=1 "
-            "the launch at fault itself fails.",
-            self.api.error_name(status),
-        )
+    def release(self, address: int, stream: int) -> None:
+        self.api.hipFree(address)  # waits for all work that uses the memory
 
     # -- kernels --------------------------------------------------------------------------------
 
@@ -126,37 +101,6 @@ class Device:
             DeviceError: HIP rejects the code object, or it has no such kernel.
         """
         return Function(self, image, name)
-
-    # -- memory ---------------------------------------------------------------------------------
-
-    def read(self, address: int, to: int, size: int) -> None:
-        """Wait for all work on the device, then copy bytes from it to an address of the host."""
-        self.synchronize()
-        with self.current():
-            doing = f"reading {size} bytes at {address:#x} of {self.name}"
-            self.check(self.api.hipMemcpyDtoH(to, address, size), doing)
-
-    def write(self, address: int, source: int, size: int) -> None:
-        """Copy bytes from an address of the host to the device."""
-        with self.current():
-            doing = f"writing {size} bytes at {address:#x} of {self.name}"
-            self.check(self.api.hipMemcpyHtoD(address, source, size), doing)
-
-    def reaches(self, address: int) -> bool:
-        """Whether kernels on the device may dereference a host address: the memory is pinned or
-        managed, and has the same address on host and device."""
-        found = ctypes.c_uint64()
-        with self.current():
-            status = self.api.hipPointerGetAttribute(ctypes.byref(found), _DEVICE_POINTER, address)
-        return status == 0 and found.value == address
-
-    def free_bytes(self) -> int:
-        """Free memory."""
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        with self.current():
-            status = self.api.hipMemGetInfo(ctypes.byref(free), ctypes.byref(total))
-            self.check(status, f"asking for the free memory of {self.name}")
-        return free.value
 
 
 class Function:
@@ -207,32 +151,13 @@ class Function:
 
 # -- the devices of this process ------------------------------------------------------------------
 
-_lock = Lock()
-_devices: dict[int, Device] = {}
 DEFAULT_STREAM = 0
+device = Devices(lambda index: Device(connect(), index))
 
 
 def device_count() -> int:
     """The number of devices that are visible to HIP."""
-    api, count = connect(), ctypes.c_int()
-    api.check(api.hipGetDeviceCount(ctypes.byref(count)), "counting the devices")
-    return count.value
-
-
-def device(index: int) -> Device:
-    """The device with an index; always the same object.
-
-    Raises:
-        DeviceError: there is no HIP runtime, or no such device.
-    """
-    found = _devices.get(index)
-    if found is None:
-        api = connect()
-        with _lock:
-            found = _devices.get(index)
-            if found is None:
-                found = _devices[index] = Device(api, index)
-    return found
+    return devices_of(connect())
 
 
 def current_index() -> int:
@@ -246,123 +171,6 @@ def current_stream(index: int) -> int:
     """The hipStream_t that launches on a device use: torch's if the program has loaded torch."""
     torch = hip_torch()
     return DEFAULT_STREAM if torch is None else torch.cuda.current_stream(index).cuda_stream
-
-
-# -- memory and time ------------------------------------------------------------------------------
-
-
-class DeviceMemory:
-    """An allocation of device memory, until `free` or the end of this object.
-
-    Attributes:
-        address: of its first byte; 0 after `free`.
-    """
-
-    def __init__(self, gpu: Device, size: int) -> None:
-        self._gpu = gpu
-        found = ctypes.c_void_p()
-        with gpu.current():
-            status = gpu.api.hipMalloc(ctypes.byref(found), size)
-            gpu.check(status, f"allocating {size} bytes on {gpu.name}")
-        self.address: int = found.value or 0
-
-    def free(self) -> None:
-        """Free the memory; HIP waits for work that uses it."""
-        if self.address and self._gpu.api.usable:
-            with self._gpu.current():
-                self._gpu.api.hipFree(self.address)
-        self.address = 0
-
-    def __del__(self) -> None:
-        if not sys.is_finalizing() and getattr(self, "address", 0):
-            self.free()
-
-
-class SavedBytes:
-    """A backup, in device memory, of a range of device memory."""
-
-    def __init__(self, gpu: Device, address: int, size: int, stream_of: Callable[[], int]) -> None:
-        self._gpu, self._address, self._size = gpu, address, size
-        self._stream_of = stream_of
-        self._copy = DeviceMemory(gpu, size)
-        self._move(self._copy.address, address)
-
-    def restore(self) -> None:
-        """Copy the saved bytes back."""
-        self._move(self._address, self._copy.address)
-
-    def free(self) -> None:
-        self._copy.free()
-
-    def _move(self, to: int, source: int) -> None:
-        gpu = self._gpu
-        with gpu.current():
-            status = gpu.api.hipMemcpyDtoDAsync(to, source, self._size, self._stream_of())
-            gpu.check(status, f"copying {self._size} bytes on {gpu.name}")
-
-
-FLUSH_BYTES: Final = 512 << 20
-"""More than the caches of any GPU: the last one of an MI300 has 256 MiB."""
-
-
-class HipClock:
-    """A `Clock` (see `runtime/clocks.py`) that records events on a device's current stream."""
-
-    is_devices_own = True
-
-    def __init__(self, gpu: Device, stream_of: Callable[[], int]) -> None:
-        self._gpu = gpu
-        self._stream_of = stream_of
-        self._events: list[int] = []
-        self._flushed: DeviceMemory | None = None
-
-    def __enter__(self) -> HipClock:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with self._gpu.current():
-            for event in self._events:
-                self._gpu.api.hipEventDestroy(event)
-        self._events.clear()
-        if self._flushed is not None:
-            self._flushed.free()
-            self._flushed = None
-
-    def mark(self) -> int:
-        gpu, event = self._gpu, ctypes.c_void_p()
-        with gpu.current():
-            gpu.check(gpu.api.hipEventCreate(ctypes.byref(event)), "making an event")
-            handle = event.value or 0
-            self._events.append(handle)
-            gpu.check(gpu.api.hipEventRecord(handle, self._stream_of()), "recording an event")
-        return handle
-
-    def elapsed(self, start: int, end: int) -> float:
-        gpu, milliseconds = self._gpu, ctypes.c_float()
-        with gpu.current():
-            gpu.check(gpu.api.hipEventSynchronize(end), f"waiting for {gpu.name}")
-            status = gpu.api.hipEventElapsedTime(ctypes.byref(milliseconds), start, end)
-            gpu.check(status, "comparing events")
-        return milliseconds.value
-
-    def synchronize(self) -> None:
-        self._gpu.synchronize()
-
-    def is_capturing(self) -> bool:
-        gpu, status = self._gpu, ctypes.c_int()
-        with gpu.current():
-            found = gpu.api.hipStreamIsCapturing(self._stream_of(), ctypes.byref(status))
-            gpu.check(found, "querying the state of the stream")
-        return status.value != 0
-
-    def flush(self) -> None:
-        gpu = self._gpu
-        if self._flushed is None:
-            self._flushed = DeviceMemory(gpu, FLUSH_BYTES)
-        with gpu.current():
-            words = FLUSH_BYTES // 4
-            status = gpu.api.hipMemsetD32Async(self._flushed.address, 0, words, self._stream_of())
-            gpu.check(status, "clearing the cache")
 
 
 def device_properties(gpu: Device) -> dict[str, Any]:

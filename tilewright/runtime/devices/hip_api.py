@@ -14,11 +14,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import threading
 from typing import Any, Final
 
 from tilewright.base.diagnostics import DeviceError
-from tilewright.runtime.devices.driver_api import DriverApi
+from tilewright.runtime.devices.driver_api import Connection, DriverApi
 
 _INT, _UNSIGNED, _SIZE, _TEXT = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_char_p
 # Handles, device addresses, and pointers to results.
@@ -44,7 +43,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "hipMemsetD32Async": (_WORD, _INT, _SIZE, _WORD),
     "hipMemGetInfo": (_WORD, _WORD),
     "hipStreamIsCapturing": (_WORD, _WORD),
-    "hipEventCreate": (_WORD,),
+    "hipEventCreateWithFlags": (_WORD, _UNSIGNED),
     "hipEventRecord": (_WORD, _WORD),
     "hipEventSynchronize": (_WORD,),
     "hipEventElapsedTime": (_WORD, _WORD, _WORD),
@@ -52,6 +51,24 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "hipPointerGetAttribute": (_WORD, _INT, _WORD),
 }
 """Parameter types of the functions; each returns a hipError_t, 0 for success."""
+
+COMMON: Final[dict[str, str]] = {
+    "count_devices": "hipGetDeviceCount",
+    "synchronize": "hipDeviceSynchronize",
+    "copy_to_host": "hipMemcpyDtoH",
+    "copy_to_device": "hipMemcpyHtoD",
+    "copy_on_device": "hipMemcpyDtoDAsync",
+    "fill_words": "hipMemsetD32Async",
+    "pointer_attribute": "hipPointerGetAttribute",
+    "memory_info": "hipMemGetInfo",
+    "is_capturing": "hipStreamIsCapturing",
+    "create_event": "hipEventCreateWithFlags",
+    "record_event": "hipEventRecord",
+    "wait_for_event": "hipEventSynchronize",
+    "elapsed_time": "hipEventElapsedTime",
+    "destroy_event": "hipEventDestroy",
+}
+"""The functions that all vendors' drivers have; see `DriverApi.common`."""
 
 LIBRARY = "libamdhip64.so"
 NO_DRIVER = (
@@ -67,7 +84,7 @@ FORKED = (
 class HipApi(DriverApi):
     """The functions of the HIP runtime."""
 
-    prototypes = PROTOTYPES
+    prototypes, common = PROTOTYPES, COMMON
 
     def description(self) -> str:
         version = ctypes.c_int()
@@ -90,9 +107,6 @@ class HipApi(DriverApi):
 
 
 # -- the library of this process ------------------------------------------------------------------
-
-_lock = threading.Lock()
-_api: HipApi | None = None
 
 
 def hip_torch() -> Any:
@@ -117,37 +131,13 @@ def _open_library() -> Any:
     return ctypes.CDLL(LIBRARY)
 
 
-def connect() -> HipApi:
-    """Load and initialise the runtime on the first call; return its API.
-
-    Raises:
-        DeviceError: there is none, its initialisation fails, or this process was forked after it
-            had been initialised.
-    """
-    api = _api or _initialised()
-    api.require_usable()
+def _started() -> HipApi:
+    try:
+        api = HipApi(_open_library())
+    except OSError as error:
+        raise DeviceError(NO_DRIVER.format(library=LIBRARY, reason=error)) from None
+    api.check(api.hipInit(0), "the HIP runtime does not start")
     return api
 
 
-def _initialised() -> HipApi:
-    global _api
-    with _lock:
-        if _api is None:
-            try:
-                api = HipApi(_open_library())
-            except OSError as error:
-                raise DeviceError(NO_DRIVER.format(library=LIBRARY, reason=error)) from None
-            api.check(api.hipInit(0), "the HIP runtime does not start")
-            _api = api
-        return _api
-
-
-def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
-    if _api is not None:
-        _api.close(FORKED)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+connect = Connection(_started, FORKED)

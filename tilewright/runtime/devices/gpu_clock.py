@@ -1,6 +1,6 @@
-"""Timing by CUDA events, and backup copies of device memory, for benchmarks.
+"""Timing by a GPU's events, allocations, and backup copies of device memory.
 
-with CudaClock(device(0), stream) as clock:
+with EventClock(device(0), stream_of) as clock:
     start = clock.mark()
     ...                                     # launches on the stream
     clock.elapsed(start, clock.mark())      # ms
@@ -11,40 +11,36 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from typing import Final
 
-from tilewright.runtime.devices.cuda import Device
+from tilewright.runtime.devices.gpu import Gpu
 
-FLUSH_BYTES: Final = 256 << 20
-"""More than the L2 cache of any GPU."""
-
-_DEFAULT_EVENT = 0  # of CUevent_flags: with timing
-_NOT_CAPTURING = 0  # of CUstreamCaptureStatus
+_DEFAULT_EVENT = 0  # the flags of an event with timing
+_NOT_CAPTURING = 0  # the status of a stream that is not captured into a graph
 
 
-class CudaClock:
+class EventClock:
     """A `Clock` (see `runtime/clocks.py`) that records events on a device's current stream.
 
     Args:
         gpu: the device.
-        stream_of: returns the CUstream that launches currently use.
+        stream_of: returns the handle of the stream that launches currently use.
     """
 
     is_devices_own = True
 
-    def __init__(self, gpu: Device, stream_of: Callable[[], int]) -> None:
+    def __init__(self, gpu: Gpu, stream_of: Callable[[], int]) -> None:
         self._gpu = gpu
         self._stream_of = stream_of
         self._events: list[int] = []
         self._flushed: DeviceMemory | None = None
 
-    def __enter__(self) -> CudaClock:
+    def __enter__(self) -> EventClock:
         return self
 
     def __exit__(self, *error: object) -> None:
         with self._gpu.current():
             for event in self._events:
-                self._gpu.api.cuEventDestroy_v2(event)
+                self._gpu.api.destroy_event(event)
         self._events.clear()
         if self._flushed is not None:
             self._flushed.free()
@@ -53,17 +49,17 @@ class CudaClock:
     def mark(self) -> int:
         gpu, event = self._gpu, ctypes.c_void_p()
         with gpu.current():
-            gpu.check(gpu.api.cuEventCreate(ctypes.byref(event), _DEFAULT_EVENT), "making an event")
+            gpu.check(gpu.api.create_event(ctypes.byref(event), _DEFAULT_EVENT), "making an event")
             handle = event.value or 0
             self._events.append(handle)
-            gpu.check(gpu.api.cuEventRecord(handle, self._stream_of()), "recording an event")
+            gpu.check(gpu.api.record_event(handle, self._stream_of()), "recording an event")
         return handle
 
     def elapsed(self, start: int, end: int) -> float:
         gpu, milliseconds = self._gpu, ctypes.c_float()
         with gpu.current():
-            gpu.check(gpu.api.cuEventSynchronize(end), f"waiting for {gpu.name}")
-            status = gpu.api.cuEventElapsedTime(ctypes.byref(milliseconds), start, end)
+            gpu.check(gpu.api.wait_for_event(end), f"waiting for {gpu.name}")
+            status = gpu.api.elapsed_time(ctypes.byref(milliseconds), start, end)
             gpu.check(status, "comparing events")
         return milliseconds.value
 
@@ -73,42 +69,39 @@ class CudaClock:
     def is_capturing(self) -> bool:
         gpu, status = self._gpu, ctypes.c_int()
         with gpu.current():
-            found = gpu.api.cuStreamIsCapturing(self._stream_of(), ctypes.byref(status))
+            found = gpu.api.is_capturing(self._stream_of(), ctypes.byref(status))
             gpu.check(found, "querying the state of the stream")
         return status.value != _NOT_CAPTURING
 
     def flush(self) -> None:
         stream = self._stream_of()
         if self._flushed is None:
-            self._flushed = DeviceMemory(self._gpu, FLUSH_BYTES, stream)
+            self._flushed = DeviceMemory(self._gpu, self._gpu.flush_bytes, stream)
         gpu = self._gpu
         with gpu.current():
-            words = FLUSH_BYTES // 4
-            status = gpu.api.cuMemsetD32Async(self._flushed.address, 0, words, stream)
+            words = gpu.flush_bytes // 4
+            status = gpu.api.fill_words(self._flushed.address, 0, words, stream)
             gpu.check(status, "clearing the cache")
 
 
 class DeviceMemory:
-    """A stream-ordered allocation of device memory, until `free` or the end of this object.
+    """An allocation of device memory, until `free` or the end of this object.
 
     Attributes:
         address: of its first byte; 0 after `free`.
     """
 
-    def __init__(self, gpu: Device, size: int, stream: int) -> None:
+    def __init__(self, gpu: Gpu, size: int, stream: int) -> None:
         self._gpu = gpu
         self._stream = stream
-        found = ctypes.c_void_p()
         with gpu.current():
-            status = gpu.api.cuMemAllocAsync(ctypes.byref(found), size, stream)
-            gpu.check(status, f"allocating {size} bytes on {gpu.name}")
-        self.address: int = found.value or 0
+            self.address = gpu.allocate(size, stream)
 
     def free(self) -> None:
         """Free the memory once the work that precedes this call on its stream is complete."""
         if self.address and self._gpu.api.usable:
             with self._gpu.current():
-                self._gpu.api.cuMemFreeAsync(self.address, self._stream)
+                self._gpu.release(self.address, self._stream)
         self.address = 0
 
     def __del__(self) -> None:
@@ -121,10 +114,10 @@ class SavedBytes:
 
     Args:
         address, size: the range, in bytes.
-        stream_of: returns the CUstream on which the bytes are copied and restored.
+        stream_of: returns the handle of the stream on which the bytes are copied and restored.
     """
 
-    def __init__(self, gpu: Device, address: int, size: int, stream_of: Callable[[], int]) -> None:
+    def __init__(self, gpu: Gpu, address: int, size: int, stream_of: Callable[[], int]) -> None:
         self._gpu, self._address, self._size = gpu, address, size
         self._stream_of = stream_of
         self._copy = DeviceMemory(gpu, size, stream_of())
@@ -140,14 +133,5 @@ class SavedBytes:
     def _move(self, to: int, source: int) -> None:
         gpu = self._gpu
         with gpu.current():
-            status = gpu.api.cuMemcpyDtoDAsync_v2(to, source, self._size, self._stream_of())
+            status = gpu.api.copy_on_device(to, source, self._size, self._stream_of())
             gpu.check(status, f"copying {self._size} bytes on {gpu.name}")
-
-
-def free_bytes(gpu: Device) -> int:
-    """Free memory of a device, in bytes."""
-    free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    with gpu.current():
-        status = gpu.api.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
-        gpu.check(status, f"asking for the free memory of {gpu.name}")
-    return free.value
