@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.autodiff.registry import Structural, Zero, declare, no_derivative
+from tilewright.ir.define import ops_of
 from tilewright.ops import (
     amd,
     asm,
@@ -36,12 +37,5 @@ no_derivative(
     "its result depends on the order of programs",
     atomic.AtomicCAS, atomic.AtomicLoad, atomic.AtomicStore, atomic.AtomicPoll,
 )  # fmt: skip
-no_derivative(
-    "it is created for a GPU, after derivatives",
-    gpu.ConvertLayout, gpu.Share, gpu.Fetch, gpu.Allocate, gpu.AllocateRing, gpu.HasSpare,
-    gpu.Slot, gpu.PermuteBuffer,
-    gpu.CopyAsync, gpu.CommitCopies, gpu.WaitCopies, gpu.WaitLaunches, gpu.StartDependents,
-    amd.Mma, nvidia.Mma, nvidia.Wgmma, nvidia.WgmmaWait, nvidia.FetchAcross, nvidia.LoadBlock,
-    nvidia.AddBlock, nvidia.WaitBlocks, nvidia.Delay,
-    roles.Roles, roles.InitBarriers, roles.ExpectBytes, roles.Arrive, roles.WaitBarrier,
-)  # fmt: skip
+for family in (gpu, nvidia, amd, roles):
+    no_derivative("it is created for a GPU, after derivatives", *ops_of(family))

@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, dataclass_transform
 
 from tilewright.base.diagnostics import IRError
@@ -194,15 +195,17 @@ def require(condition: object, op: CoreOp, code: str, message: str, **facts: obj
         raise IRError(code, f"{op.name}: {message.format(**facts)}", op.loc)
 
 
-_EXAMPLE = re.compile(
-    r"^ *(layout !|%\w+.* = [a-z]\w*\.[a-z_0-9]+ |"
-    r"(amd|arith|asm|math|tile|mem|atomic|program|control|debug|gpu|nvidia)\.[a-z_0-9]+ )",
-    re.M,
-)
+_STATEMENT = re.compile(r"^ *(?:layout !|(?:%\w+.* = )?([a-z]\w*\.[a-z_0-9]+) )", re.M)
 
 
 def example_of(cls: type[CoreOp]) -> str:
     """The IR example in the op's docstring: its text from the first line of IR on."""
     doc = cls.__doc__ or ""
-    found = _EXAMPLE.search(doc)
+    lines = (m for m in _STATEMENT.finditer(doc) if m[1] is None or m[1] in REGISTRY)
+    found = next(lines, None)
     return textwrap.dedent(doc[found.start() :]).strip() if found else ""
+
+
+def ops_of(family: ModuleType) -> list[type[Op]]:
+    """The ops that a module of `ops/` declares."""
+    return [op for op in REGISTRY.values() if op.__module__ == family.__name__]

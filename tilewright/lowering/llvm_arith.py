@@ -453,10 +453,6 @@ class ValueBuilder:
         """Float to signed integer, truncated; poison when out of range."""
         return self._cast("fptosi", value, type)
 
-    def fptoui(self, value: V, type: LType) -> V:
-        """Float to unsigned integer, truncated; poison when out of range."""
-        return self._cast("fptoui", value, type)
-
     def sitofp(self, value: V, type: LType) -> V:
         """Signed integer to float, rounded to nearest even."""
         return self._cast("sitofp", value, type)
