@@ -9,16 +9,24 @@ would only be another compilation.
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
-from tilewright.analysis.access_widths import access_widths
 from tilewright.base.fact_cache import cached_fact
-from tilewright.compiler.build import context_for
+from tilewright.base.lazy_import import lazy_import
 from tilewright.compiler.driver import cache_key
-from tilewright.compiler.pipeline import STEPS
 from tilewright.compiler.source import Source, runtime_arguments
-from tilewright.ir.core import Function
-from tilewright.ir.passes import run
 from tilewright.targets.protocol import GPUTarget, Target
+
+if TYPE_CHECKING:
+    from tilewright.analysis import access_widths
+    from tilewright.compiler import build, pipeline
+    from tilewright.ir import passes
+    from tilewright.ir.core import Function
+else:
+    access_widths = lazy_import("tilewright.analysis.access_widths")
+    build = lazy_import("tilewright.compiler.build")
+    passes = lazy_import("tilewright.ir.passes")
+    pipeline = lazy_import("tilewright.compiler.pipeline")
 
 WIDEST = 16  # bytes that one instruction of a thread moves
 
@@ -41,7 +49,7 @@ def parameters_that_widen(
 
     def compute() -> str:
         module = source.module(target.frontend_options(options))
-        run(module, STEPS, context_for(target, options))
+        passes.run(module, pipeline.STEPS, build.context_for(target, options))
         parameters = [path[0] for path, _ in runtime_arguments(list(source.signature.values()))]
         return json.dumps(_that_widen(module.entry, parameters, divisor))
 
@@ -53,13 +61,13 @@ def _that_widen(fn: Function, parameters: list[int], divisor: int) -> list[int]:
     """Takes the fact from one parameter after the other, unless an access becomes narrower; returns
     those that keep it."""
     has = [facts.get("divisibility") == divisor for facts in fn.arg_attrs]
-    widths = access_widths(fn, WIDEST)
+    widths = access_widths.access_widths(fn, WIDEST)
     keep: list[int] = []
     for parameter in sorted({p for p, known in zip(parameters, has, strict=True) if known}):
         arguments = [i for i, p in enumerate(parameters) if p == parameter and has[i]]
         for i in arguments:
             del fn.arg_attrs[i]["divisibility"]
-        if access_widths(fn, WIDEST) != widths:
+        if access_widths.access_widths(fn, WIDEST) != widths:
             keep.append(parameter)
             for i in arguments:
                 fn.arg_attrs[i]["divisibility"] = divisor
