@@ -116,6 +116,26 @@ def test_at_least_one_stage_remains() -> None:
     assert "128 of the 99 KiB" in remarks(ctx)[0]
 
 
+@tw.jit
+def equal_products(a, b, c, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    for part in tl.static_range(2):
+        sums = tl.zeros((M, N), tl.float32)
+        for start in range(part * BK, K, 2 * BK):
+            x = tl.load(a + m[:, None] * K + (start + k)[None, :])
+            y = tl.load(b + (start + k)[:, None] * N + n[None, :])
+            sums = tl.dot(x, y, sums)
+        tl.store(c + part * M * N + m[:, None] * N + n[None, :], sums)
+
+
+def test_loops_that_take_the_same_are_both_lowered() -> None:
+    """Lowering one of them alone frees nothing."""
+    module, ctx = laid_out(equal_products, 86, 4, 128, 128, 64)
+    assert slots_of(module) == [3, 3, 3, 3]
+    assert len(remarks(ctx)) == 2
+    assert allocated_bytes(module.entry) <= ctx.gpu.shared_bytes
+
+
 def test_loop_that_fits_keeps_its_stages() -> None:
     """The buffers of both loops are never live at once."""
     module, ctx = laid_out(two_products, 86, 4, 128, 128, 64)

@@ -6,10 +6,12 @@ import re
 
 import pytest
 
+from benchmarks.gpu import compile_time
 from tests.gpu import products
 from tests.gpu.programs import source_of
-from tests.targets.nvidia.test_kernels import matmul
+from tests.targets.nvidia.test_kernels import BENCHMARKS, matmul
 from tilewright.compiler.driver import compile
+from tilewright.targets.nvidia.features import processor
 from tilewright.targets.protocol import GPUTarget
 
 
@@ -37,6 +39,31 @@ def test_shapes_and_shared_loads_of_a_chip(
     assert found == [shape] * (64 * size // 2 * steps)
     if steps == 1 and orders == "nt":
         assert text.count("ldmatrix.sync.aligned.m8n8.x4") == 24 * size // 2
+
+
+@pytest.mark.parametrize("chip", [80, 86, 89, 120])
+def test_chain_of_products_exchanges_nothing(chip: int) -> None:
+    """The weights of attention stay in the registers of the warp that computed them, so that its
+    memory is that of the queries and of as many slots of keys and values as fit."""
+    kernel = BENCHMARKS["attention 128 x 64, D 128, causal"]
+    gpu = GPUTarget("cuda", chip, 32)
+    found = compile(compile_time.source("tilewright", kernel), gpu, kernel.options)
+    limit = processor(chip).shared_limit
+    queries, slot = 128 * kernel.constants["D"] * 2, 2 * kernel.constants["BLOCK_N"]
+    slot *= kernel.constants["D"] * 2
+    slots = min(kernel.options["num_stages"], (limit - queries) // slot)
+    assert found.metadata.shared == queries + slots * slot <= limit
+
+
+@pytest.mark.parametrize("chip", [80, 86, 89, 120])
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_kernels_of_the_benchmarks_fit(chip: int, name: str) -> None:
+    """Their tiles are chosen for Hopper, which has more shared memory."""
+    kernel = BENCHMARKS[name]
+    gpu = GPUTarget("cuda", chip, 32)
+    found = compile(compile_time.source("tilewright", kernel), gpu, kernel.options)
+    assert found.asm["cubin"]
+    assert found.metadata.shared <= processor(chip).shared_limit
 
 
 def test_fp64_product_of_a_chip() -> None:

@@ -64,18 +64,23 @@ def limit_stages(fn: Function, ctx: PassContext) -> bool:
 
 
 def _lower(fn: Function, pipelines: dict[For, Pipeline], limit: int, ctx: PassContext) -> None:
-    """Lower the stages of the loops until they fit, or none is left that could help."""
-    candidates = dict(pipelines)
-    while candidates and (excess := _taken(fn, pipelines, ctx) - limit) > 0:
-        loop = max(candidates, key=lambda at: stages_of(at, ctx) * candidates[at].nbytes)
-        given, stages = loop.num_stages, stages_of(loop, ctx)
+    """Lower the stages of the loops until they fit, then raise those that need not be lowered: a
+    loop whose slots are not live when the most memory is."""
+    given = {loop: (loop.num_stages, stages_of(loop, ctx)) for loop in pipelines}
+    while (excess := _taken(fn, pipelines, ctx) - limit) > 0:
+        candidates = [loop for loop in pipelines if stages_of(loop, ctx) > 1]
+        if not candidates:
+            break
+        loop = max(candidates, key=lambda at: stages_of(at, ctx) * pipelines[at].nbytes)
         # A stage less frees at most one slot of each tile, so fewer stages less cannot suffice.
-        loop.num_stages = max(1, stages + -excess // candidates[loop].nbytes)
-        if _taken(fn, pipelines, ctx) - limit == excess:
-            loop.num_stages = given  # other memory is live when the most is
-            del candidates[loop]
-        elif loop.num_stages == 1:
-            del candidates[loop]
+        loop.num_stages = max(1, stages_of(loop, ctx) + -excess // pipelines[loop].nbytes)
+    for loop, (num_stages, most) in given.items():
+        taken = _taken(fn, pipelines, ctx)
+        for stages in range(most, stages_of(loop, ctx), -1):
+            lowered, loop.num_stages = loop.num_stages, num_stages if stages == most else stages
+            if _taken(fn, pipelines, ctx) <= max(limit, taken):
+                break
+            loop.num_stages = lowered
 
 
 def _loaded_bytes(loop: For) -> int:

@@ -7,6 +7,7 @@ swizzled layout of the hardware; `ANCHORS` declares the layouts of the instructi
 
 from __future__ import annotations
 
+from collections import deque
 from typing import NamedTuple
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
@@ -273,11 +274,16 @@ def _wgmma_demands(op: Wgmma, ctx: PassContext) -> Demands:
     return Demands([lhs, None, acc], [acc])
 
 
-def _mma_grid(shape: tuple[int, ...], warps: int) -> tuple[int, int]:
+def _mma_grid(op: Mma, warps: int) -> tuple[int, int]:
     """The number of warps along rows and columns.
 
-    Greedy: the warps are doubled along the axis with more of the instruction's tiles per warp.
+    Greedy: the warps are doubled along the axis with more of the instruction's tiles per warp. In a
+    chain of products, all along the rows if there are enough: then a warp computes whole rows of
+    one product, which are its operand of the next one, without an exchange through shared memory.
     """
+    shape = ir.shape_of(op.acc.type)
+    if shape[0] >= 16 * warps and _is_chained(op):
+        return warps, 1
     rows = columns = 1
     while rows * columns < warps:
         down, across = shape[0] // (16 * rows), shape[1] // (8 * columns)
@@ -286,6 +292,27 @@ def _mma_grid(shape: tuple[int, ...], warps: int) -> tuple[int, int]:
         else:
             columns *= 2
     return rows, columns
+
+
+MOST_STEPS = 64  # ops between two products of a chain that are looked at
+
+
+def _is_chained(op: Mma) -> bool:
+    """Whether the left operand is computed from another product's result, or the other way round:
+    element by element."""
+    before, after = deque([op.lhs]), deque([op.result])
+    for _ in range(MOST_STEPS):
+        if before and (source := before.popleft().op) is not None:
+            if isinstance(source, Mma):
+                return True
+            if source.elementwise:
+                before.extend(v for v in source.operands if isinstance(v.type, ir.Tile))
+        if after:
+            value = after.popleft()
+            if any(isinstance(user, Mma) and user.lhs is value for user in value.users):
+                return True
+            after.extend(r for user in value.users if user.elementwise for r in user.results)
+    return False
 
 
 @ANCHORS.of(FetchAcross)
@@ -300,7 +327,7 @@ def _across_demands(op: FetchAcross, ctx: PassContext) -> Demands:
 
 @ANCHORS.of(Mma)
 def _mma_demands(op: Mma, ctx: PassContext) -> Demands:
-    grid = _mma_grid(ir.shape_of(op.acc.type), _warps(ctx))
+    grid = _mma_grid(op, _warps(ctx))
     bits = ir.dtype_of(op.lhs.type).primitive_bitwidth
     acc = families.mma_m16n8(ir.shape_of(op.acc.type), grid)
     lhs = families.mma_operand_a(ir.shape_of(op.lhs.type), bits, grid)
