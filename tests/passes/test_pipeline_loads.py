@@ -125,6 +125,15 @@ OWN = (
 )
 
 
+# The same where the offset of the next iteration is an entry of a table.
+TABLE = TEXT.replace("%limit: {type}) {{", "%limit: {type}, %table: ptr<i32>) {{").replace(
+    "%next = arith.add %place, %stride : (i32, i32) -> i32",
+    "%entry = mem.addptr %table, %i : (ptr<i32>, {type}) -> ptr<i32>\n"
+    '    %line = mem.load %entry, _, _, cache="", evict="", volatile=False : ptr<i32> -> i32\n'
+    "    %next = arith.mul %line, %stride : (i32, i32) -> i32",
+)
+
+
 def rows_loop(
     type: str = "i32", stages: int = 0, text: str = TEXT, *, carried: bool = False
 ) -> Module:
@@ -252,6 +261,30 @@ def test_tiles_of_which_two_slots_do_not_fit_are_not_copied() -> None:
         )
         run(module, [Step(PASSES["pipeline_loads"])], ctx, [Verifier()])
         assert len(copies_of(module)) == copies
+
+
+@pytest.mark.parametrize("stages", [2, 3, 5])
+def test_addresses_from_a_table(stages: int) -> None:
+    """The table has an entry for each iteration, and none is loaded for one beyond the last."""
+    module = rows_loop(text=TABLE)
+    late = pipelined(module, stages)
+    assert len(copies_of(late)) == 2 * stages
+    for trips in (*range(stages + 2), 11):
+        table = np.random.default_rng(trips).permutation(ROWS)[:trips].astype(np.int32)
+        for limit in (0, trips // 2, trips + 9):
+            check(module, late, [*arguments(0, trips, 1, limit), table])
+
+
+def test_table_that_the_loop_writes() -> None:
+    """Its entries are not known ahead."""
+    text = TABLE.replace(
+        "    control.yield [%nu",
+        '    mem.store %table, %next, _, cache="", evict="" : (ptr<i32>, i32) -> ()\n'
+        "    control.yield [%nu",
+    )
+    late, missed = with_missed(rows_loop(text=text), 3)
+    assert not copies_of(late)
+    assert missed
 
 
 # -- the machine finds what is wrong --------------------------------------------------------------

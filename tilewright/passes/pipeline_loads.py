@@ -134,7 +134,7 @@ def find_pipeline(fn: Function, loop: For, infos: AxisMap, ctx: PassContext) -> 
     if not shares and not own:
         return None
     loads = [*map(_load_of, shares), *(copy.load for copy in own)]
-    ahead = backward_slice(loop, [v for load in loads for v in load.operands])
+    ahead = backward_slice(loop, [v for load in loads for v in load.operands], tables_of=fn)
     if ahead is None:
         ctx.missed(NAME, "an address depends on memory that the loop reads", loop.loc)
         return None
@@ -154,7 +154,8 @@ def _own_copies(
     own = [
         copy
         for copy in found
-        if isinstance(copy, OwnCopy) and backward_slice(loop, copy.load.operands) is not None
+        if isinstance(copy, OwnCopy)
+        and backward_slice(loop, copy.load.operands, tables_of=fn) is not None
     ]
     slot = Pipeline(Slice([], []), list(shares), own).nbytes
     slots = 2 if _has_few_rows(loop) else 2 * stages_of(loop, ctx)
@@ -264,7 +265,7 @@ class _Pipeline(LoopRewrite):
         self, index: Value, values: Sequence[Value], slot: Value, exists: Value
     ) -> list[Value]:
         """Start the copies of an iteration. Returns the loop-carried values of the next one."""
-        mapping, following = self.compute(index, values)
+        mapping, following = self.compute(index, values, exists)
         for (load, layout), buffer in zip(self._slots(), self.buffers, strict=True):
             ptr = mapping.get(load.ptr, load.ptr)
             mask = self.mask(load, mapping, exists)

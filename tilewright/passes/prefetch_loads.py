@@ -29,6 +29,7 @@ from tilewright.passes.software_pipelining import (
     Slice,
     backward_slice,
     is_unmodified,
+    moved,
 )
 
 NAME = "prefetch_loads"
@@ -93,7 +94,7 @@ def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Slice, list[Load]]
         return None
     if not _keeps_programs(fn, loop, loads, ctx):
         return None
-    ahead = backward_slice(loop, [v for load in loads for v in load.operands])
+    ahead = backward_slice(loop, [v for load in loads for v in load.operands], tables_of=fn)
     if ahead is None:
         ctx.missed(NAME, "an address depends on memory that the loop reads", loop.loc)
         return None
@@ -215,7 +216,7 @@ class _Prefetch(LoopRewrite):
         start = self.old.start
         values = [self.old.inits[i] for i in self.ahead.carried]
         exists = self.exists(start, 0)
-        mapping, following = self.compute(start, values)
+        mapping, following = self.compute(start, values, exists)
         tiles = [self._load(load, mapping, exists) for load in self.loads]
         carried = [*tiles, self.value(Add(start, self.old.step)), *following]
         self.replace(carried, self._new_body(carried))
@@ -224,7 +225,7 @@ class _Prefetch(LoopRewrite):
     def _load(self, load: Load, mapping: dict[Value, Value], exists: Value) -> Value:
         """The tile of an iteration, whose values are in the mapping, if it exists."""
         mask = self.mask(load, mapping, exists)
-        return self.value(_moved(load, mapping, mask), load.result.layout)
+        return self.value(moved(load, mapping, mask), load.result.layout)
 
     def _new_body(self, carried: Sequence[Value]) -> Region:
         old = self.old.body
@@ -237,7 +238,7 @@ class _Prefetch(LoopRewrite):
         body.append(end)
         self.anchor = end
         exists = self.exists(body.args[0], 1)
-        ahead, following = self.compute(index, values)
+        ahead, following = self.compute(index, values, exists)
         later = [self._load(load, ahead, exists) for load in self.early]
         for op in old:
             if not op.terminator and op not in loads:
@@ -256,7 +257,7 @@ class _Prefetch(LoopRewrite):
         """Load the staged tiles of an iteration if it exists; else keep those of the one before."""
         then, otherwise = Region(), Region()
         loads = [
-            _moved(load, mapping, load.mask and mapping.get(load.mask, load.mask))
+            moved(load, mapping, load.mask and mapping.get(load.mask, load.mask))
             for load in self.staged
         ]
         for load, old in zip(loads, self.staged, strict=True):
@@ -268,11 +269,3 @@ class _Prefetch(LoopRewrite):
         for result, old in zip(found, self.staged, strict=True):
             result.layout = old.result.layout
         return found
-
-
-def _moved(load: Load, mapping: dict[Value, Value], mask: Value | None) -> Load:
-    """A load of another iteration, whose values are in the mapping."""
-    other = load.other and mapping.get(load.other, load.other)
-    early = Load(mapping.get(load.ptr, load.ptr), mask, other, load.cache, load.evict, False)
-    early.loc = load.loc
-    return early

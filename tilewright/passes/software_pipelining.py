@@ -8,7 +8,7 @@ write the loaded memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tilewright.analysis.pointers import may_overlap
@@ -36,8 +36,15 @@ class Slice(NamedTuple):
     body: list[Op]
 
 
-def backward_slice(loop: For, roots: Sequence[Value]) -> Slice | None:
-    """The backward slice of `roots`; None if it is not pure or includes nested regions."""
+def backward_slice(
+    loop: For, roots: Sequence[Value], *, tables_of: Function | None = None
+) -> Slice | None:
+    """The backward slice of `roots`; None if it is not pure or includes nested regions.
+
+    Args:
+        tables_of: the function, if the slice may load numbers that the loop does not write. Each
+            iteration then waits for such a load, which is short next to that of a tile.
+    """
     carried: set[int] = set()
     needed: set[Op] = set()
     pending = list(roots)
@@ -48,11 +55,18 @@ def backward_slice(loop: For, roots: Sequence[Value]) -> Slice | None:
                 carried.add(value.index - 1)
                 pending.append(loop.body.terminator.operands[value.index - 1])
         elif value.region is loop.body and value.op is not None and value.op not in needed:
-            if value.op.regions or not value.op.pure:
+            if value.op.regions or not (value.op.pure or _is_table(tables_of, loop, value.op)):
                 return None
             needed.add(value.op)
             pending += value.op.operands
     return Slice(sorted(carried), [op for op in loop.body if op in needed])
+
+
+def _is_table(fn: Function | None, loop: For, op: Op) -> bool:
+    """Whether an op loads a number from memory that a loop does not write."""
+    if fn is None or not isinstance(op, Load) or op.volatile or shape_of(op.ptr.type):
+        return False
+    return is_unmodified(fn, loop, op.ptr)
 
 
 def shares_of(loop: For) -> list[Share]:
@@ -151,13 +165,14 @@ class LoopRewrite:
         return value if value.type == to else self.value(Cast(value, to, "rtne"))
 
     def compute(
-        self, index: Value, values: Sequence[Value]
+        self, index: Value, values: Sequence[Value], exists: Value
     ) -> tuple[dict[Value, Value], list[Value]]:
         """Insert the ops of the slice for one iteration.
 
         Args:
             index: the induction variable of the iteration.
             values: the loop-carried values of the iteration, in the order of `ahead.carried`.
+            exists: whether there is such an iteration; else nothing is loaded.
 
         Returns:
             the mapping from values of the old loop to those of that iteration, and the loop-carried
@@ -168,14 +183,18 @@ class LoopRewrite:
         for i, value in zip(self.ahead.carried, values, strict=True):
             mapping[args[i + 1]] = value
         for op in self.ahead.body:
-            self.add(op.clone(mapping))
+            if isinstance(op, Load):
+                mask = self.mask(op, mapping, exists)
+                mapping[op.result] = self.value(moved(op, mapping, mask))
+            else:
+                self.add(op.clone(mapping))
         yielded = self.old.body.terminator.operands
         return mapping, [mapping.get(yielded[i], yielded[i]) for i in self.ahead.carried]
 
     def mask(self, load: Load, mapping: dict[Value, Value], exists: Value) -> Value:
         """The mask of a load, and false in all lanes unless `exists`."""
-        layout = load.ptr.layout
-        lanes = self.value(Splat(exists, shape_of(load.ptr.type)), layout)
+        layout, shape = load.ptr.layout, shape_of(load.ptr.type)
+        lanes = self.value(Splat(exists, shape), layout) if shape else exists
         if load.mask is None:
             return lanes
         return self.value(And(mapping.get(load.mask, load.mask), lanes), layout)
@@ -209,3 +228,11 @@ class LoopRewrite:
         for before, after in zip(old.results, new.results, strict=False):
             before.replace_with(after)
         return new
+
+
+def moved(load: Load, mapping: Mapping[Value, Value], mask: Value | None) -> Load:
+    """A load of another iteration, whose values are in the mapping."""
+    other = load.other and mapping.get(load.other, load.other)
+    early = Load(mapping.get(load.ptr, load.ptr), mask, other, load.cache, load.evict, False)
+    early.loc = load.loc
+    return early

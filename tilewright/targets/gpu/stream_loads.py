@@ -156,7 +156,7 @@ class _Stream(LoopRewrite):
         self, index: Value, values: Sequence[Value], slots: Sequence[Value], exists: Value
     ) -> list[Value]:
         """Start the copies of an iteration. Returns the loop-carried values of the next one."""
-        mapping, following = self.compute(index, values)
+        mapping, following = self.compute(index, values, exists)
         for (load, *_), slot in zip(self.streams, slots, strict=True):
             mask = self.mask(load, mapping, exists)
             self.add(CopyAsync(mapping.get(load.ptr, load.ptr), slot, mask)).loc = load.loc
