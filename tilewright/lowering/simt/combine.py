@@ -143,6 +143,8 @@ def share_partials(
     part = compressed(kernel, kernel.warp, bits)
     first = _first_warp(kernel, result, bits)
     mask = b.and_(writes, first) if writes is not None and first is not None else writes or first
+    # If another op's threads may still access this memory, `shared_memory` has placed a barrier
+    # before the op. The barrier below separates these writes from the reads of `Partials.of`.
     with shared_stores(kernel, len(places) * len(bases), mask) as store:
         for place, element in zip(places, elements, strict=True):
             for value, base in zip(element, bases, strict=True):

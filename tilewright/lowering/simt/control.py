@@ -40,7 +40,11 @@ class _Passage:
     """
 
     def __init__(self, kernel: Kernel, *sources: Sequence[Value]) -> None:
-        """Values are passed as words if all of their `sources` consist of whole words."""
+        """Values are passed as words if all of their `sources` consist of whole words.
+
+        For a loop these are the initial values. A value that the body yields may be in registers
+        instead: `take` packs it, as the phis have the type of the initial value.
+        """
         self.kernel = kernel
         self.types = [value.type for value in sources[0]]
         self.by_words = [

@@ -124,6 +124,8 @@ def _over_registers(kernel: Kernel, op: Reduce, layout: LinearLayout) -> list[El
     along = sum(1 << bit for bit in axis_bits(layout, REGISTER, op.axis))
     groups: dict[int, list[Element]] = {}
     for r, element in enumerate(zip(*(kernel.env[s] for s in op.srcs), strict=True)):
+        # In ascending order, without the bits along the axis: the order of the registers of the
+        # reduced layout, whose bases are the remaining ones.
         if not r & copies:
             groups.setdefault(r & ~along, []).append(element)
     return [_chained(kernel, op.combine, elements) for elements in groups.values()]

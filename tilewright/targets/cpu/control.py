@@ -60,6 +60,7 @@ def emit_for(kernel: Kernel, level: Level, op: control.For) -> None:
         phi.add(later, latch)
     b.at(done)
     _bind_scalars(kernel, op.results, b.merge((before, scalars), (latch, following)))
+    # Without an iteration the carried buffers still have the initial values: tiles need no merge.
     _bind_tiles(kernel, op.results, buffers)
 
 
@@ -116,6 +117,8 @@ def _yield_tiles(
         temporary = kernel.buffer(value)
         copy_tiles(kernel, level, [(value, temporary)])
         kernel.env[value] = temporary
+    # A carried tile may be the next value of another (`a, b = b, a`) without a temporary: a nest
+    # evaluates all tiles of one shape at a point before it writes any of them there.
     copy_tiles(kernel, level, pairs)
     kernel.b.at(level.block)
 
@@ -200,6 +203,7 @@ def emit_while(kernel: Kernel, level: Level, op: control.While) -> None:
     within = Level(kernel, body)
     emit_region(kernel, op.body, within)
     yielded = op.body.terminator.operands
+    # Nothing in the body reads the carried buffers (see above), so no temporaries are needed.
     following = _yield_scalars(within, yielded)
     copy_tiles(
         kernel, within, [(v, f) for v, f in zip(yielded, carried, strict=True) if f is not None]

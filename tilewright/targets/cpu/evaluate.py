@@ -108,13 +108,14 @@ def _find(level: Level, need: Need) -> Lanes | _Task:
         home = level.home(coords)
         known = home.offsets.get((value, coords))
         return _Task(home, _offset(home, value, coords), home.offsets) if known is None else known
+    # Before the memo: an outer level may have memoised the mask for code without the assumption.
     truth = level.assumed.get(value) if level.assumed else None
     if truth is not None:
         return Lanes(const(register_type(value.type), int(truth)), 0)
     home = level.home(coords)
     key = value, coords
     look: Level | None = home
-    while look is not None:
+    while look is not None:  # what an outer level has emitted dominates this one
         known = look.memo.get(key)
         if known is not None:
             return known

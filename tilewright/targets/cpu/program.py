@@ -96,6 +96,8 @@ def _entry_point(kernel: Kernel, program: str) -> None:
         b.call(program, VOID, [*args, *ids, *extents, scratch, large])
         b.location = None
     if kernel.plan.streamed:
+        # Non-temporal stores are weakly ordered: without a fence, the release by which this thread
+        # reports its programs as complete would not order them, and the caller could read old data.
         fenced, done = b.block("fence"), b.block("done")
         b.cond_br(large, fenced, done)
         b.at(fenced)
