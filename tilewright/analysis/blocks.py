@@ -60,7 +60,7 @@ Access = (
 
 
 class Reason(Enum):
-    """Why an access is not a block."""
+    """The reason for which an access is not a block."""
 
     POINTERS = "pointers"  # the pointers themselves come from memory, or from several arrays
     LOADED = "loaded"  # an index was loaded: a gather
@@ -151,7 +151,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an access is not a block.
+    """The reason for which an access is not a block.
 
     Attributes:
         op: the access.

@@ -40,7 +40,7 @@ def _reached(user: Op, value: Value) -> Iterator[Value]:
 
 
 def _carried(user: Yield | Condition | For | While, index: int) -> Iterator[Value]:
-    """What an operand of an op of control flow becomes."""
+    """The value that an operand of an op of control flow becomes."""
     match user:
         case Yield():
             yield from _yielded(user.parent_op(), index)

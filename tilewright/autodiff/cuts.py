@@ -1,4 +1,4 @@
-"""What the kernel on the forward grid saves for kernels on other grids; see `regrid.py`.
+"""Values that the kernel on the forward grid saves for kernels on other grids; see `regrid.py`.
 
 A *cut* is at the end of a loop: the adjoints of its results, and a running maximum, by program. A
 kernel on another grid reads them instead of computing what follows the loop again. If that takes no

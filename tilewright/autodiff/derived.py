@@ -13,7 +13,7 @@ from tilewright.ops.memory import Load
 
 
 class Role(NamedTuple):
-    """What an argument of a derived kernel is.
+    """The role of an argument of a derived kernel.
 
     Attributes:
         kind: "argument" (of the forward kernel), "tangent", "cotangent" or "gradient" (of an

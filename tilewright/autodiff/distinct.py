@@ -11,18 +11,18 @@ addresses are
 where `low` and `high` depend on the *point*: the program, and the iterations of loops around the
 access. They are computed for all points. Then two facts are sufficient, and both are checked:
 
-1. Different indices have different addresses: sorted by stride, each stride is larger than what
-   all smaller ones reach together, over the whole launch (a mixed-radix number); if need be, after
-   multiples of a larger stride in the begin of an axis are carried to the axis with that stride.
-   An axis with one index in the whole launch, as a dimension of length 1 has, adds the same to all
-   addresses.
-2. The boxes of two points have no index in common. Along each axis the intervals are either at the
-   same begin or disjoint, and no two points have all begins in common.
+1. Different indices have different addresses: sorted by stride, each stride is larger than the
+   greatest sum of all smaller terms, over the whole launch (a mixed-radix number); if necessary,
+   after multiples of a larger stride in the begin of an axis are carried to the axis with that
+   stride. An axis with a single index in the whole launch, such as a dimension of length 1, adds
+   the same amount to all addresses.
+2. The boxes of two points are disjoint: along each axis, the intervals either have the same begin
+   or are disjoint, and no two points have the same begin along all axes.
 
-Several accesses are taken together if they differ by a constant distance: the distance is one more
-index. Masks shrink boxes where they are bounds; other masks are ignored, which is safe. Anything
-else is not proven, with the reason: an index that is loaded or chosen, or taken modulo a number
-that it reaches.
+Accesses that differ by a constant distance are considered together: the distance is a further
+index. Masks that are bounds shrink the boxes; other masks are ignored, which is conservative.
+Anything else is not proven, and the reason is given: an index that is loaded or selected, or taken
+modulo a number that it reaches.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _require_same_block(block: Block, here: Points, chosen: Array, place: Array)
 
 
 def _block(op: BlockAccess, finder: BlockFinder) -> Block | None:
-    """What an access touches; None for nothing."""
+    """The block that an access touches; None if it touches nothing."""
     block = finder.of(op)
     if isinstance(block, Refusal):
         raise NotProven(block.words)
@@ -256,8 +256,8 @@ def _uniform(numbers: Array) -> int:
 
 
 def _require_no_wrapping(block: Block, points: Points, finder: BlockFinder) -> None:
-    """Raise unless narrow integers are what their sums and products give: the description of the
-    block takes them to be."""
+    """Raise unless the sums and products of narrow integers do not wrap around, which the
+    description of the block presumes."""
     for value in (*block.assumed, *block.read_signed):
         low, high = range_of(finder.forms.of(value), shape_of(value.type), points)
         least, most = _signed_range(value) if value in block.read_signed else type_range(value)

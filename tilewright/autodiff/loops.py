@@ -1,4 +1,4 @@
-"""What loops carry, and how reverse mode undoes it.
+"""Loop-carried values, and their reversal in reverse mode.
 
 A value that a loop carries is a *sum* if the only thing that happens to it is that something is
 added which does not depend on it:
@@ -60,7 +60,7 @@ def _started_with_inputs(loop: For, active: Collection[Value], gauge: Gauge) -> 
 
 
 class Carried(NamedTuple):
-    """What a loop carries, by index.
+    """A loop-carried value, by its index.
 
     Attributes:
         sums: what it only adds to, with a derivative.
@@ -78,7 +78,7 @@ class Carried(NamedTuple):
 
 
 def carried_by(loop: For, active: Collection[Value]) -> Carried:
-    """What a loop carries, if it is reversed iteration by iteration."""
+    """The loop-carried values of a loop that is reversed iteration by iteration."""
     found = Carried([], [], {}, [], [])
     for i, arg in enumerate(loop.body.args[1:]):
         by = increment_of(loop, arg)

@@ -1,4 +1,4 @@
-"""How each op class is differentiated: one declaration for every class, or an error.
+"""The derivatives of op classes: one declaration for every class, or an error.
 
     @partial(Mul)
     def _mul(d: Point, op: Mul, index: int, t: Value) -> Value:

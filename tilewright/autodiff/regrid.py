@@ -243,7 +243,7 @@ def _moves(loop: For, arg: Value, value: Value) -> bool:
 
 
 def increment_of(loop: For, arg: Value) -> Value | None:
-    """What a loop adds to a carried integer in each iteration, if that is from outside of it."""
+    """The loop-invariant increment of a carried integer in each iteration, if there is one."""
     if is_float(arg.type) or arg.index == 0:
         return None
     match loop.body.terminator.operands[arg.index - 1].op:

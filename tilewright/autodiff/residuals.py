@@ -1,4 +1,4 @@
-"""What a gradient kernel loads from results of the kernel, instead of running a loop again.
+"""Residuals that a gradient kernel loads from results of the kernel instead of running a loop.
 
 A loop with a running maximum m, on which no result depends (`gauges.py`), ends with a sum of
 exponentials l, and with sums that are divided by it:
@@ -260,7 +260,7 @@ def emit_residual(
 def emit_loaded(
     store: Store, other: float, like: Value, builder: Builder, plain: Callable[[Value], Value]
 ) -> Value:
-    """What was stored, in the type of another value; `other` in lanes that were not."""
+    """The stored value, in the type of another one; `other` in lanes that were not stored."""
     mask = plain(store.mask) if store.mask is not None else None
     filled = None
     if mask is not None:

@@ -185,7 +185,7 @@ class _Recurrence:
         return self._emit.where(differs, self._emit.mul(factor, ahead))
 
     def _any_differs(self, values: Sequence[Value]) -> Value:
-        """Where one of the values is not zero."""
+        """The lanes in which one of the values is not zero."""
         mask: Value | None = None
         for value in values:
             differs = self._emit.compare(value, self._emit.zeros(value.type), "ne")

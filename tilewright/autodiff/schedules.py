@@ -16,7 +16,7 @@ from tilewright.ops.memory import Load
 
 @dataclass(frozen=True)
 class Part:
-    """What one loop of the kernel contributes to the tiles of a schedule.
+    """The contribution of one loop of the kernel to the tiles of a schedule.
 
     Attributes:
         loop: the loop.
@@ -105,7 +105,7 @@ class Regrid:
 
     @property
     def programs(self) -> int:
-        """How many there are in the new grid."""
+        """The number of programs in the new grid."""
         if self.places is not None:
             return len(self.places)
         return self.trips * prod(self.coordinates.extents[i] for i in self.kept)

@@ -243,7 +243,7 @@ def _size(element: DType) -> int:
 
 
 def explained(tapes: Sequence[Tape]) -> str:
-    """What is recorded of which loop, a line for each."""
+    """A description of what each loop records, a line for each."""
     lines: list[str] = []
     for line in sorted({tape.line for tape in tapes}):
         size = sum(tape.bytes for tape in tapes if tape.line == line)

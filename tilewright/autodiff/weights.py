@@ -1,4 +1,4 @@
-"""How values change if a maximum is replaced by another number.
+"""The change of values if a maximum is replaced by another number.
 
 Online softmax subtracts a running maximum m from its exponents, and divides by a sum of such
 exponentials at the end. What it stores does not depend on m. To prove that, each value gets a
@@ -61,7 +61,7 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Weight:
-    """How a value changes; see the module's documentation.
+    """The change of a value; see the module's docstring.
 
     Attributes:
         kind: "inv", "plus", "times", "zero" or "minus infinity".

@@ -41,7 +41,7 @@ from tilewright.ops.view import View
 
 
 class Lanes(NamedTuple):
-    """Where lanes along an axis of a value get.
+    """The destination of the lanes along an axis of a value.
 
     Attributes:
         uses: the ops that use them in memory accesses: the op, the operand, the axis of it.
@@ -148,7 +148,7 @@ def _fit(values: tuple[Value, ...], op: Op, forms: AffineForms, points: Points) 
 
 
 def _lanes(value: Value, axis: int) -> Lanes | None:
-    """Where the lanes along an axis get; None if they mix with others."""
+    """The destination of the lanes along an axis; None if they mix with others."""
     found = Lanes([], set())
     seen: set[tuple[Value, int]] = set()
     work = [(value, axis)]

@@ -72,7 +72,7 @@ Code = Literal[
 
 
 class Mark(NamedTuple):
-    """What an exception carries: its code, and the facts that the explanation uses."""
+    """The mark of an exception: its code, and the facts that the explanation uses."""
 
     code: Code
     facts: dict[str, Any]

@@ -23,7 +23,7 @@ from tilewright.runtime.cache import digest
 
 
 def platform_key() -> str:
-    """What a compiled module depends on other than its source: machine, system, Python."""
+    """The dependencies of a compiled module other than its source: machine, system, Python."""
     return f"{platform.machine()}-{platform.system()}-{sys.implementation.cache_tag}"
 
 

@@ -36,7 +36,7 @@ class DriverBase(ABC):
 
     @abstractmethod
     def get_benchmarker(self) -> Benchmarker:
-        """What measures functions on the device."""
+        """A function that measures functions on the device."""
 
 
 class GPUDriver(DriverBase):

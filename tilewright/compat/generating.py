@@ -1,4 +1,4 @@
-"""What programs import from `triton.compiler.code_generator`, Triton's front end."""
+"""Names that programs import from `triton.compiler.code_generator`, Triton's front end."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Machine:
-    """What the suite runs on.
+    """The machine on which the suite runs.
 
     Attributes:
         target: to compile for.
@@ -171,7 +171,7 @@ class Case:
         return "/".join(filter(None, (self.level, self.feature, self.variant)))
 
     def unclaimed(self, claims: Claims, elements: set[str]) -> str:
-        """What the case needs and the target does not claim; "" if it claims all.
+        """The first requirement of the case that the target does not claim; "" if it claims all.
 
         Args:
             elements: the element types of its arguments.

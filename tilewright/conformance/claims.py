@@ -1,4 +1,4 @@
-"""What a target claims, and the options that the suite compiles with."""
+"""The claims of a target, and the options that the suite compiles with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright.targets.protocol import LEVELS, Claims, HasClaims, Target, Unkno
 
 
 def claims_of(target: Target) -> Claims:
-    """What a target claims to support: everything, unless it has a method `claims`.
+    """The claims of a target: everything, unless it has a method `claims`.
 
     Raises:
         Failed: the result is not valid.

@@ -1,4 +1,4 @@
-"""What uses of the language give, written in NumPy alone.
+"""The expected results of uses of the language, written in NumPy alone.
 
 The interpreter runs each op's own definition in NumPy, and the compiled targets are compared with
 it. These formulas share nothing with it: not the front end, which promotes, broadcasts and chooses
@@ -16,7 +16,7 @@ import numpy as np
 
 
 class Inputs(NamedTuple):
-    """What a use has, see `uses.py`; floats as fp64."""
+    """The inputs of a use, see `uses.py`; floats as fp64."""
 
     pa: Any
     pb: Any

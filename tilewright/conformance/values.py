@@ -25,7 +25,7 @@ def numbers(array: np.ndarray) -> np.ndarray:
 
 
 def special_values(element: DType) -> list[Any]:
-    """What most often breaks an identity: zeros of both signs, infinities, NaN, the extremes."""
+    """Values that most often break an identity: zeros of both signs, infinities, NaN, extremes."""
     if element.is_bool():
         return [False, True]
     if element.is_int():

@@ -29,7 +29,7 @@ Scope = Callable[[str], Any]
 
 
 class Annotation(NamedTuple):
-    """What an annotation specifies about a parameter.
+    """The meaning of a parameter's annotation.
 
     Attributes:
         text: the annotation as text, "" without one.

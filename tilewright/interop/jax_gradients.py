@@ -1,12 +1,13 @@
 """Derivatives of calls of kernels in JAX programs, by gradient kernels that tilewright derives.
 
-JAX differentiates in reverse by linearising a program and transposing the result. The linear form
-of a call is a primitive of its own, `linear_call`, that is never executed: its transpose are the
-gradient kernels (`runtime/gradients.py`), a `gradient_call` each. They are derived when JAX
-transposes, as what they are depends on what is proven of the call: a gradient that several programs
-contribute to is summed by workers, and the sums of all workers are a result that JAX adds up; or it
-has a kernel on a grid of its own, which may read what another one has saved, and tables of its
-tiles. The memory in which a kernel records what loops carry is a result, too, which nothing uses.
+JAX differentiates in reverse mode by linearising a program and transposing the result. The linear
+form of a call is a separate primitive, `linear_call`, that is never executed: its transpose
+consists of the gradient kernels (`runtime/gradients.py`), each a `gradient_call`. They are derived
+during the transposition, because they depend on what can be proven about the call. A gradient to
+which several programs contribute is summed by workers, whose partial sums are a result that JAX
+adds up; or it is computed by a kernel on a separate grid, which may read residuals that another
+kernel has saved, and tables of its tiles. The tape on which a kernel records loop-carried values is
+also a result, which is unused.
 """
 
 from __future__ import annotations
@@ -223,7 +224,7 @@ def _derived(site: Site, operands: Sequence[Array], active: tuple[int, ...]) -> 
 
 
 class _Layout:
-    """Where the arguments of derived kernels are in custom calls.
+    """The places of the arguments of derived kernels in custom calls.
 
     Args:
         plan, launch: of the gradient.

@@ -1,6 +1,6 @@
-"""What a call of a kernel in a JAX program consists of: `Site`, made from the arguments of `call`.
+"""A call of a kernel in a JAX program: `Site`, constructed from the arguments of `call`.
 
-A site is hashable, as it is a parameter of the primitive: equal calls share a compilation. The
+A site is hashable, since it is a parameter of the primitive: equal calls share a compilation. The
 operands of the primitive are the arrays; everything else is in the site.
 """
 

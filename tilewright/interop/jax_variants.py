@@ -59,7 +59,7 @@ def attributes(site: Site, operands: Sequence[Array], device: str) -> Attributes
 
 
 class _Variant:
-    """What is compiled for a call.
+    """The compiled variant of a call.
 
     Attributes:
         site: the call.

@@ -94,7 +94,7 @@ def grids_of(kernel: Any, grid: Any, named: Named, mocks: Named) -> Grid | Grids
 
 
 def _settings(kernel: Any, named: Named) -> Iterator[Named]:
-    """What the wrappers of a kernel may set, for each configuration."""
+    """The parameters and options that the wrappers of a kernel may set, for each configuration."""
     if isinstance(kernel, Heuristics):
         yield from _settings_inside(kernel, named, _heuristic_values(kernel, named))
     elif isinstance(kernel, Autotuner):
@@ -143,7 +143,7 @@ def _traced_grid(inner: JITFunction) -> TypeError:
 
 
 def chosen_settings(kernel: Any, mocks: Named, options: Named, grid: Any, device: str) -> Named:
-    """What the wrappers of a kernel set for a call; configurations are measured on zeros.
+    """The settings of a kernel's wrappers for a call; configurations are measured on zeros.
 
     Args:
         mocks: the arguments by name; arrays have no memory.

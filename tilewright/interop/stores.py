@@ -1,4 +1,4 @@
-"""Where a kernel stores to an argument, for errors about stores that a program did not declare."""
+"""The stores of a kernel to an argument, for errors about undeclared stores."""
 
 from __future__ import annotations
 

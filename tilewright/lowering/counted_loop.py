@@ -1,4 +1,4 @@
-"""What the lowerings of a counted loop compute of its bounds."""
+"""Arithmetic on the bounds of counted loops, for their lowerings."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Reasons:
     # -- queries --------------------------------------------------------------------------------
 
     def why_not_contiguous(self, value: Value, axis: int) -> str:
-        """Why the elements of a tile are not known to be contiguous along an axis.
+        """The reason for which the elements of a tile are not known to be contiguous along an axis.
 
         Args:
             value: a tile of pointers or of offsets.
@@ -66,7 +66,7 @@ class Reasons:
         return "the computation of the addresses is too long to analyse"
 
     def why_unaligned(self, value: Value) -> str:
-        """Why the addresses of contiguous runs are not known to be more strictly aligned."""
+        """The reason for which contiguous runs are not known to be more strictly aligned."""
         leaf = self._weakest(value)
         name, known = self.name(leaf), self._known(leaf)
         if isinstance(number := arith.constant_value(leaf), int):
@@ -77,7 +77,7 @@ class Reasons:
         return f"{name} is added to the address and only known to be a multiple of {known}"
 
     def why_mask_varies(self, mask: Value, axis: int, length: int) -> str:
-        """Why a mask may differ within aligned groups of `length` elements along an axis."""
+        """The reason for which a mask may differ within aligned groups of `length` elements."""
         leaves = list(self._leaves(mask, axis))
         irregular = [v for v, a in leaves if self._bound(v, a) is None]
         if irregular:
@@ -92,7 +92,7 @@ class Reasons:
         )
 
     def why_mask_unbounded(self, mask: Value, axis: int) -> str:
-        """Why no single bound along an axis is known at which a mask becomes false."""
+        """The reason for which no bound along an axis is known from which on a mask is false."""
         for leaf, a in self._leaves(mask, axis):
             if self._bound(leaf, a) is None:
                 return f"{_VARIES}{_line_of(leaf)}"
@@ -126,7 +126,7 @@ class Reasons:
         return bool(extents) and self._equal(value, axis) < extents[axis]
 
     def _reason_of_op(self, op: Op, axis: int) -> str:
-        """Why the result of an op, which is not a sum, does not have stride 1."""
+        """The reason for which the result of an op, which is not a sum, does not have stride 1."""
         match op:
             case memory.Load():
                 return "the addresses are loaded from memory"

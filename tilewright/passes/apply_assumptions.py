@@ -22,7 +22,7 @@ from tilewright.rewrites.select import SWAPPED
 
 
 class Fact(NamedTuple):
-    """What is assumed of an integer: bounds, both inclusive, and a divisor."""
+    """An assumption about an integer: bounds, both inclusive, and a divisor."""
 
     value: Value
     low: int | None = None

@@ -61,7 +61,7 @@ SMALL_TILE = 8
 
 
 class Pipeline(NamedTuple):
-    """What a loop copies ahead.
+    """The copies that a loop issues ahead.
 
     Attributes:
         ahead: the slice that the addresses depend on.
@@ -123,7 +123,7 @@ def _report(found: Pipeline, slots: int, infos: AxisMap, ctx: PassContext) -> No
 
 
 def find_pipeline(fn: Function, loop: For, infos: AxisMap, ctx: PassContext) -> Pipeline | None:
-    """What a loop can copy ahead; None if that is nothing."""
+    """The copies that a loop can issue ahead; None if there are none."""
     shared = shares_of(loop)  # the share of a loop-invariant tile is hoisted by licm
     reasons = {op: _refusal(fn, loop, op, infos) for op in shared}
     shares = [op for op, reason in reasons.items() if not reason]

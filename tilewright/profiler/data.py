@@ -1,4 +1,4 @@
-"""What a session records: a tree of frames with metrics, or a list of events.
+"""The records of a session: a tree of frames with metrics, or a list of events.
 
 Both are written as JSON: the tree as hatchet reads it, the events as Chrome's trace viewer and
 Perfetto do.

@@ -48,7 +48,7 @@ def _is_at_fault(leaf: Any, error: Exception) -> bool:
 
 
 def _hint(value: Any) -> str:
-    """What to pass instead of an invalid argument."""
+    """A hint about what to pass instead of an invalid argument."""
     if isinstance(value, int):
         return "An integer has at most 64 bits."
     if isinstance(value, list | tuple):

@@ -545,7 +545,7 @@ class HasTuningKey(Protocol):
     """A wrapper of a kernel that launches other kernels instead, depending on the arguments."""
 
     def tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """What distinguishes these kernels, given the arguments by name."""
+        """A key that distinguishes these kernels, given the arguments by name."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""How a derived kernel is launched: the parts of its plan, and its launch in Python.
+"""Launches of derived kernels: the parts of a plan, and the launch in Python.
 
 A *plan* belongs to one variant of a derivative: the kernel's arguments by type, its integers and
 the grid. `derivation.py` makes it, `hot_launch.py` repeats its launch in native code.
@@ -167,7 +167,7 @@ class Numbers:
 
 
 class Plan(NamedTuple):
-    """How one variant of a derivative is launched.
+    """The launch of one variant of a derivative.
 
     Attributes:
         grid: the grid of the launch.
@@ -212,7 +212,7 @@ class Checked(NamedTuple):
 
 
 class Buffers:
-    """What one launch of a plan allocates and computes.
+    """The arrays that one launch of a plan allocates, and the values it computes.
 
     Attributes:
         made: the arguments that the launch makes.

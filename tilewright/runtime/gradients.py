@@ -59,7 +59,7 @@ MOST_GRIDS = 1024  # whose launches are kept
 
 
 class _Derivative:
-    """What `grad` and `jvp` have in common: binding, plans, launching.
+    """The common part of `grad` and `jvp`: binding, plans, launching.
 
     Args:
         kernel: a kernel decorated with `jit`.

@@ -277,7 +277,7 @@ class JITFunction(SourceFunction, NativeInterface):
             hook(*args, **kwargs)
 
     def bound(self, *args: Any, **kwargs: Any) -> tuple[ASTSource, dict[str, Any], dict[str, Any]]:
-        """What a call with these arguments would compile, without compiling it.
+        """The source that a call with these arguments would compile, without compiling it.
 
         Returns the source, the values of all parameters by name, and the compile options given in
         the call. Raises the errors of `run`.

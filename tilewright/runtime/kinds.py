@@ -36,7 +36,7 @@ Spec: TypeAlias = tuple[Any, Any]
 
 
 class Mode(NamedTuple):
-    """What a parameter is specialised for: pointers to constants, the value 1, alignment."""
+    """The facts that a parameter is specialised for: const pointers, the value 1, alignment."""
 
     const: bool = False
     by_value: bool = True

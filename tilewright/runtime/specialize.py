@@ -103,7 +103,7 @@ Binder: TypeAlias = Callable[..., tuple[Any, ...]]
 
 
 def mode_of(param: KernelParam) -> Mode:
-    """What a parameter is specialised for."""
+    """The facts for which a parameter is specialised."""
     by_value = not param.do_not_specialize
     by_alignment = by_value and not param.do_not_specialize_on_alignment
     return Mode(param.is_const, by_value, by_alignment)

@@ -88,7 +88,7 @@ LEVELS = ("0", "1", "2", "3", "4", "5", "R", "F")
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a target claims to support. `python -m tilewright conformance` verifies it: what is
+    """The claimed support of a target. `python -m tilewright conformance` verifies it: what is
     claimed must work, and what is not must be rejected with a `TilewrightError`.
 
         Claims(levels=("0", "1"), types=("i32", "fp32"), without=("x / y",))
@@ -210,7 +210,7 @@ def checked(lowered: Any, target: Target) -> Lowered:
 
 
 def _fault_of(lowered: Any) -> str:
-    """What is wrong with the result of a target; "" if nothing is."""
+    """The fault of the result of a target; "" if there is none."""
     if not isinstance(lowered, Lowered):
         return f"{lowered!r}, not a Lowered"
     if not lowered.stages:

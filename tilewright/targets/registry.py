@@ -163,7 +163,7 @@ def _made(target: GPUTarget) -> Target:
 
 
 def _fault_of(made: Any) -> str:
-    """Why an object is no target for this version of the interface; "" if it is one."""
+    """The reason for which an object is no target of this interface version; "" if it is one."""
     interface = getattr(made, "interface", INTERFACE)
     if interface != INTERFACE:
         return (

@@ -243,7 +243,7 @@ def _cache() -> Iterator[Finding]:
 
 
 def _write_fault() -> str:
-    """Why an entry cannot be written or read back; "" if it can."""
+    """The reason for which an entry cannot be written or read back; "" if it can."""
     cache = disk_cache()
     key, files = digest("doctor", str(os.getpid())), {"doctor": b"well"}
     path = cache.path(key)

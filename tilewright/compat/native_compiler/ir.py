@@ -1,4 +1,4 @@
-"""What a kernel reads and writes, in the form of Triton's IR.
+"""The memory accesses of a kernel, in the form of Triton's IR.
 
 torch finds the tensors that a kernel mutates by a walk over the IR of Triton's front end
 (`torch._higher_order_ops.triton_kernel_wrap`). The module here is a summary with the same accesses:
@@ -172,8 +172,8 @@ class Summary:
 
 
 def _arguments_of(type: Any) -> int:
-    """How many arguments of the IR torch expects for a parameter: a descriptor is followed by its
-    extents and its strides."""
+    """The number of the IR's arguments that torch expects for a parameter: a descriptor is followed
+    by its extents and its strides."""
     if type == CONSTEXPR:
         return 0
     parsed = str_to_ty(type) if isinstance(type, str) else None  # None: a tuple

@@ -1,4 +1,4 @@
-"""What programs import from `triton._C.libtriton`, Triton's compiler in C++."""
+"""Names that programs import from `triton._C.libtriton`, Triton's compiler in C++."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs import from `triton.backends.nvidia.compiler`."""
+"""Names that programs import from `triton.backends.nvidia.compiler`."""
 
 from __future__ import annotations
 

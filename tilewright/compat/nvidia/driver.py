@@ -1,4 +1,4 @@
-"""What programs import from `triton.backends.nvidia.driver`."""
+"""Names that programs import from `triton.backends.nvidia.driver`."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def emits(*classes: type[Op], target: str = ALL) -> Callable[[Emitter], Emitter]
 
 
 class Provided(NamedTuple):
-    """What a launch passes to the kernel after its arguments, by address.
+    """Data that a launch passes to the kernel after its arguments, by address.
 
     Attributes:
         what: describes it to the launch; equal ones are one parameter.
@@ -64,7 +64,7 @@ PROVIDED: dict[type[Op], Callable[[Any], Provided]] = {}
 
 
 def _provided(fn: Function) -> list[Provided]:
-    """What the launch provides for a function, each once."""
+    """The data that the launch provides for a function, each once."""
     found = [PROVIDED[type(op)](op) for op in fn.walk() if type(op) in PROVIDED]
     return list(dict.fromkeys(found))
 
@@ -257,7 +257,7 @@ class Kernel:
 
     @contextmanager
     def as_team(self, team: Team) -> Generator[None]:
-        """What is emitted within is run by this team alone; only its threads may come there."""
+        """A context in which only this team runs the emitted code; no other thread may reach it."""
         before, self.team = self.team, team
         yield
         self.team = before

@@ -401,7 +401,7 @@ def _number(region: Region, moments: dict[Op, tuple[int, int]], count: int) -> i
 
 
 def _flights(fn: Function) -> Flights:
-    """Of each op in flight, the values that hold its result before it is complete.
+    """For each op in flight, the values that hold its result before it is complete.
 
     Loops and branches may yield such a value, and another op in flight may go on with it.
     """

@@ -1,4 +1,4 @@
-"""What the runtime drivers of all vendors' GPUs share; see `drivers/protocol.py`."""
+"""The shared part of the runtime drivers of all vendors' GPUs; see `drivers/protocol.py`."""
 
 from __future__ import annotations
 

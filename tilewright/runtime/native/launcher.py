@@ -79,7 +79,7 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How native code starts a loaded kernel: the contents of its structure Record.
+    """The start of a loaded kernel by native code: the contents of its structure Record.
 
     Attributes:
         fields: values of fields by name; several of an array.
@@ -156,7 +156,7 @@ def _number(
 
 
 class InKey(NamedTuple):
-    """What a key has of arguments besides what variants are specialised for.
+    """The parts of a key that describe arguments beyond the specialisation of variants.
 
     Attributes:
         values: the parameters whose whole value it has.

@@ -75,7 +75,7 @@ def read_array(r: Routine, a: Argument) -> None:
 
 @reads_layout("array")
 def array_layout(r: Routine, value: V) -> tuple[V, V, V]:
-    """Of a NumPy array; its strides are in bytes."""
+    """The layout of a NumPy array; its strides are in bytes."""
     array = r.ref("Array", value)
     return r.zext(array["nd"], I64), array["dims"], array["strides"]
 
@@ -145,7 +145,7 @@ def read_torch(r: Routine, a: Argument) -> None:
 
 @reads_layout("torch")
 def torch_layout(r: Routine, value: V) -> tuple[V, V, V]:
-    """Of a torch tensor."""
+    """The layout of a torch tensor."""
     r.require(r.ne(r.rt[layout.TORCH_LAYOUT[0]], 0))
     tensor = r.gep(I8, value, r.rt["torch_offset"])
     dim, sizes, strides = _torch(r, tensor, dim=I64, sizes=PTR, strides=PTR)

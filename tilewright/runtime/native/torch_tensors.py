@@ -31,7 +31,7 @@ _DLPACK_MAJOR, _STREAM_FUNCTION = 1, 6
 
 
 class TorchTensors(NamedTuple):
-    """How to read the tensors of this version of torch.
+    """The readers of the tensors of this version of torch.
 
     Attributes:
         offset: of the C++ tensor in a tensor's Python object, in bytes.
@@ -45,7 +45,7 @@ class TorchTensors(NamedTuple):
 
 
 def find_torch_tensors(torch: Any, numbers: dict[Any, int]) -> TorchTensors | None:
-    """How to read the tensors of this version of torch; None if verification fails.
+    """The readers of the tensors of this version of torch; None if verification fails.
 
     Args:
         torch: the module.

@@ -15,7 +15,7 @@ from tilewright.runtime.tuning.protect import written_tensors
 
 
 class Prepared(NamedTuple):
-    """What a wrapper returns that has compiled several kernels instead of one.
+    """The result of a wrapper that has compiled several kernels instead of one.
 
     Attributes:
         written: the tensors that they may write.

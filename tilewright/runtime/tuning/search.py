@@ -270,7 +270,7 @@ class Search:
         return FAILED if times is None else times
 
     def _attempt(self, config: Config, measure: Callable[[Callable[[], Any]], T]) -> T | None:
-        """What `measure` returns for the run of one configuration; None if it cannot run."""
+        """The result of `measure` for the run of one configuration; None if it cannot run."""
         try:
             if config in self._uncompiled:
                 raise self._uncompiled[config]

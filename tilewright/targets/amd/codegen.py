@@ -21,7 +21,7 @@ def hardware(chip: Processor) -> AmdHardware:
 
 
 def declaration(options: HipOptions, threads: int) -> Declaration:
-    """How LLVM IR declares a kernel whose work-groups have so many threads."""
+    """The declaration in LLVM IR of a kernel whose work-groups have `threads` threads."""
     return Declaration(
         attributes=kernel_attributes(threads, options.waves_per_eu),
         calling="amdgpu_kernel",

@@ -40,7 +40,7 @@ REGISTERED = (
 
 
 class Declaration(NamedTuple):
-    """How LLVM IR declares a kernel.
+    """The declaration of a kernel in LLVM IR.
 
     Attributes:
         attributes: of its function, in LLVM's words.

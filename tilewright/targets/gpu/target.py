@@ -72,7 +72,7 @@ class GpuTarget(BaseBackend):
         raise NotImplementedError
 
     def declaration(self, options: Any, gpu: GpuMachine, threads: int) -> Declaration:
-        """How LLVM IR declares a kernel whose programs have so many threads."""
+        """The declaration in LLVM IR of a kernel whose programs have `threads` threads."""
         return codegen.Declaration()
 
     def machine_code(self, code: ThreadCode, ctx: PassContext, options: Any) -> MachineCode:

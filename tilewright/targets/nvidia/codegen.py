@@ -22,7 +22,7 @@ def hardware(chip: Processor, gpu: GpuMachine) -> NvidiaHardware:
 
 
 def declaration(options: CudaOptions, gpu: GpuMachine, threads: int) -> Declaration:
-    """How LLVM IR declares a kernel whose programs have so many threads."""
+    """The declaration in LLVM IR of a kernel whose programs have `threads` threads."""
     return Declaration(
         attributes=kernel_attributes(threads, options.maxnreg, packs=gpu.packs),
         calling="ptx_kernel",

@@ -155,7 +155,7 @@ def _assembly(module: llvm.ModuleRef, text: str, machine: llvm.TargetMachine) ->
 
 
 def reducible_pairs(text: str) -> int:
-    """How many pairs of instructions straight-line strength reduction compares, about."""
+    """The approximate number of pairs that straight-line strength reduction compares."""
     groups: Counter[tuple[str, str]] = Counter()
     for operation, left, right, base in _REDUCIBLE.findall(text):
         groups.update([(operation, left), (operation, right)] if operation else [("at", base)])

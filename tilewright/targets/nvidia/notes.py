@@ -1,4 +1,4 @@
-"""What emitters of this target state about a kernel's code, for its assembly (`Kernel.notes`)."""
+"""Facts that emitters of this target record about a kernel, for its assembly (`Kernel.notes`)."""
 
 from __future__ import annotations
 
