@@ -18,6 +18,7 @@ from tilewright.ir.passes import PASSES, PassContext, Step, Verifier, run
 from tilewright.ir.types import BF16, FP16, FP32, FP64, I8, I64, DType, Tile, shape_of
 from tilewright.ops.control import For
 from tilewright.ops.memory import Load, Store
+from tilewright.passes.strip_mine import mine_strips
 
 LENGTH = 4096
 WARPS, LANES = 2, 4  # eight threads, so that a tile of 512 has 64 elements in each
@@ -221,6 +222,23 @@ def test_tiles_that_must_not_be_divided(name: str) -> None:
 def test_programs_of_one_warp_keep_the_order_of_their_accesses() -> None:
     module, _ = case(FLAT, FP32)
     assert not loops(stripped(module, warps=1))
+
+
+@pytest.mark.parametrize(
+    ("name", "disjoint", "divided"),
+    [("in place", False, True), ("flat", False, False), ("flat", True, True),
+     ("shifted", True, False)],
+)  # fmt: skip
+def test_target_may_decide_and_keep_the_order_of_its_accesses(
+    name: str, disjoint: bool, divided: bool
+) -> None:
+    """Two arguments may overlap partially unless they are known to be disjoint."""
+    module, args = case((TAKEN | LEFT)[name], FP32, disjoint=disjoint)
+    done = module.clone()
+    mine_strips(done.entry, PassContext(), lambda _: 4, ordered=True)
+    assert bool(loops(done)) == divided
+    for got, want in zip(outcome(done, args), outcome(module, args), strict=True):
+        assert not isinstance(want, np.ndarray) or same_bits(got, want)
 
 
 # Tiles of 32 elements a thread, where there are 1024 threads; of 128 threads each may have more

@@ -59,14 +59,14 @@ def strip_mine(fn: Function, ctx: PassContext) -> bool:
     """Strip-mine sequences of ops on large tiles; see the module docstring."""
     if ctx.gpu.warps == 1:
         return False
-    return mine_strips(fn, ctx, partial(_parts_on_gpu, ctx.gpu))
+    return mine_strips(fn, ctx, partial(_parts_on_gpu, ctx.gpu), ordered=False)
 
 
 Decide = Callable[["Strips"], int]
 """The number of parts, a power of two, for the live tiles to fit; 1 if they already do."""
 
 
-def mine_strips(fn: Function, ctx: PassContext, decide: Decide, *, ordered: bool = False) -> bool:
+def mine_strips(fn: Function, ctx: PassContext, decide: Decide, *, ordered: bool) -> bool:
     """Strip-mine the sequences that need several parts.
 
     Args:
