@@ -14,6 +14,9 @@ FOLDERS = ("tilewright", "tests", "examples")
 MAX_STATEMENTS = 60  # of a function, those of the functions inside it included
 MAX_LINES = 700  # of a file
 
+MAX_NATIVE_LINES = 1800  # that emit the native code of launches, of XLA's handlers too
+NATIVE = ("tilewright/runtime/native/*.py", "tilewright/interop/xla_*.py")
+
 # "file" -> lines, or "file::Class.function" -> statements.
 EXCEPTIONS: dict[str, int] = {}
 
@@ -107,3 +110,34 @@ def test_exceptions_must_shrink(tmp_path: Path) -> None:
         f"{file}: shrank, so lower its exception, from 706 to 705",
         "tilewright/gone.py: needs no exception any more",
     ]
+
+
+def _emits_native_code(function: ast.FunctionDef) -> bool:
+    return any(a.annotation and ast.unparse(a.annotation) == "Routine" for a in function.args.args)
+
+
+def _code_lines(function: ast.FunctionDef, lines: list[str]) -> set[int]:
+    """The numbers of the lines of a function without docstrings, comments and empty lines."""
+    numbers = range(function.lineno, (function.end_lineno or 0) + 1)
+    found = {i for i in numbers if lines[i - 1].strip()[:1] not in ("", "#")}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Expr) and _is_docstring(node):
+            found -= set(range(node.lineno, (node.end_lineno or 0) + 1))
+    return found
+
+
+def native_lines(root: Path) -> int:
+    """The lines of functions that emit native code of launches."""
+    count = 0
+    for path in (p for pattern in NATIVE for p in root.glob(pattern)):
+        text = path.read_text("utf-8")
+        found: set[int] = set()  # a function in another one counts once
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and _emits_native_code(node):
+                found |= _code_lines(node, text.splitlines())
+        count += len(found)
+    return count
+
+
+def test_native_launch_stays_small() -> None:
+    assert 0 < native_lines(ROOT) <= MAX_NATIVE_LINES

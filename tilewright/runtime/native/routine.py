@@ -247,6 +247,14 @@ class Routine(Builder):
             self.store(arg, self.gep(PTR, room, i))
         return self.api("PyObject_Vectorcall", function, room, len(args), 0)
 
+    @contextmanager
+    def without_gil(self) -> Generator[None]:
+        """Run the code of the block without the GIL. It may not touch Python's objects, nor exit
+        the routine."""
+        thread = self.api("PyEval_SaveThread")
+        yield
+        self.api("PyEval_RestoreThread", thread)
+
     # -- objects --------------------------------------------------------------------------------
 
     def type_of(self, object: V) -> V:

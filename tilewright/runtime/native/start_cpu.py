@@ -70,11 +70,10 @@ def _run_on_pool(r: Routine, record: Record, scratch: Object, workers: Word) -> 
     pool, function, packed = r.rt["pool"], record["function"], r.frame.at("packed")
     bytes, ticket = record["scratch"], r.ptrtoint(r.frame.address)
     launch, slice = r.rt["pool_launch"], r.rt["slice"]
-    thread = r.api("PyEval_SaveThread")
     nothing = const(I64, 0)
     call = (pool, function, packed, x, y, z, nothing, scratch, bytes, workers, ticket, slice)
-    begin = r.call(launch, I64, call)
-    r.api("PyEval_RestoreThread", thread)
+    with r.without_gil():
+        begin = r.call(launch, I64, call)
     with r.when(r.eq(begin, 0)):
         r.ret(STARTED)
     # The time slice is over: continue in Python, which handles signals between slices.
@@ -109,8 +108,7 @@ def _abandon(r: Routine, pool: Object, ticket: Word) -> None:
     """Drops the programs of a launch that have not started, and waits for the others, which read
     the launch's frame. No effect if the launch has ended."""
     cancel, help, slice = r.rt["pool_cancel"], r.rt["pool_help"], r.rt["slice"]
-    thread = r.api("PyEval_SaveThread")
-    r.call(cancel, VOID, [pool, ticket])
-    with r.repeated() as loop:
-        loop.stop_if(r.eq(r.call(help, I64, [pool, ticket, const(PTR, 0), slice]), 0))
-    r.api("PyEval_RestoreThread", thread)
+    with r.without_gil():
+        r.call(cancel, VOID, [pool, ticket])
+        with r.repeated() as loop:
+            loop.stop_if(r.eq(r.call(help, I64, [pool, ticket, const(PTR, 0), slice]), 0))

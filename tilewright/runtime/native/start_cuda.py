@@ -51,7 +51,6 @@ def _launch(r: Routine, record: Record, stream: Object) -> None:
     packed = r.trunc(packed, I32)
     x = r.udiv(x, packed)
     attributes, one, none = record["attributes"], const(I32, 1), const(PTR, 0)
-    thread = r.api("PyEval_SaveThread")
 
     def plain() -> V:
         shape = (x, y, z, threads, packed, one, shared)
@@ -68,8 +67,8 @@ def _launch(r: Routine, record: Record, stream: Object) -> None:
         config["attribute_count"] = count
         return r.call(call, I32, [config.address, function, pointers, none])
 
-    status = r.choose(r.eq(count, 0), plain, extended)
-    r.api("PyEval_RestoreThread", thread)
+    with r.without_gil():
+        status = r.choose(r.eq(count, 0), plain, extended)
     r.ret(status)
 
 

@@ -25,9 +25,8 @@ def start_function(r: Routine, record: Record) -> None:
     pack(r, record)
     given = (record["function"], r.frame.at("packed"), r.frame.at("grid"), r.load(PTR, stream))
     call = record["launch"]
-    thread = r.api("PyEval_SaveThread")
-    status = r.call(call, I32, given)
-    r.api("PyEval_RestoreThread", thread)
+    with r.without_gil():
+        status = r.call(call, I32, given)
     with r.when(r.ne(status, 0)):
         raise_launch_error(r, record, r.sext(status, I64))
         r.leave()
