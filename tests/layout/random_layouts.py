@@ -6,7 +6,7 @@ from itertools import product
 from hypothesis import strategies as st
 
 from tilewright.layout import gf2
-from tilewright.layout.convert import Identity, Plan, Registers, Shared
+from tilewright.layout.convert import Identity, Parts, Plan, Registers, Shared
 from tilewright.layout.linear import (
     BLOCK,
     HARDWARE,
@@ -153,6 +153,8 @@ def execute(plan: Plan, src: LinearLayout, values: Values) -> Values:
             return _shuffle(plan, values)
         case Shared():
             return _through_memory(plan, src, values)
+        case Parts():
+            return _part_by_part(plan, values)
 
 
 def _shuffle(plan: Shuffles, values: Values) -> Values:
@@ -202,6 +204,18 @@ def _through_memory(plan: Shared, src: LinearLayout, values: Values) -> Values:
                 loaded[register], writer = memory[block, start + i]
                 assert writer == warp or not plan.warp_private
         after[lane, warp, block] = [loaded[r] for r in plan.copies]
+    return after
+
+
+def _part_by_part(plan: Parts, values: Values) -> Values:
+    after: Values = {thread: [-1] * sum(map(len, plan.given)) for thread in values}
+    for taken, given in zip(plan.taken, plan.given, strict=True):
+        for warp in {warp for _, warp, _ in values}:
+            part = {(t[0], 0, 0): [r[i] for i in taken] for t, r in values.items() if t[1] == warp}
+            loaded = _through_memory(plan.shared, plan.source, part)
+            for lane in (lane for lane, at, _ in values if at == warp):
+                for register, element in zip(given, loaded[lane, 0, 0], strict=True):
+                    after[lane, warp, 0][register] = element
     return after
 
 

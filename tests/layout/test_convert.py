@@ -22,6 +22,7 @@ from tilewright.layout.convert import (
     Registers,
     Shared,
     plan,
+    plan_parts,
     plan_shared,
     register_sources,
 )
@@ -37,6 +38,7 @@ from tilewright.layout.families import (
 from tilewright.layout.linear import BLOCK, HARDWARE, LANE, LinearLayout
 from tilewright.layout.shape import transpose
 from tilewright.layout.shuffles import Shuffles, plan_shuffles
+from tilewright.passes.layout_rules import coalesced_within
 
 BITS = st.sampled_from([8, 16, 32, 64])
 Pair = tuple[LinearLayout, LinearLayout]
@@ -234,6 +236,42 @@ def test_an_exchange_within_warps_synchronizes_the_warp_only() -> None:
     copies = plan_shared(sliced(src, 0), sliced(dst, 0), Memory(32))
     assert not copies.warp_private
     assert copies.idle_warps == 3
+
+
+@pytest.mark.parametrize(("bits", "parts"), [(8, 1), (16, 4), (32, 8), (64, 16)])
+def test_an_exchange_within_warps_takes_little_memory(bits: int, parts: int) -> None:
+    src = wgmma_accumulator((128, 128), 8, 128)
+    dst = coalesced_within(src, (1, 0), 128 // bits, bits // 8)
+    assert dst is not None
+    found = plan_parts(src, dst, Memory(bits))
+    assert found is not None
+    assert found.bytes * len(found.taken) == 16 * 128 * bits // 8
+    assert len(found.taken) == parts
+    check(found, src, dst)
+
+
+def test_an_exchange_between_warps_has_no_parts() -> None:
+    src = wgmma_accumulator((128, 64), 4, 64)
+    assert plan_parts(src, blocked((128, 64), (1, 8), (4, 8), (4, 1), (1, 0)), Memory(16)) is None
+    copies = blocked((16, 64), (1, 8), (4, 8), (8, 1), (1, 0))
+    assert plan_parts(copies, copies, Memory(16)) is None
+
+
+@settings(max_examples=100)
+@given(st.permutations(range(10)), st.permutations(range(8)), st.integers(1, 6), BITS)
+def test_parts_move_every_element(
+    places: list[int], within: list[int], registers: int, bits: int
+) -> None:
+    """Warps hold the same elements; their registers and lanes hold them in any order."""
+    units = [1 << place for place in places]
+    own, warps = units[:8], units[8:]
+    src, dst = (
+        named((*columns, *warps), (registers, 8 - registers, 2), (4, 6))
+        for columns in (own, [own[i] for i in within])
+    )
+    found = plan_parts(src.select_ins(*HARDWARE), dst.select_ins(*HARDWARE), Memory(bits))
+    assert found is not None
+    check(found, src, dst)
 
 
 @settings(max_examples=60)

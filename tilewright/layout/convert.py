@@ -6,6 +6,7 @@
     Registers    renumber registers; no communication between threads
     Shuffles     move words between the lanes of each warp (`shuffles.py`)
     Shared       store to and load from shared memory, in a swizzled layout (`swizzle.py`)
+    Parts        the same within each warp, one part of its elements after the other
 
 Costs are in wavefronts of shared memory per warp. A shuffle occupies the same unit for as long as a
 wavefront, so that the two are comparable; selects have four times the throughput. The cost of
@@ -103,7 +104,40 @@ class Shared:
         return self.store.cost + self.load.cost + barriers
 
 
-Plan = Identity | Registers | Shuffles | Shared
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Conversion of elements that stay in their warp, through memory of each warp: store a part of
+    them, wait for the warp, load it, and so on with the next part.
+
+    A part consists of the elements of one or more registers of all lanes, in both layouts. So
+    little memory suffices, and no warp waits for others.
+
+    Attributes:
+        source, result: (register, lane) -> element of a part, a tile of its own.
+        taken: for each part, the registers of the source that hold it, by register of `source`.
+        given: likewise for the result.
+        shared: the conversion of a part.
+    """
+
+    source: LinearLayout
+    result: LinearLayout
+    taken: tuple[tuple[int, ...], ...]
+    given: tuple[tuple[int, ...], ...]
+    shared: Shared
+
+    @property
+    def bytes(self) -> int:
+        """The required shared memory of a warp."""
+        return self.shared.bytes
+
+    @property
+    def cost(self) -> float:
+        """The cost for a warp. It goes on with the next part while the loads of one are under way,
+        so that the latency of barriers counts once."""
+        return len(self.taken) * (self.shared.store.cost + self.shared.load.cost) + WARP_BARRIERS
+
+
+Plan = Identity | Registers | Shuffles | Shared | Parts
 
 
 @lru_cache(maxsize=1024)
@@ -126,7 +160,7 @@ def plan(
         same = sources == tuple(range(src.in_size(REGISTER)))
         return Identity() if same else Registers(sources)
     shuffles = plan_shuffles(src, dst, element_bits)
-    shared = plan_shared(src, dst, memory)
+    shared = plan_parts(src, dst, memory) or plan_shared(src, dst, memory)
     return shuffles if shuffles and shuffles.cost <= shared.cost else shared
 
 
@@ -180,4 +214,66 @@ def plan_shared(src: LinearLayout, dst: LinearLayout, memory: Memory) -> Shared:
         idle_warps=idle_warps,
         warp_private=not idle_warps and all(element in own for element in fetched),
         bytes=memory.element_bytes << exchange.layout.total_in_bits,
+    )
+
+
+VECTOR_BYTES = 16  # of the widest access of a lane
+WORD_BYTES = 4
+
+
+def plan_parts(src: LinearLayout, dst: LinearLayout, memory: Memory) -> Parts | None:
+    """The conversion part by part, for layouts with all four inputs.
+
+    None unless each warp holds the same elements in both, each once, and each bit of a register,
+    lane or warp is one bit of a coordinate.
+    """
+    if src.bases(WARP) != dst.bases(WARP) or src.in_bits(BLOCK):
+        return None
+    columns = [_block_columns(layout) for layout in (src, dst)]
+    if any(len(set(c)) < len(c) or any(b.bit_count() != 1 for b in c) for c in columns):
+        return None
+    wide, word = (_count_bits(n // memory.element_bytes) for n in (VECTOR_BYTES, WORD_BYTES))
+    within = {*src.bases(LANE), *dst.bases(LANE)}
+    within |= {*src.bases(REGISTER)[:word], *dst.bases(REGISTER)[:wide]}
+    steps = [column for column in src.bases(REGISTER) if column not in within]
+    source, result = (_part(layout, sorted(within)) for layout in (src, dst))
+    return Parts(
+        source,
+        result,
+        _registers_of_parts(src, steps),
+        _registers_of_parts(dst, steps),
+        plan_shared(source, result, memory),
+    )
+
+
+def _count_bits(size: int) -> int:
+    return max(size, 1).bit_length() - 1
+
+
+def _part(layout: LinearLayout, within: list[int]) -> LinearLayout:
+    """The layout of the part with these bits of the flat index."""
+    place = {column: 1 << i for i, column in enumerate(within)}
+    columns = {
+        name: [place[column] for column in layout.bases(name) if column in place]
+        for name in HARDWARE
+    }
+    sizes: dict[str, int] = {}
+    start = 0
+    for dim in layout.outs:
+        bits = range(start, start + dim.bits)
+        sizes[dim.name] = 1 << sum(column.bit_length() - 1 in bits for column in within)
+        start += dim.bits
+    return LinearLayout.from_columns(columns, sizes)
+
+
+def _registers_of_parts(layout: LinearLayout, steps: list[int]) -> tuple[tuple[int, ...], ...]:
+    """For each part, the registers that hold it. Bits of the flat index in `steps` number parts."""
+    registers = layout.bases(REGISTER)
+    own = [1 << i for i, column in enumerate(registers) if column not in steps]
+    numbers = [1 << registers.index(column) for column in steps]
+    return tuple(
+        tuple(
+            gf2.apply(numbers, part) | gf2.apply(own, register) for register in range(1 << len(own))
+        )
+        for part in range(1 << len(steps))
     )

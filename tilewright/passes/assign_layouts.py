@@ -20,12 +20,12 @@ checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.op_table import OpTable
-from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.passes import PassContext, compiler_pass, optional_part
 from tilewright.ir.types import Pointer, element_of, shape_of
 from tilewright.layout.families import row_major
 from tilewright.layout.linear import LinearLayout
@@ -37,6 +37,7 @@ from tilewright.ops.memory import Load, Store
 from tilewright.passes.layout_rules import (
     Demands,
     coalesced,
+    coalesced_within,
     derived_demands,
     derives_from_first_operand,
     is_tile,
@@ -56,6 +57,7 @@ from tilewright.passes.layout_sides import (
     is_store,
 )
 
+WARP_ROWS = optional_part("warp_rows")
 VECTOR_BYTES = 16  # the widest access of a thread
 SECTOR_BYTES = 32  # the granularity of transfers from and to global memory
 MAX_ROUNDS = 8
@@ -98,6 +100,14 @@ def _widens(op: Op) -> bool:
     return isinstance(op, Cast) and _size_of(op.src) < _size_of(op.result)
 
 
+class _Matrix(NamedTuple):
+    """The layout of results of matrix instructions, and the fewest bytes of an element in memory
+    among the accesses of that shape."""
+
+    layout: LinearLayout
+    size: int
+
+
 class _Assignment:
     """The pass on one function.
 
@@ -105,6 +115,7 @@ class _Assignment:
         assigned: the layout of each value that is not cheap to rematerialise.
         copies: the conversions and rematerialisations of values, by layout.
         vectors: see `_vectors`.
+        matrices: see `_matrices`.
     """
 
     def __init__(self, fn: Function, ctx: PassContext) -> None:
@@ -118,16 +129,25 @@ class _Assignment:
         # The op that was copied last, while its operands are not in their layout, and this layout.
         self._copied: tuple[Op, LinearLayout | None] | None = None
         self.vectors = self._vectors()
+        self.matrices: dict[tuple[int, ...], _Matrix] = {}
 
     def run(self) -> None:
+        self._assign_all()
+        if self.ctx.enabled(WARP_ROWS):
+            self.matrices = self._matrices()
+            if self.matrices:
+                self.assigned.clear()
+                self._assign_all()
+        if changed := choose_sides(self.fn, self):
+            self.ctx.count("changed sides", changed)
+        self._convert_region(self.fn.body)
+
+    def _assign_all(self) -> None:
         for _ in range(MAX_ROUNDS):
             before = dict(self.assigned)
             self._propagate(self.fn.body)
             if self.assigned == before:
                 break
-        if changed := choose_sides(self.fn, self):
-            self.ctx.count("changed sides", changed)
-        self._convert_region(self.fn.body)
 
     # -- accesses -------------------------------------------------------------------------------
 
@@ -154,8 +174,8 @@ class _Assignment:
         """
         longest: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         whole: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-        for op in self.fn.walk():
-            if isinstance(op, Load | Store | AnyAtomic) and is_tile(op.ptr) and not _is_staged(op):
+        for op in self._accesses():
+            if not _is_staged(op):
                 extents, order, vector = self._access(op.ptr)
                 key = extents, order
                 size = _size_behind(op.ptr)
@@ -165,22 +185,56 @@ class _Assignment:
                 longest[key] = max(longest.get(key, 1), vector)
         return {key: min(vector, whole.get(key, vector)) for key, vector in longest.items()}
 
+    def _accesses(self) -> Iterator[Load | Store | AnyAtomic]:
+        """The accesses of tiles."""
+        for op in self.fn.walk():
+            if isinstance(op, Load | Store | AnyAtomic) and is_tile(op.ptr):
+                yield op
+
     def _load_layout(self, op: Load | Reading) -> LinearLayout:
         if not _is_staged(op):
             return self._memory_layout(op.ptr)
         extents, order, vector = self._access(op.ptr)
         vector = min(vector, per_thread(extents, self.lanes, self.warps))
-        return coalesced(extents, order, vector, self.lanes, self.warps)
+        return self._coalesced(extents, order, vector)
 
     def _memory_layout(self, pointer: Value) -> LinearLayout:
         extents, order, _ = self._access(pointer)
-        return coalesced(extents, order, self.vectors[extents, order], self.lanes, self.warps)
+        return self._coalesced(extents, order, self.vectors[extents, order])
 
     def default_layout(self, value: Value) -> LinearLayout:
         extents = shape_of(value.type)
         order = row_major(len(extents))
-        vector = self.vectors.get((extents, order), 1)
+        return self._coalesced(extents, order, self.vectors.get((extents, order), 1))
+
+    def _coalesced(
+        self, extents: tuple[int, ...], order: tuple[int, ...], vector: int
+    ) -> LinearLayout:
+        """The layout of accesses. Each warp has the rows that it has in results of matrix
+        instructions, so that these are converted without barriers between warps."""
+        matrix = self.matrices.get(extents)
+        if matrix is not None:
+            found = coalesced_within(matrix.layout, order, vector, matrix.size)
+            if found is not None:
+                return found
         return coalesced(extents, order, vector, self.lanes, self.warps)
+
+    def _matrices(self) -> dict[tuple[int, ...], _Matrix]:
+        """The results of matrix instructions by shape, for shapes that are accessed in memory and
+        of which these have one layout."""
+        layouts: dict[tuple[int, ...], set[LinearLayout]] = {}
+        for value, assigned in self.assigned.items():
+            if assigned.priority == MATRIX:
+                layouts.setdefault(shape_of(value.type), set()).add(assigned.layout)
+        sizes: dict[tuple[int, ...], int] = {}
+        for op in self._accesses():
+            shape, size = shape_of(op.ptr.type), _size_behind(op.ptr)
+            sizes[shape] = min(sizes.get(shape, size), size)
+        return {
+            shape: _Matrix(found.pop(), sizes[shape])
+            for shape, found in layouts.items()
+            if len(found) == 1 and shape in sizes
+        }
 
     def store_layout(self, op: AnyStore) -> LinearLayout:
         """The layout already assigned to the value if a warp writes whole sectors in it, otherwise

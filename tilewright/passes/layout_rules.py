@@ -20,7 +20,7 @@ from tilewright.ir.index_map import IndexMap, Reversed
 from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import Tile, shape_of
 from tilewright.layout import families, gf2, shape
-from tilewright.layout.linear import HARDWARE, LANE, REGISTER, WARP, LinearLayout, dim_name
+from tilewright.layout.linear import BLOCK, HARDWARE, LANE, REGISTER, WARP, LinearLayout, dim_name
 from tilewright.ops.asm import InlineAsm, InlineAsmEffect
 from tilewright.ops.gpu import ConvertLayout
 from tilewright.ops.histogram import Histogram
@@ -294,6 +294,51 @@ def coalesced(
     lane_grid[order[-1]] *= lanes
     warp_grid[order[-1]] *= warps
     return families.blocked(extents, registers, lane_grid, warp_grid, order)
+
+
+LINE_BYTES = 128  # of memory, which a warp should access as a whole
+
+
+def coalesced_within(
+    warps: LinearLayout, order: Sequence[int], vector: int, size: int
+) -> LinearLayout | None:
+    """A layout like `coalesced`, in which each warp holds the elements that it holds in another.
+
+    Consecutive lanes hold a line of memory, then the same line of further rows. None if warps do
+    not have whole rows along `order[0]`, or several threads hold an element.
+
+    Args:
+        warps: the other layout.
+        vector: consecutive elements of a lane.
+        size: bytes of an element in memory.
+    """
+    lanes = warps.in_bits(LANE)
+    own = [*warps.bases(REGISTER), *warps.bases(LANE)]
+    fastest = (warps.shape[order[0]] - 1) * prod(warps.shape[order[0] + 1 :])
+    columns = {*own, *warps.bases(WARP)}
+    if len(columns) < warps.total_in_bits or any(c.bit_count() != 1 for c in columns):
+        return None
+    if any(column & fastest for column in warps.bases(WARP)):
+        return None
+    along = [sorted(c for c in own if _axis_of(warps, c) == axis) for axis in order]
+    near, row = along[0][: vector.bit_length() - 1], along[0][vector.bit_length() - 1 :]
+    across = [column for columns in along[1:] for column in columns]
+    line = max(LINE_BYTES // (vector * size), 1).bit_length() - 1
+    line = min(max(line, lanes - len(across)), len(row))
+    spread = [*row[:line], *across]
+    if len(spread) < lanes:
+        return None
+    found = {
+        REGISTER: [*near, *row[line:], *spread[lanes:]],
+        LANE: spread[:lanes],
+        WARP: warps.bases(WARP),
+        BLOCK: (),
+    }
+    return LinearLayout.from_columns(found, {d.name: 1 << d.bits for d in warps.outs})
+
+
+def _axis_of(layout: LinearLayout, column: int) -> int:
+    return next(axis for axis, at in enumerate(layout.coordinates(column)) if at)
 
 
 def per_thread(extents: Sequence[int], lanes: int, warps: int) -> int:

@@ -215,6 +215,9 @@ class EmulatedHardware:
         state = AT_BARRIER if team.whole else AT_TEAM_BARRIER + team.barrier
         self._call(b, "wait", VOID, [const(I32, state)])
 
+    def sync_warp(self, b: Builder) -> None:
+        self._call(b, "wait", VOID, [const(I32, AT_SHUFFLE)])
+
     def take_registers(self, b: Builder, count: int) -> None:
         """All threads have all registers."""
 

@@ -20,12 +20,13 @@ from tilewright.layout.families import (
     shared_hopper,
     wgmma_accumulator,
 )
-from tilewright.layout.linear import LinearLayout
+from tilewright.layout.linear import WARP, LinearLayout
 from tilewright.lowering.emit import Builder, V
+from tilewright.lowering.simt.team import Team
 from tilewright.ops.gpu import Share
 from tilewright.ops.memory import Load, Store
 from tilewright.passes.assign_layouts import ANCHORS
-from tilewright.passes.layout_rules import Demands
+from tilewright.passes.layout_rules import Demands, coalesced_within
 
 ROWS, COLUMNS = 64, 64
 INTEGER = {8: np.int8, 16: np.int16, 32: np.int32}
@@ -191,3 +192,37 @@ def test_conversions_of_results(
     module = converted(bits)
     assert_same(module, (1, 1, 1), [given, np.zeros_like(given)], warps=4, lanes=32)
     assert set(stores) == ({(4, across)} if bits == 16 else set())
+
+
+def convert_result(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is loaded has the layout of a product's result, what is stored is coalesced within the
+    rows of each warp."""
+    result = wgmma_accumulator((ROWS, COLUMNS), 4, COLUMNS)
+    rows = coalesced_within(result, (1, 0), 128 // bits, bits // 8)
+    assert rows is not None
+    assert rows.bases(WARP) == result.bases(WARP)
+    monkeypatch.setitem(
+        ANCHORS, Load, lambda op, ctx: Demands([result] * len(op.operands), [result])
+    )
+    demand(monkeypatch, rows)
+    given = np.arange(ROWS * COLUMNS).astype(INTEGER[bits])
+    assert_same(converted(bits), (1, 1, 1), [given, np.zeros_like(given)], warps=4, lanes=32)
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_results_are_converted_within_warps(
+    bits: int, stores: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_barrier(hw: EmulatedHardware, b: Builder, team: Team) -> None:
+        raise AssertionError("warps wait for each other")
+
+    monkeypatch.setattr(EmulatedHardware, "barrier", no_barrier)
+    convert_result(bits, monkeypatch)
+    assert set(stores) == ({(4, False)} if bits == 16 else set())
+
+
+def test_lanes_wait_for_what_others_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EmulatedHardware, "stores_matrices", False)  # they wait, too
+    monkeypatch.setattr(EmulatedHardware, "sync_warp", lambda hw, b: None)
+    with pytest.raises(AssertionError):
+        convert_result(16, monkeypatch)

@@ -1,16 +1,18 @@
 """Allocation of shared memory, and placement of barriers between conflicting accesses."""
 
 import numpy as np
+import pytest
 
 from tests.lowering.simt.harness import assert_same, laid_out
 from tilewright.ir.core import Module, Op
 from tilewright.ir.parser import parse_module
 from tilewright.ir.verify import verify_module
+from tilewright.lowering.simt import convert as _convert
 from tilewright.lowering.simt import gather as _gather
 from tilewright.lowering.simt import reduce as _reduce
-from tilewright.lowering.simt.shared_memory import LASTING, SMALL, SharedMemory
+from tilewright.lowering.simt.shared_memory import LASTING, SMALL, SharedMemory, is_private
 
-REGISTERED = (_gather, _reduce)  # whose scratch is part of the plan
+REGISTERED = (_convert, _gather, _reduce)  # whose scratch is part of the plan
 
 # The sum's own barrier is between the product and the wait for it.
 ACC = (
@@ -135,3 +137,59 @@ def test_scratch_of_few_ops_is_not_shared() -> None:
     plan = SharedMemory(laid_out(_flips(10), warps=4, lanes=8).entry)
     assert plan.bytes == 10 * 256 * 4
     assert not plan.barriers
+
+
+RESULT = (
+    "register[0,1 8,0 0,8 0,16 0,32] lane[0,2 0,4 1,0 2,0 4,0] warp[16,0 32,0] block[] "
+    "-> dim0:64 dim1:64"
+)
+ROWS = (
+    "register[0,1 0,2 0,4 4,0 8,0] lane[0,8 0,16 0,32 1,0 2,0] warp[16,0 32,0] block[] "
+    "-> dim0:64 dim1:64"
+)
+SWIZZLED = "offset[0,1 0,2 0,4 0,8 0,16 0,32 1,8 2,16 4,32 8,0 16,0 32,0] -> dim0:64 dim1:64"
+CONVERSION = f"""
+layout !0 = "{RESULT}"
+layout !1 = "{ROWS}"
+layout !2 = "{SWIZZLED}"
+func @kernel(%0: i32) {{
+  %1 = arith.constant value=1.0, type=64x64xfp16 : () -> 64x64xfp16 !0
+  %2 = gpu.share %1 : 64x64xfp16 !0 -> shared<64x64xfp16> !2
+  %3 = gpu.fetch %2 : shared<64x64xfp16> !2 -> 64x64xfp16 !0
+  %4 = gpu.convert_layout %3 : 64x64xfp16 !0 -> 64x64xfp16 !1
+  %5 = gpu.convert_layout %3 : 64x64xfp16 !0 -> 64x64xfp16 !1
+  control.return [] : () -> ()
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "reused"),
+    [
+        (0, True),  # not known
+        (64 * 64 * 2 + 2 * 4096, False),
+        (2 * (64 * 64 * 2 + 2 * 4096), False),
+        (2 * (64 * 64 * 2 + 2 * 4096) - 16, True),  # a program fewer would be resident
+    ],
+)
+def test_memory_of_warps_is_not_reused_where_there_is_enough(limit: int, reused: bool) -> None:
+    fn = parse_module(CONVERSION).entry
+    plan = SharedMemory(fn, limit)
+    *_, last = (op for op in fn.walk() if is_private(op))
+    share = _only(list(fn.walk()), "gpu.share")
+    assert plan.spans[share].overlaps(plan.spans[last]) == reused
+    # It overwrites what other warps may still read.
+    assert (last in plan.barriers) == reused
+
+
+def test_accesses_before_a_conversion_within_warps_are_not_forgotten() -> None:
+    """Warps do not wait for each other in it, so what is written behind it waits for both."""
+    later = CONVERSION.replace(
+        "  control.return",
+        "  %6 = gpu.share %4 : 64x64xfp16 !1 -> shared<64x64xfp16> !2\n  control.return",
+    )
+    fn = parse_module(later).entry
+    plan = SharedMemory(fn, 64 * 64 * 2 + 2 * 4096)
+    first, last = (op for op in fn.walk() if op.name == "gpu.share")
+    assert plan.spans[first].overlaps(plan.spans[last])
+    assert last in plan.barriers

@@ -1,24 +1,25 @@
 """Layout conversions, as planned by `layout/convert.py`.
 
-By increasing cost: no code, a renaming of registers, shuffles within a warp, or a round trip
-through shared memory with one barrier. Elements move as integers of their size in memory.
+By increasing cost: no code, a renaming of registers, shuffles within a warp, round trips through
+memory of each warp, or one through shared memory with a barrier. Elements move as integers of their
+size in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
 
 from tilewright.ir import types as ir
-from tilewright.ir.types import shape_of
+from tilewright.ir.core import Value
 from tilewright.layout import convert
 from tilewright.layout.families import shared_hopper
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.layout.shuffles import Shuffles
-from tilewright.lowering.emit import I32, V, const, int_type, poison, vector
+from tilewright.lowering.emit import I8, I32, V, const, int_type, poison, vector
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
-from tilewright.lowering.simt.shared_memory import scratch
+from tilewright.lowering.simt.shared_memory import PRIVATE, scratch
 from tilewright.lowering.simt.shared_stores import shared_stores
 from tilewright.lowering.simt.tile_access import (
     VECTOR_BYTES,
@@ -26,12 +27,13 @@ from tilewright.lowering.simt.tile_access import (
     layout_of,
     load_rows,
     matrices_of,
-    store_tile,
+    store_registers,
     vector_length,
 )
 from tilewright.lowering.simt.words import row
 from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops.gpu import ConvertLayout
+from tilewright.ops.memory import Store
 
 WORD_BITS = 32
 MATRIX_ROWS = (128, 64, 32)  # bytes of a row of scratch, within which chunks of 16 are swizzled
@@ -47,8 +49,21 @@ def plan_of(op: ConvertLayout) -> convert.Plan:
 
 @scratch(ConvertLayout)
 def conversion_scratch(op: ConvertLayout) -> int:
-    plan = plan_of(op)
-    return plan.bytes if isinstance(plan, convert.Shared) else 0
+    source = op.src.layout
+    assert source is not None
+    match plan_of(op):
+        case convert.Shared() as plan:
+            return plan.bytes
+        case convert.Parts() as plan:
+            return plan.bytes * source.in_size(WARP)
+        case _:
+            return 0
+
+
+@PRIVATE.of(ConvertLayout)
+def stays_in_warps(op: ConvertLayout) -> bool:
+    """Whether each warp has scratch of its own."""
+    return isinstance(plan_of(op), convert.Parts)
 
 
 @emits(ConvertLayout)
@@ -63,13 +78,17 @@ def emit_convert(kernel: Kernel, op: ConvertLayout) -> None:
             moved = _shuffled(kernel, plan, to_bits(kernel, values))
             found = from_bits(kernel, op.src.type, moved)
         case convert.Shared() as plan:
-            buffer = _matrix_buffer(kernel, op, plan)
-            bits = (
-                _exchanged(kernel, op, plan)
-                if buffer is None
-                else _exchanged_by_matrices(kernel, op, buffer)
-            )
+            base = kernel.shared.address(kernel.b, op)
+            exchange = _Exchange(kernel, op.src, layout_of(op.src), layout_of(op.result), plan)
+            bits = exchange.run(values, base, kernel.barrier)
             found = from_bits(kernel, op.src.type, bits)
+        case convert.Parts() as plan:
+            parts = partial(_part_by_part, kernel, op, plan)
+            if _is_stored_at_once(kernel, op):
+                kernel.streams[op.result] = parts
+                return
+            whole = {register: value for part in parts() for register, value in part.items()}
+            found = [whole[register] for register in range(len(whole))]
     kernel.bind(op, found)
 
 
@@ -169,70 +188,127 @@ def _unpacked(kernel: Kernel, word: V, count: int, like: V) -> list[V]:
 # -- through shared memory ------------------------------------------------------------------------
 
 
-def _exchanged(kernel: Kernel, op: ConvertLayout, plan: convert.Shared) -> Registers:
-    """The bits of the result's registers, written to and read from the scratch of the op."""
-    b = kernel.b
-    base = kernel.shared.address(b, op)
-    values = kernel.env[op.src]
-    element = int_type(memory_type(op.src.type).bits)
-    address = partial(_address, kernel, base, element.bits // 8)
-    mask = _storing(kernel, plan)
-    with shared_stores(kernel, len(plan.store.vectors), mask) as store:
-        for registers in plan.store.vectors:
-            stored = row(b, [values[r] for r in registers], op.src.type)
-            place = address(plan.store.offsets, registers[0])
-            store(stored, place, align=len(registers) * element.bits // 8)
-    kernel.barrier()
-    loaded: dict[int, V] = {}
-    for registers in plan.load.vectors:
-        place = address(plan.load.offsets, registers[0])
-        if len(registers) == 1:
-            loaded[registers[0]] = b.load(element, place)
-            continue
-        kind = vector(element, len(registers))
-        joined = b.load(kind, place, align=len(registers) * element.bits // 8)
-        for i, register in enumerate(registers):
-            loaded[register] = b.extract(joined, i)
-    return [loaded[r] for r in plan.copies]
+def _is_stored_at_once(kernel: Kernel, op: ConvertLayout) -> bool:
+    """Whether the only user of the result is a store, before which nothing accesses memory."""
+    if len(op.result.users) != 1:
+        return False
+    (store,) = op.result.users
+    if not isinstance(store, Store) or store.value is not op.result:
+        return False
+    if store.parent is not op.parent:
+        return False
+    between = op.next
+    while between is not store:
+        assert between is not None
+        if not between.pure or between.regions or between in kernel.shared.spans:
+            return False
+        between = between.next
+    return store not in kernel.shared.barriers
 
 
-def _matrix_buffer(kernel: Kernel, op: ConvertLayout, plan: convert.Shared) -> LinearLayout | None:
-    """The layout of scratch to which matrices are stored, and from which vectors of 16 bytes are
-    loaded: the fewest instructions. None if there is none."""
-    source, result = layout_of(op.src), layout_of(op.result)
-    shape, size = shape_of(op.src.type), memory_type(op.src.type).bits // 8
-    copies = any(source.free_variables(name) for name in (REGISTER, LANE, WARP))
-    if not kernel.hw.stores_matrices or len(shape) != 2 or copies or size * 8 > WORD_BITS:
+def _part_by_part(
+    kernel: Kernel, op: ConvertLayout, plan: convert.Parts
+) -> Iterator[Mapping[int, V]]:
+    """The registers of the result, through the scratch of each warp."""
+    b, values = kernel.b, kernel.env[op.src]
+    own = kernel.once(("scratch of warps", plan.bytes), lambda b: b.mul(kernel.warp, plan.bytes))
+    base = b.gep(I8, kernel.shared.address(b, op), own)
+    exchange = _Exchange(kernel, op.src, plan.source, plan.result, plan.shared)
+    for taken, given in zip(plan.taken, plan.given, strict=True):
+        # Lanes must have loaded the preceding part.
+        kernel.hw.sync_warp(b)
+        part = [values[register] for register in taken]
+        bits = exchange.run(part, base, partial(kernel.hw.sync_warp, b))
+        yield dict(zip(given, from_bits(kernel, op.src.type, bits), strict=True))
+
+
+class _Exchange:
+    """Stores of a tile to scratch, and loads in another layout.
+
+    Args:
+        like: a value with the tile's elements.
+        source, result: the layouts.
+        plan: the conversion.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        like: Value,
+        source: LinearLayout,
+        result: LinearLayout,
+        plan: convert.Shared,
+    ) -> None:
+        self.kernel = kernel
+        self.type = like.type
+        self.element = element_type(like)
+        self.source = source
+        self.result = result
+        self.plan = plan
+        self.matrices = self._matrix_buffer()
+
+    def run(self, values: Sequence[V], base: V, wait: Callable[[], None]) -> Registers:
+        """The bits of the result's registers.
+
+        Args:
+            values: the registers of the source.
+            base: the address of the scratch.
+            wait: emits the barrier between stores and loads.
+        """
+        if self.matrices is None:
+            return self._by_plan(values, base, wait)
+        kernel, result = self.kernel, self.result
+        store_registers(kernel, values, self.type, self.source, self.matrices, base)
+        wait()
+        loaded = load_rows(kernel, result, self.matrices, base, self.element)
+        copies = result.free_variables(REGISTER)
+        return [loaded[r & ~copies] for r in range(result.in_size(REGISTER))]
+
+    def _by_plan(self, values: Sequence[V], base: V, wait: Callable[[], None]) -> Registers:
+        kernel, plan, element = self.kernel, self.plan, self.element
+        b = kernel.b
+        address = partial(_address, kernel, base, element.bits // 8)
+        mask = kernel.all_clear(plan.idle_lanes, plan.idle_warps)  # the first holders store
+        with shared_stores(kernel, len(plan.store.vectors), mask) as store:
+            for registers in plan.store.vectors:
+                stored = row(b, [values[r] for r in registers], self.type)
+                place = address(plan.store.offsets, registers[0])
+                store(stored, place, align=len(registers) * element.bits // 8)
+        wait()
+        loaded: dict[int, V] = {}
+        for registers in plan.load.vectors:
+            place = address(plan.load.offsets, registers[0])
+            if len(registers) == 1:
+                loaded[registers[0]] = b.load(element, place)
+                continue
+            kind = vector(element, len(registers))
+            joined = b.load(kind, place, align=len(registers) * element.bits // 8)
+            for i, register in enumerate(registers):
+                loaded[register] = b.extract(joined, i)
+        return [loaded[r] for r in plan.copies]
+
+    def _matrix_buffer(self) -> LinearLayout | None:
+        """The layout of scratch to which matrices are stored, and from which vectors of 16 bytes
+        are loaded: the fewest instructions. None if there is none."""
+        source, shape, bits = self.source, self.source.shape, self.element.bits
+        copies = any(source.free_variables(name) for name in (REGISTER, LANE, WARP))
+        if not self.kernel.hw.stores_matrices or len(shape) != 2 or copies or bits > WORD_BITS:
+            return None
+        size = bits // 8
+        for axis in (1, 0):
+            for row_bytes in MATRIX_ROWS:
+                if (
+                    row_bytes > shape[axis] * size
+                    or shape[1 - axis] < ROWS
+                    or prod(shape) * size > self.plan.bytes
+                ):
+                    continue
+                buffer = shared_hopper(shape, bits, row_bytes, axis == 0)
+                if matrices_of(source, buffer, bits) is None:
+                    continue
+                if vector_length(self.result, buffer, VECTOR_BYTES // size) * size == VECTOR_BYTES:
+                    return buffer
         return None
-    for axis in (1, 0):
-        for row_bytes in MATRIX_ROWS:
-            if (
-                row_bytes > shape[axis] * size
-                or shape[1 - axis] < ROWS
-                or prod(shape) * size > plan.bytes
-            ):
-                continue
-            buffer = shared_hopper(shape, size * 8, row_bytes, axis == 0)
-            if matrices_of(source, buffer, size * 8) is None:
-                continue
-            if vector_length(result, buffer, VECTOR_BYTES // size) * size == VECTOR_BYTES:
-                return buffer
-    return None
-
-
-def _exchanged_by_matrices(kernel: Kernel, op: ConvertLayout, buffer: LinearLayout) -> Registers:
-    base = kernel.shared.address(kernel.b, op)
-    store_tile(kernel, op.src, buffer, base)
-    kernel.barrier()
-    result = layout_of(op.result)
-    loaded = load_rows(kernel, result, buffer, base, element_type(op.src))
-    copies = result.free_variables(REGISTER)
-    return [loaded[r & ~copies] for r in range(result.in_size(REGISTER))]
-
-
-def _storing(kernel: Kernel, plan: convert.Shared) -> V | None:
-    """Predicate: this thread stores, as the first holder of its elements; None if all do."""
-    return kernel.all_clear(plan.idle_lanes, plan.idle_warps)
 
 
 def _address(kernel: Kernel, base: V, size: int, offsets: LinearLayout, register: int) -> V:

@@ -89,6 +89,11 @@ class Hardware(Protocol):
         """Wait for all threads of the team; their earlier writes are visible afterwards."""
         ...
 
+    def sync_warp(self, b: Builder) -> None:
+        """Wait for all lanes of the warp; what they wrote to shared memory is visible afterwards.
+        Convergent: all lanes must execute it."""
+        ...
+
     def take_registers(self, b: Builder, count: int) -> None:
         """Wait until each thread of the warp group can have `count` registers."""
         ...

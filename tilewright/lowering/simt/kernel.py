@@ -12,7 +12,7 @@ linear in the number of registers of all values.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -83,6 +83,8 @@ class Kernel:
         hw: the GPU's instructions.
         b: the builder of the function's code.
         env: the registers of each tile; a list of one for a scalar.
+        streams: of tiles that one store takes, and that are computed with it: the registers, part
+            by part.
         infos: axis information of the function.
         shared: the allocation of shared memory, and the ops that require a barrier.
         team: the warps that execute the code emitted now; all of the program's, outside of roles.
@@ -110,9 +112,11 @@ class Kernel:
         self.ctx = ctx or PassContext()
         self.hw = hw
         self.env: dict[Value, Registers] = {}
+        self.streams: dict[Value, Callable[[], Iterator[Mapping[int, V]]]] = {}
         self.infos: AxisMap = axis_info(fn)
         self._sure: dict[Value, bool] = {}  # see `equal_registers`
-        self.shared = SharedMemory(fn)
+        machine = self.ctx.machine
+        self.shared = SharedMemory(fn, machine.shared_bytes if machine else 0)
         self.module = Module(fn.name)
         provided = _provided(fn)
         params = [(self._param_type(a.type), "") for a in fn.args]
@@ -201,6 +205,14 @@ class Kernel:
         """The only register of a scalar."""
         (found,) = self.env[value]
         return found
+
+    def parts(self, value: Value) -> Iterator[Mapping[int, V]]:
+        """The registers of a tile, by number; those of a stream are emitted part by part."""
+        stream = self.streams.pop(value, None)
+        if stream is None:
+            yield dict(enumerate(self.env[value]))
+        else:
+            yield from stream()
 
     def bind(self, op: Op, *results: Registers) -> None:
         """Set the registers of the op's results."""

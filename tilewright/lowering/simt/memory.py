@@ -6,7 +6,8 @@ An access moves as many successive registers at once as layout, contiguity, alig
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from functools import reduce
 
 from tilewright.ir import types as ir
@@ -20,6 +21,10 @@ from tilewright.lowering.simt.kernel import Kernel, Registers, each_once, emits
 from tilewright.lowering.simt.slopes import walk_of
 from tilewright.lowering.simt.words import Words
 from tilewright.ops import memory
+
+PARTS_AHEAD = 2
+"""The parts of a tile that are computed before the first one is stored, so that its store does not
+wait for the loads from shared memory."""
 
 
 @emits(memory.AddPtr)
@@ -124,16 +129,27 @@ def emit_store(kernel: Kernel, op: memory.Store) -> None:
         report_access(kernel, op, length)
     access = Words(kernel.b, op.value.type, length)
     policy = CachePolicy(op.cache, op.evict)
-    pointers, values = kernel.env[op.ptr], kernel.env[op.value]
+    pointers = kernel.env[op.ptr]
     masks = kernel.env[op.mask] if op.mask is not None else None
     owner = one_of_many(kernel, op.ptr)
-    for start in groups(kernel, op.ptr, length):
-        mask = masks[start] if masks else None
-        if owner is not None:
-            mask = owner if mask is None else kernel.b.and_(owner, mask)
-        kernel.hw.store(
-            kernel.b, pointers[start], access.pack(values[start : start + length]), mask, policy
-        )
+
+    def store(values: Mapping[int, V]) -> None:
+        for start in groups(kernel, op.ptr, length):
+            if start not in values:
+                continue
+            mask = masks[start] if masks else None
+            if owner is not None:
+                mask = owner if mask is None else kernel.b.and_(owner, mask)
+            words = access.pack([values[start + i] for i in range(length)])
+            kernel.hw.store(kernel.b, pointers[start], words, mask, policy)
+
+    waiting: deque[Mapping[int, V]] = deque()
+    for part in kernel.parts(op.value):
+        waiting.append(part)
+        if len(waiting) > PARTS_AHEAD:
+            store(waiting.popleft())
+    for part in waiting:
+        store(part)
 
 
 def one_of_many(kernel: Kernel, ptr: Value) -> V | None:

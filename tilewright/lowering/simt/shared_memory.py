@@ -37,6 +37,16 @@ Scratch = Callable[[Any], int]
 SCRATCH: OpTable[Scratch] = OpTable("sizes of scratch")
 
 
+PRIVATE: OpTable[Callable[[Any], bool]] = OpTable("scratch of warps")
+"""Whether each warp has its own part of an op's scratch, which no other accesses."""
+
+
+def is_private(op: Op) -> bool:
+    """Whether warps do not wait for each other between writes and reads of the op's scratch."""
+    found = PRIVATE.get(type(op))
+    return found is not None and found(op)
+
+
 def scratch(cls: type[Op]) -> Callable[[Scratch], Scratch]:
     """Register the function that returns the bytes of scratch an op of this class requires."""
     return SCRATCH.of(cls)
@@ -62,9 +72,12 @@ class Access(NamedTuple):
     def conflicts(self, other: Access) -> bool:
         """Whether a barrier is required between the two.
 
-        Accesses to the buffer of one `Allocate` op are synchronised by the pass that created it.
+        Accesses to the buffer of one `Allocate` op are synchronised by the pass that created it,
+        those of a warp to its own scratch by the emitter.
         """
-        own = self.owner is other.owner and isinstance(self.owner, Allocate)
+        own = self.owner is other.owner and (
+            isinstance(self.owner, Allocate) or is_private(self.owner)
+        )
         return (self.writes or other.writes) and not own and self.span.overlaps(other.span)
 
 
@@ -92,9 +105,19 @@ class SharedMemory:
         base: the address of the memory, once it is declared.
     """
 
-    def __init__(self, fn: Function) -> None:
+    def __init__(self, fn: Function, limit: int = 0) -> None:
+        """Allocate the memory of a function.
+
+        Args:
+            limit: the memory of a multiprocessor, in bytes. If as many programs fit into it,
+                private scratch is not reused, so that no warp waits for others before it.
+        """
         flights = _flights(fn)
         self.spans = _allocate(fn, flights)
+        if limit and any(map(is_private, self.spans)):
+            apart = _allocate(fn, flights, private_lasts=True)
+            if _programs(self.spans, limit) == _programs(apart, limit):
+                self.spans = apart
         # Of each value, the ops in flight that it is the result of.
         self._in_flight: dict[Value, list[Op]] = defaultdict(list)
         for op, values in flights.items():
@@ -205,8 +228,7 @@ class SharedMemory:
         """Whether a barrier in the loop would be required for accesses before it, such as the
         writes of a buffer that the loop only reads. Once before the loop is enough."""
         for op in loop.walk():
-            own = op in self.spans and not isinstance(op, Share | Allocate)
-            if op.concurrent or own or isinstance(op, Barrier):
+            if op.concurrent or self._waits(op) or isinstance(op, Barrier):
                 return False
             if any(a.conflicts(p) for a in self._accesses(op) for p in pending):
                 return True
@@ -217,10 +239,14 @@ class SharedMemory:
         if any(a.conflicts(p) for a in accesses for p in pending):
             self.barriers.add(op)
             pending = frozenset()
-        if op in self.spans and not isinstance(op, Share | Allocate):
+        if self._waits(op):
             # Its own barrier separates the writes of its scratch, and all before, from its reads.
             return frozenset([Access(op, self.spans[op], False)])
         return pending.union(accesses)
+
+    def _waits(self, op: Op) -> bool:
+        """Whether the op's emitter waits for all warps."""
+        return op in self.spans and not isinstance(op, Share | Allocate) and not is_private(op)
 
     def _walk_regions(self, regions: Iterable[Region], pending: Pending) -> Pending:
         for region in regions:
@@ -294,8 +320,19 @@ class _Placed:
         return sorted({span for other, span in found if need.overlaps(other)})
 
 
+def _programs(spans: Mapping[Op, Span], limit: int) -> int:
+    """The programs that fit into memory, without spare slots; 0 if one does not fit with them."""
+    end = max(span.end for span in spans.values())
+    spare = sum(op.spare * _slot_bytes(op) + ALIGN for op in spans if isinstance(op, AllocateRing))
+    return limit // end if end + spare <= limit else 0
+
+
 def _allocate(
-    fn: Function, flights: Flights, pipelined: Mapping[Op, tuple[Op, int]] | None = None
+    fn: Function,
+    flights: Flights,
+    pipelined: Mapping[Op, tuple[Op, int]] | None = None,
+    *,
+    private_lasts: bool = False,
 ) -> dict[Op, Span]:
     """Assign bytes to all buffers and scratch: first fit, in order of decreasing size.
 
@@ -303,7 +340,8 @@ def _allocate(
     it takes `LASTING` bytes at most; the rest is reused according to its live range.
     """
     needs = sorted(
-        _needs(fn, flights, pipelined or {}), key=lambda n: (n.lasts, -n.align, -n.bytes)
+        _needs(fn, flights, pipelined or {}, private_lasts),
+        key=lambda n: (n.lasts, -n.align, -n.bytes),
     )
     spans: dict[Op, Span] = {}
     placed = _Placed()
@@ -331,7 +369,7 @@ def allocated_bytes(fn: Function, pipelined: Mapping[Op, tuple[Op, int]] | None 
 
 def unshared_bytes(fn: Function) -> int:
     """An upper bound on the size of the function's shared memory: no two ops share bytes."""
-    return sum(-(-need.bytes // need.align) * need.align for need in _needs(fn, {}, {}))
+    return sum(-(-need.bytes // need.align) * need.align for need in _needs(fn, {}, {}, False))
 
 
 def _lowest(need: _Need, taken: Iterable[Span]) -> Span:
@@ -355,7 +393,9 @@ def _sides(op: Op) -> dict[Op, Region]:
     return found
 
 
-def _needs(fn: Function, flights: Flights, pipelined: Mapping[Op, tuple[Op, int]]) -> list[_Need]:
+def _needs(
+    fn: Function, flights: Flights, pipelined: Mapping[Op, tuple[Op, int]], private_lasts: bool
+) -> list[_Need]:
     moments: dict[Op, tuple[int, int]] = {}  # first and last position of an op and its regions
     count = _number(fn.body, moments, 0)
     found: list[_Need] = []
@@ -376,7 +416,8 @@ def _needs(fn: Function, flights: Flights, pipelined: Mapping[Op, tuple[Op, int]
         need = SCRATCH.get(type(op))
         size = need(op) if need is not None else 0
         if size:
-            lasts = size <= SMALL and lasting + size <= LASTING
+            small = size <= SMALL or (private_lasts and is_private(op))
+            lasts = small and lasting + size <= LASTING
             lasting += size if lasts else 0
             first, last = (0, count) if lasts else moments[op]
             found.append(_Need(op, size, SCRATCH_ALIGN, first, last, lasts, _sides(op)))

@@ -8,9 +8,10 @@ to 16 bytes, or into matrix loads and stores where the hardware has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout, dim_name
 from tilewright.layout.matrix import MatrixAccess, matrix_access
@@ -87,18 +88,29 @@ def element_type(value: Value) -> LType:
 
 def store_tile(kernel: Kernel, value: Value, buffer: LinearLayout, base: V) -> None:
     """Store a tile to a buffer at the address `base`."""
-    b, element = kernel.b, element_type(value)
-    values, tile = kernel.env[value], layout_of(value)
+    store_registers(kernel, kernel.env[value], value.type, layout_of(value), buffer, base)
+
+
+def store_registers(
+    kernel: Kernel,
+    values: Sequence[V],
+    type: ir.Type,
+    tile: LinearLayout,
+    buffer: LinearLayout,
+    base: V,
+) -> None:
+    """Store elements of `type`, which registers hold in the layout `tile`, to a buffer."""
+    b, element = kernel.b, int_type(memory_type(type).bits)
     holder = kernel.is_first_holder(tile)
     if holder is None and kernel.hw.stores_matrices:
         matrices = matrices_of(tile, buffer, element.bits)
         if matrices is not None:
-            store_by_matrices(kernel, matrices, base, value)
+            store_by_matrices(kernel, matrices, base, values, type)
             return
     with kernel.only_if(holder):
         limit = VECTOR_BYTES * 8 // element.bits
         for registers, offset in moves(kernel, tile, buffer, limit):
-            joined = row(b, [values[r] for r in registers], value.type)
+            joined = row(b, [values[r] for r in registers], type)
             b.store(joined, b.gep(element, base, offset), align=len(registers) * element.bits // 8)
 
 
@@ -142,12 +154,15 @@ def matrices_of(tile: LinearLayout, buffer: LinearLayout, bits: int) -> Matrices
     return None
 
 
-def store_by_matrices(kernel: Kernel, stores: Matrices, base: V, value: Value) -> None:
+def store_by_matrices(
+    kernel: Kernel, stores: Matrices, base: V, values: Sequence[V], type: ir.Type
+) -> None:
+    """Store elements of `type` to a buffer at the address `base`."""
     b, (access, transposed) = kernel.b, stores
-    values, element = kernel.env[value], element_type(value)
+    element = int_type(memory_type(type).bits)
     starts = kernel.coordinates(access.rows, OFFSET)
     for start, operands in zip(starts, access.registers, strict=True):
-        packed = [words(b, [values[r] for r in registers], value.type) for registers in operands]
+        packed = [words(b, [values[r] for r in registers], type) for registers in operands]
         place = b.gep(element, base, start)
         kernel.hw.store_matrices(b, place, [word for (word,) in packed], transposed)
 

@@ -71,6 +71,12 @@ class AmdHardware(PlainHardware):
         b.call("llvm.amdgcn.s.barrier", VOID, [])
         b.fence("acquire", "workgroup")
 
+    def sync_warp(self, b: Builder) -> None:
+        """Lanes run in lockstep, and the LDS executes accesses of a wave in order."""
+        b.fence("release", "wavefront")
+        b.call("llvm.amdgcn.wave.barrier", VOID, [])
+        b.fence("acquire", "wavefront")
+
     def elect(self, b: Builder) -> V:
         return b.icmp("eq", b.and_(self.thread(b), self.lanes - 1), 0)
 

@@ -111,6 +111,9 @@ class NvidiaHardware:
         args = [const(I32, team.barrier), const(I32, team.threads)]
         b.call("llvm.nvvm.barrier.cta.sync.aligned.count", VOID, args)
 
+    def sync_warp(self, b: Builder) -> None:
+        b.call("llvm.nvvm.bar.warp.sync", VOID, [const(I32, -1)])
+
     def take_registers(self, b: Builder, count: int) -> None:
         self._set_registers(b, "inc", count)
 
