@@ -274,7 +274,8 @@ def test_stages_of_a_pipelined_product(stages: int) -> None:
     assert kernel.metadata.shared >= stages * 2 * 128 * 64 * 2
     barriers = 2 * 8 * 8  # of all slots, also those that launches of few programs add
     conversion = 4 * 1024  # of the result, by each warp
-    assert kernel.metadata.shared <= max(stages, 2) * 2 * 128 * 64 * 2 + barriers + conversion
+    slots = max(stages, 3)  # three leave room for a second program
+    assert kernel.metadata.shared <= slots * 2 * 128 * 64 * 2 + barriers + conversion
     assert ("cp.async" in kernel.asm["ptx"]) == (stages > 1)
     # If at all for one more CTA, before which it had more registers.
     assert kernel.n_spills <= FEW_SPILLS * kernel.n_regs / (1 - MOST_TO_SAVE)

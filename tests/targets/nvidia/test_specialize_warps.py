@@ -20,7 +20,7 @@ from tilewright.base.diagnostics import InterpreterError
 from tilewright.ir.core import Module, Op
 from tilewright.ir.types import I1, I32, shape_of
 from tilewright.ops.arith import Constant, Xor
-from tilewright.ops.gpu import AllocateRing, HasSpare
+from tilewright.ops.gpu import Allocate, AllocateRing, HasSpare
 from tilewright.ops.nvidia import LoadBlock, Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
 
@@ -37,6 +37,34 @@ def test_matmul(orders: str, stages: int) -> None:
         check(program, module, seed=steps)
 
 
+@pytest.fixture
+def no_free_slots() -> Iterator[None]:
+    with knobs.compilation.scope():
+        knobs.compilation.disabled_passes = "free_slots"
+        yield
+
+
+@pytest.mark.parametrize(
+    ("tile", "warps", "stages", "slots"),
+    [
+        ((64, 64, 32), 4, 2, 4),  # with registers for six programs
+        ((64, 64, 32), 4, 5, 5),
+        ((128, 128, 64), 4, 2, 3),  # for two
+        ((128, 256, 64), 8, 2, 4),  # for one
+        ((128, 128, 32), 4, 2, 6),
+    ],
+)
+def test_slots_that_cost_no_program(
+    tile: tuple[int, int, int], warps: int, stages: int, slots: int
+) -> None:
+    program = products.matmul("fp16", "fp16", "nn", (tile[0], tile[1], 9 * tile[2]), tile)
+    module, _ = lowered(program, warps, stages, tensor_copies=True)
+    rings = [op for op in module.walk() if isinstance(op, Allocate | AllocateRing)]
+    found = {shape_of(ring.type)[0] - getattr(ring, "spare", 0) for ring in rings[:2]}
+    assert found == {slots}
+    check(program, module)
+
+
 def _rings(module: Module) -> list[tuple[int, int]]:
     """The slots of each ring, and how many of them are spare."""
     rings = [op for op in module.walk() if isinstance(op, AllocateRing)]
@@ -45,6 +73,7 @@ def _rings(module: Module) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("spare", [True, False])
 @pytest.mark.parametrize("stages", [2, 4, 7])
+@pytest.mark.usefixtures("no_free_slots")
 def test_spare_slots(stages: int, spare: bool) -> None:
     """A launch of few programs has up to eight slots, others as many as the kernel asks for."""
     for steps in (0, 1, stages - 1, stages, stages + 1, 7, 8, 9, 17):
@@ -56,6 +85,7 @@ def test_spare_slots(stages: int, spare: bool) -> None:
 
 
 @pytest.mark.parametrize("spare", [True, False])
+@pytest.mark.usefixtures("no_free_slots")
 def test_spare_slots_of_a_loop_in_a_loop(spare: bool) -> None:
     program = tiles(192, 128, 160)
     module, _ = lowered(program, 4, 3, tensor_copies=True)
@@ -64,6 +94,7 @@ def test_spare_slots_of_a_loop_in_a_loop(spare: bool) -> None:
     check(program, module, seed=1, spare=spare)
 
 
+@pytest.mark.usefixtures("no_free_slots")
 def test_rings_without_spare_slots() -> None:
     """With eight slots, or as many as fit, there are none; nor where operands of attention are
     released one after the other, nor if they are disabled."""
@@ -75,7 +106,7 @@ def test_rings_without_spare_slots() -> None:
     attention = products.attention(64, 128, 128, (128, 32), False, heads=1)
     assert not _rings(lowered(attention, 4, 3, tensor_copies=True)[0])
     with knobs.compilation.scope():
-        knobs.compilation.disabled_passes = "spare_slots"
+        knobs.compilation.disabled_passes = "free_slots,spare_slots"
         assert not _rings(lowered(square(3), 4, 3, tensor_copies=True)[0])
 
 

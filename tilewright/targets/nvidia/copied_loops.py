@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import NamedTuple
 
 from tilewright.analysis.blocks import BlockFinder
 from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import PassContext, optional_part
-from tilewright.ir.types import Shared, Tile, shape_of
+from tilewright.ir.types import Shared, Tile, dtype_of, shape_of
 from tilewright.lowering.simt.shared_memory import ALIGN, SCRATCH, allocated_bytes
 from tilewright.ops.atomic import Writing
 from tilewright.ops.control import For, If, While
@@ -21,10 +23,17 @@ from tilewright.ops.gpu import Fetch, PermuteBuffer, Share, StartDependents, Wai
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.nvidia import Wgmma
 from tilewright.passes.software_pipelining import shares_of
+from tilewright.targets.nvidia.occupancy import (
+    OTHER_REGISTERS,
+    REGISTER_BYTES,
+    RESERVED_SHARED,
+    resident_by_registers,
+)
 from tilewright.targets.nvidia.tensor_copies import NoTensorCopy, TensorCopy, tensor_copy
 
 NAME = "specialize_warps"
 SPARE = optional_part("spare_slots")
+FREE = optional_part("free_slots")
 MOST_SLOTS = 8  # with spare ones: 196 KB in flight for a product of 64 x 128 x 64
 BARRIER_BYTES = 8
 
@@ -108,30 +117,69 @@ def _with_rings(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list
             loop.slots = min(loop.slots, slots)
             loop.ring = rings.setdefault(loop.kind(), Ring(loop.slots))
         if shared_bytes(fn, loops) <= ctx.gpu.shared_bytes:
-            _add_spare_slots(fn, loops, ctx)
+            if _releases_at_once(loops):
+                _add_free_slots(fn, loops, ctx)
+                _add_spare_slots(fn, loops, ctx)
             return loops
     for loop in loops:
         ctx.missed(NAME, "there is not enough shared memory for two slots", loop.loop.loc)
     return []
 
 
-def _add_spare_slots(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> None:
-    """Give the ring spare slots, up to `MOST_SLOTS`, as far as memory allows.
+def _releases_at_once(loops: Sequence[CopiedLoop]) -> bool:
+    """Whether there is one ring, of loops that release all operands at the same time.
 
-    Only if there is one ring, of loops that release all operands at the same time: operands that
-    are released one after the other, as those of attention, are computed with for longer than
-    their copies take.
+    Only such rings have further slots: operands that are released one after the other, as those of
+    attention, are computed with for longer than their copies take.
     """
     ring = loops[0].ring
-    if not ctx.enabled(SPARE) or any(
-        loop.ring is not ring or len(loop.parts) > 1 for loop in loops
-    ):
+    return all(loop.ring is ring and len(loop.parts) == 1 for loop in loops)
+
+
+def _add_free_slots(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> None:
+    """Give the ring the slots, up to `MOST_SLOTS`, with which as many programs are resident as
+    their registers allow.
+
+    A ring of a few kilobytes is empty while a copy that waits for a slot is on its way; more
+    programs would hide that, but registers limit them.
+    """
+    if not ctx.enabled(FREE):
+        return
+    gpu = ctx.gpu
+    needed = results_of(loops, gpu) + OTHER_REGISTERS
+    programs = max(resident_by_registers(gpu.warps + 1, needed), 1)
+    memory = (gpu.shared_bytes + RESERVED_SHARED) // programs - RESERVED_SHARED
+    slot = sum(bytes_of(copied.share) for copied in loops[0].copies) + 2 * BARRIER_BYTES
+    more = (memory - shared_bytes(fn, loops)) // slot
+    slots = min(loops[0].slots + max(more, 0), max(MOST_SLOTS, loops[0].slots))
+    loops[0].ring.slots = slots
+    for loop in loops:
+        loop.slots = slots
+
+
+def _add_spare_slots(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> None:
+    """Give the ring spare slots, up to `MOST_SLOTS`, as far as memory allows."""
+    ring = loops[0].ring
+    if not ctx.enabled(SPARE):
         return
     slot = sum(bytes_of(copied.share) for copied in loops[0].copies)
     per_slot = slot + 2 * BARRIER_BYTES
     # Buffers are aligned, and the memory behind which spare slots lie.
     free = ctx.gpu.shared_bytes - shared_bytes(fn, loops) - 2 * ALIGN
     ring.spare = max(0, min(free // per_slot, MOST_SLOTS - ring.slots))
+
+
+def results_of(loops: Sequence[CopiedLoop], gpu: GpuMachine) -> int:
+    """The registers of a thread that results of products occupy, in the loop with the most."""
+    return max(
+        sum(
+            prod(shape_of(op.result.type)) * dtype_of(op.result.type).nbytes_in_memory
+            for op in loop.loop.body
+            if isinstance(op, Wgmma)
+        )
+        // (REGISTER_BYTES * gpu.threads)
+        for loop in loops
+    )
 
 
 def shared_bytes(fn: Function, loops: Sequence[CopiedLoop]) -> int:

@@ -35,14 +35,20 @@ def resident_ctas(chip: Processor, threads: int, registers: int, shared: int) ->
         registers: registers of a thread.
         shared: bytes of shared memory of a CTA.
     """
-    given = -(-registers // REGISTER_UNIT) * REGISTER_UNIT
     # A multiprocessor has the most that one CTA may use, plus the reservation for that CTA.
     memory = (chip.shared_limit + RESERVED_SHARED) // (shared + RESERVED_SHARED)
-    warps = -(-threads // WARP_SIZE)
-    # Warps do not share registers across partitions: with 176 registers each partition holds two
-    # warps, so that a second CTA of five warps does not fit, although 2 * 160 * 176 < 65536.
-    resident = PARTITIONS * (REGISTERS // PARTITIONS // (given * WARP_SIZE))
-    return min(resident // warps, chip.max_threads // threads, memory, MAX_CTAS)
+    by_registers = resident_by_registers(-(-threads // WARP_SIZE), registers)
+    return min(by_registers, chip.max_threads // threads, memory, MAX_CTAS)
+
+
+def resident_by_registers(warps: int, registers: int) -> int:
+    """The CTAs of `warps` warps whose registers fit on a multiprocessor.
+
+    Warps do not share registers across partitions: with 176 registers each partition holds two
+    warps, so that a second CTA of five warps does not fit, although 2 * 160 * 176 < 65536.
+    """
+    given = -(-registers // REGISTER_UNIT) * REGISTER_UNIT
+    return PARTITIONS * (REGISTERS // PARTITIONS // (given * WARP_SIZE)) // warps
 
 
 def registers_for(ctas: int, threads: int) -> int:

@@ -14,18 +14,16 @@ all warps is left in the loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import NamedTuple
 
 from tilewright.analysis.polynomial import Atom, Iteration
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import Original, PassContext, compiler_pass
-from tilewright.ir.types import I64, Shared, dtype_of, shape_of
+from tilewright.ir.types import I64, Shared
 from tilewright.ops.arith import Cmp, Select, Xor
 from tilewright.ops.control import Barrier, For, If, While, Yield
 from tilewright.ops.gpu import Allocate, AllocateRing, Fetch, HasSpare, Slot, WaitLaunches
-from tilewright.ops.nvidia import Wgmma
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
 from tilewright.rewrites.control import rebuilt_if, set_yields, take_region
 from tilewright.targets.nvidia.copied_loops import (
@@ -39,11 +37,12 @@ from tilewright.targets.nvidia.copied_loops import (
     holders_of,
     is_published,
     readers,
+    results_of,
     shared_bytes,
     within,
 )
 from tilewright.targets.nvidia.copied_vectors import stage_vectors
-from tilewright.targets.nvidia.occupancy import OTHER_REGISTERS, REGISTER_BYTES
+from tilewright.targets.nvidia.occupancy import OTHER_REGISTERS
 from tilewright.targets.nvidia.rotate_products import rotate_loops
 from tilewright.targets.nvidia.scalar_code import ScalarCode
 
@@ -126,7 +125,7 @@ def _copying_warps(
         two_fit: whether shared memory suffices for two programs.
         gpu: the machine, with the warps that compute.
     """
-    few = _results(loops, gpu) <= _registers_of_two(gpu) - OTHER_REGISTERS
+    few = results_of(loops, gpu) <= _registers_of_two(gpu) - OTHER_REGISTERS
     if gpu.warps <= WARP_GROUP or (two_fit and few):
         return 1, ()
     partition = gpu.registers // WARP_GROUP // gpu.lanes
@@ -140,19 +139,6 @@ def _registers_of_two(gpu: GpuMachine) -> int:
     """The registers of a thread if two programs, each with one additional warp, are resident."""
     warps = -(-2 * (gpu.warps + 1) // WARP_GROUP)  # on a partition
     return gpu.registers // WARP_GROUP // (warps * gpu.lanes) // 8 * 8
-
-
-def _results(loops: Sequence[CopiedLoop], gpu: GpuMachine) -> int:
-    """The registers of a thread that results of products occupy, in the loop with the most."""
-    return max(
-        sum(
-            prod(shape_of(op.result.type)) * dtype_of(op.result.type).nbytes_in_memory
-            for op in loop.loop.body
-            if isinstance(op, Wgmma)
-        )
-        // (REGISTER_BYTES * gpu.threads)
-        for loop in loops
-    )
 
 
 class Place(NamedTuple):
