@@ -4,7 +4,7 @@
     python -m benchmarks.gradients softmax matmul     # some
     python -m benchmarks.gradients --prepare          # compile and compare only, in processes
     python -m benchmarks.gradients --json FILE        # and write the results
-    python -m benchmarks.gradients --write-docs FILE  # the table in docs/derivatives.md, of them
+    python -m benchmarks.gradients --write-docs FILE…  # the table in docs/derivatives.md, of them
 
 Both are compiled by tilewright. The fastest configuration of each counts. Without a GPU, small
 sizes are compared and nothing is timed.
@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--match", default="", help="only cases whose name ends with this")
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--json", type=Path, help="where results are written")
-    parser.add_argument("--write-docs", type=Path, help="write the table of such a file")
+    parser.add_argument("--write-docs", type=Path, nargs="+", help="write the table of such files")
     given = parser.parse_args(arguments)
     if given.write_docs:
         write_table(given.write_docs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -63,16 +63,16 @@ def write_results(path: Path, machine: Mapping[str, str], found: Mapping[str, Re
     path.write_text(json.dumps({"machine": dict(machine), "results": rows}, indent=1), "utf-8")
 
 
-def write_table(path: Path, docs: Path = DOCS) -> None:
-    """Write the table of a file with results into the page on derivatives."""
-    read: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    machine = "; ".join(f"{what} {text}" for what, text in read["machine"].items())
+def write_table(paths: Sequence[Path], docs: Path = DOCS) -> None:
+    """Write the table of files with results into the page on derivatives."""
+    read: list[dict[str, Any]] = [json.loads(path.read_text("utf-8")) for path in paths]
+    machine = "; ".join(f"{what} {text}" for what, text in read[0]["machine"].items())
     lines = [
         f"{machine}.", "", "| kernel | hand-written, µs | derived, µs | ratio | bar | |",
         "|---|---:|---:|---:|---:|---|",
     ]  # fmt: skip
-    for name, row in read["results"].items():
-        lines.append(_line(name, Result(**row)))
+    for results in read:
+        lines += [_line(name, Result(**row)) for name, row in results["results"].items()]
     table = "\n".join(lines)
     text = docs.read_text("utf-8")
     docs.write_text(MARK.sub(lambda m: f"{m[1]}{table}\n{m[2]}", text), "utf-8")

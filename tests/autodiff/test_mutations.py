@@ -437,8 +437,34 @@ def unchanged(self: Any, value: Any, within: Any = None) -> Any:
     return value
 
 
+def a_sum_for_another_maximum() -> None:
+    """With lse for the maximum the total is 1, and not what is stored."""
+    text = """
+def kernel(x_ptr, y_ptr, t_ptr, n):
+    p = tl.program_id(0)
+    i = tl.arange(0, 8)
+    m = tl.full([], -float("inf"), tl.float64)
+    total = tl.full([], 0.0, tl.float64)
+    for k in range(2):
+        x = tl.load(x_ptr + p * 16 + k * 8 + i)
+        larger = tl.maximum(m, tl.max(x))
+        total = total * tl.exp(m - larger) + tl.sum(tl.exp(x - larger))
+        m = larger
+    tl.store(t_ptr + p, total)
+    tl.store(y_ptr + p, m + tl.log(total))
+"""
+    rng = np.random.default_rng(0)
+    args: Any = {"x_ptr": rng.uniform(0.5, 3, 64), "y_ptr": np.zeros(4)}
+    args |= {"t_ptr": np.zeros(4), "n": 10}
+    check_gradients(text, 4, args, ("x_ptr",), ("y_ptr",), aux=("t_ptr",))
+
+
 def sums(*args: Any) -> bool:
     return True
+
+
+def depends_on_nothing(value: Any) -> bool:
+    return False
 
 
 def add_axis(axes: Any, stride: int, low: Any, high: Any) -> None:
@@ -559,6 +585,9 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     ),
     "a value that is loaded again is stored in all lanes": (
         reloads, "_is_unmasked", sums, means_of_some_rows,
+    ),
+    "results of loops are not loaded one by one": (
+        reloads, "_depends_on_loop", depends_on_nothing, a_sum_for_another_maximum,
     ),
     "a value that is loaded again is that of one program": (
         replay.Replay, "_is_of_programs", sums, a_sum_that_programs_have_in_common,

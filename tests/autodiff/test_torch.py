@@ -207,9 +207,12 @@ NARROW = (
 @pytest.mark.parametrize("name", NARROW)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["fp16", "bf16"])
 def test_gradients_in_narrow_types(name: str, dtype: Any) -> None:
-    """With gradients of fp32, the error is at most that of torch, which rounds every operation."""
+    """With gradients of fp32, the error is at most that of torch, which rounds every operation; or
+    that of a result that is loaded as it was stored (decision 0057)."""
     given, grads, into = launched(case(name), dtype)
     exact = expected(FUNCTIONS[name], given, grads, torch.float64, list(into))
     theirs = expected(FUNCTIONS[name], given, grads, dtype, list(into))
+    rounding = torch.finfo(dtype).eps / 2 if name == "softmax" else 0.0
     for key, gradient in into.items():
-        assert error(gradient, exact[key]) <= 1.1 * error(theirs[key], exact[key]) + 1e-6, key
+        most = max(1.1 * error(theirs[key], exact[key]), rounding) + 1e-6
+        assert error(gradient, exact[key]) <= most, key

@@ -58,6 +58,10 @@ class Emitter:
                 return op.operands[0] in self._exact
             case arith.Add(lhs, rhs) | arith.Sub(lhs, rhs):
                 return lhs in self._exact and rhs in self._exact
+            case arith.Div(lhs, rhs):
+                return lhs in self._exact and bool(arith.constant_value(rhs))
+            case arith.Mul(lhs, rhs):
+                return self._is_zero_times(lhs, rhs) or self._is_zero_times(rhs, lhs)
             case arith.Select(_, on_true, on_false):
                 value, zeros = (on_true, on_false) if is_zero(on_false) else (on_false, on_true)
                 return is_zero(zeros) and (value in self._exact or value not in self._masks)
@@ -65,6 +69,18 @@ class Emitter:
                 return op.operands[0] in self._exact
             case _:
                 return False
+
+    def _is_zero_times(self, zeros: Value, factor: Value) -> bool:
+        """Whether a factor is finite wherever another one is known to be zero: it is loaded under
+        the same mask, and a number elsewhere."""
+        while isinstance(factor.op, arith.Cast) and is_float(factor.op.src.type):
+            factor = factor.op.src
+        op = factor.op
+        if zeros not in self._exact or not isinstance(op, memory.Load):
+            return False
+        if op.mask is None or self._masks.get(zeros) != (op.mask,):
+            return False
+        return op.other is None or is_zero(op.other)
 
     # -- lanes that are zero ----------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from tilewright.autodiff.gauges import find_gauges
 from tilewright.autodiff.loops import activity, carried_kinds, states_of
 from tilewright.autodiff.regrid import increment_of, varying_in
 from tilewright.autodiff.reloads import is_costly
-from tilewright.autodiff.reverse import ReverseWalk
+from tilewright.autodiff.reverse import ReverseWalk, with_shares_if_possible
 from tilewright.autodiff.schedules import Part, Regrid
 from tilewright.base.diagnostics import CompilationError
 from tilewright.ir.core import Function, Module, Region, Value
@@ -76,10 +76,14 @@ def regridded_kernels(
         def derive(schedule: Regrid, cut: Cut | None, add: set[str] = add) -> _RegriddedWalk:
             fn = module.entry
             roles = Roles(fn, tuple(schedule.loads), outputs, aux)
-            walk = _RegriddedWalk(fn, roles, schedule, cut, add, types or {})
-            walk.load_stored(stored)
-            walk.emit_all()
-            return walk
+
+            def emitted(with_shares: bool) -> _RegriddedWalk:
+                walk = _RegriddedWalk(fn, roles, schedule, cut, add, types or {})
+                walk.load_stored(stored, with_shares)
+                walk.emit_all()
+                return walk
+
+            return with_shares_if_possible(emitted)
 
         states = _loops_with_states(module.entry, wrt, outputs)
         found, cut, failed = _with_cut(schedules, derive, states)

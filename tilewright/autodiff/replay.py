@@ -21,9 +21,11 @@ from tilewright.autodiff.arrays import Array
 from tilewright.autodiff.registry import refusal
 from tilewright.autodiff.reloads import Reload, emit_reload
 from tilewright.autodiff.residuals import Residual, emit_loaded, emit_residual
+from tilewright.autodiff.shares import NeedsMaximumError, Shares
 from tilewright.base.located import line_of
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Region, Value
+from tilewright.ops.arith import Constant
 from tilewright.ops.control import (
     Call,
     Condition,
@@ -60,6 +62,7 @@ class Replay:
         residuals: the loops whose results are in memory.
         saved: the stores of other values that are in memory.
         reloads: other values that are.
+        shares: those of sums that are.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Replay:
         self.residuals: Mapping[For, Residual] = {}
         self.saved: Mapping[Value, Store] = {}
         self.reloads: Mapping[Value, Reload] = {}
+        self.shares = Shares()
         self.has_programs = True
         self.has_loops = False
         self._scopes: list[Scope] = []
@@ -163,6 +167,17 @@ class Replay:
         values = self._scopes[-1].values
         if value in self.saved:
             values[value] = emit_loaded(self.saved[value], 0.0, value, self._builder, self.plain)
+            return values[value]
+        if value in self.shares.maxima:
+            raise NeedsMaximumError
+        if value in self.shares.sums:
+            values[value] = self._builder.value(Constant(1.0, value.type))
+            return values[value]
+        if value in self.shares.stored:
+            store = self.shares.stored[value]
+            if not self._is_of_programs(value, store):
+                raise NeedsMaximumError
+            values[value] = emit_loaded(store, 0.0, value, self._builder, self.plain)
             return values[value]
         self._builder.loc, saved = op.loc, self._builder.loc
         if reload is not None:

@@ -18,8 +18,9 @@ stored.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require_elements
@@ -41,6 +42,7 @@ from tilewright.autodiff.reloads import find_reloads
 from tilewright.autodiff.replay import Replay, loaded_and_stored
 from tilewright.autodiff.residuals import find_residuals
 from tilewright.autodiff.saved import saved_values
+from tilewright.autodiff.shares import NeedsMaximumError, find_shares
 from tilewright.autodiff.summed_loops import reverse_sums
 from tilewright.autodiff.taped_loops import ForSteps, TapedLoop, WhileSteps
 from tilewright.autodiff.tapes import TapeMemory, TapePlan
@@ -110,15 +112,31 @@ def reverse_mode(
         ValueError: there is no such array of floats.
     """
     roles = Roles(module.entry, wrt, outputs, aux)
-    walk = ReverseWalk(module.entry, roles, atomic, types or {}, sources)
-    if cut is not None:
-        walk.cut = CutBuffers(cut, walk.emit, walk.replay, walk.new_arg)
-    walk.accumulate = accumulate
-    walk.private = set(private)
-    walk.skip = frozenset(skip)
-    walk.tapes = tapes
-    walk.load_stored(stored)
-    return walk.run() if coarse is None else walk.run_coarse(coarse)
+
+    def derived(with_shares: bool) -> Derived:
+        walk = ReverseWalk(module.entry, roles, atomic, types or {}, sources)
+        if cut is not None:
+            walk.cut = CutBuffers(cut, walk.emit, walk.replay, walk.new_arg)
+        walk.accumulate = accumulate
+        walk.private = set(private)
+        walk.skip = frozenset(skip)
+        walk.tapes = tapes
+        walk.load_stored(stored, with_shares)
+        return walk.run() if coarse is None else walk.run_coarse(coarse)
+
+    return with_shares_if_possible(derived)
+
+
+Made = TypeVar("Made")
+
+
+def with_shares_if_possible(make: Callable[[bool], Made]) -> Made:
+    """What `make` emits with shares that are loaded; without, if a maximum is needed for which
+    these are not what was stored."""
+    try:
+        return make(True)
+    except NeedsMaximumError:
+        return make(False)
 
 
 class ReverseWalk:
@@ -157,8 +175,12 @@ class ReverseWalk:
         self.reached: list[Load] = []
         self.partial_sums: dict[Load, Value | None] = {}  # what workers add up
 
-    def load_stored(self, names: Collection[str]) -> None:
-        """Load results of the kernel that these arrays hold, see `reverse_mode`."""
+    def load_stored(self, names: Collection[str], with_shares: bool) -> None:
+        """Load results of the kernel that these arrays hold, see `reverse_mode`.
+
+        Args:
+            with_shares: whether these include shares of sums; see `with_shares_if_possible`.
+        """
         stored = [
             arg
             for arg, array in self.arrays.items()
@@ -167,6 +189,8 @@ class ReverseWalk:
         self.replay.residuals = find_residuals(self.gauges, stored)
         self.replay.saved = saved_values(self.fn, self.chosen.outputs, names)
         self.replay.reloads = find_reloads(self.fn, stored)
+        if with_shares:
+            self.replay.shares = find_shares(self.fn, self.gauges, stored)
 
     def _sources(self, names: Collection[str]) -> list[Value]:
         return [

@@ -45,7 +45,8 @@ from tilewright.interop.xla_handlers import ALIGNED
 from tilewright.interop.xla_kernels import offer, site_words
 from tilewright.ir.core import Module
 from tilewright.ir.types import is_pointer, numpy_of
-from tilewright.runtime.derived_launch import Buffers, Made, NarrowSumError, Plan, Step, size_of
+from tilewright.runtime.derived_buffers import BufferSizes
+from tilewright.runtime.derived_launch import Made, NarrowSumError, Plan, Step, size_of
 from tilewright.runtime.gradients import Gradient
 from tilewright.runtime.grid import Grid
 from tilewright.runtime.slots import at_path
@@ -219,7 +220,7 @@ def _derived(site: Site, operands: Sequence[Array], active: tuple[int, ...]) -> 
     parsed = site.inner.options_of(cache.backend, source, given)
     layout = _Layout(site, plan, launch, into, list(grads), parsed)
     kernels = tuple(layout.kernel(step) for step in plan.steps)
-    tables = {key: layout.buffers.made[key] for key in plan.places}
+    tables = {key: layout.made[key] for key in plan.places}
     return CallGradient(kernels, tables, tuple(wrt))
 
 
@@ -238,7 +239,8 @@ class _Layout:
     ) -> None:  # fmt: skip
         self._site, self._plan, self._launch = site, plan, launch
         self._into, self._options = into, options
-        self.buffers = Buffers(plan, into)
+        self.sizes = BufferSizes(plan, into)
+        self.made = self.sizes.allocated(into)
         self._written: set[Made] = set()
         # The arguments of a launch: the kernel's parameters, `into`, `grads`.
         parameters = site.inner.arg_names
@@ -280,11 +282,11 @@ class _Layout:
                 places[i] = place
                 slots.append(0)
             elif isinstance(argument[0], str):
-                slots.append(self.buffers.made[argument])  # pyright: ignore[reportArgumentType]
+                slots.append(self.made[argument])  # pyright: ignore[reportArgumentType]
             else:
                 slots.append(at_path(self._launch.slots, argument))  # pyright: ignore[reportArgumentType]
         return GradientKernel(
-            self._site.inner.__name__, step.kernel, self._options, self.buffers.grid_of(step),
+            self._site.inner.__name__, step.kernel, self._options, self.sizes.grid_of(step),
             places, tuple(slots), results, tuple(read), count,
         )  # fmt: skip
 
@@ -292,18 +294,18 @@ class _Layout:
         kind, name = key
         if kind == "tape":
             tape = next(tape for tape in step.tapes if tape.name == name)
-            slots = prod(self.buffers.grid_of(step)) * max(1, tape.slots)
+            slots = prod(self.sizes.grid_of(step)) * max(1, tape.slots)
             return Result(key, (slots * tape.lanes,), 0, 0, numpy_of(tape.element), False)
         if kind == "saved":
-            buffer = self.buffers.made[key]
+            buffer = self.made[key]
             return Result(key, buffer.shape, 0, 0, buffer.dtype, False)
         plan, array = self._plan, self._into[name]
         filled = plan.covered.get(name) == size_of(array) and 0 not in plan.grid
         zeroed = not filled or key in self._written
         if name in plan.summed:
-            dtype = self.buffers.made["partial", name].dtype
-            length = self.buffers.made["span", name]
-            return Result(key, array.shape, self.buffers.workers, length, dtype, zeroed)
+            dtype = self.made["partial", name].dtype
+            length = self.made["span", name]
+            return Result(key, array.shape, self.sizes.workers, length, dtype, zeroed)
         return Result(key, array.shape, 0, 0, array.dtype, zeroed)
 
 

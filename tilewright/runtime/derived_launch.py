@@ -7,7 +7,6 @@ the grid. `derivation.py` makes it, `hot_launch.py` repeats its launch in native
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,14 +14,7 @@ import numpy as np
 from tilewright.base import knobs
 from tilewright.runtime.grid import Grid
 from tilewright.runtime.launch import start_with_hooks
-from tilewright.runtime.partial_sums import (
-    Partials,
-    add_up,
-    floats_like,
-    integers_like,
-    partial_sums,
-    workers_of,
-)
+from tilewright.runtime.partial_sums import integers_like
 from tilewright.runtime.slots import at_path, slot_of
 from tilewright.runtime.tensors import find_reader
 
@@ -209,66 +201,6 @@ class Checked(NamedTuple):
     plan: Plan
     launch: Launch
     zeroed: tuple[str, ...]
-
-
-class Buffers:
-    """The arrays that one launch of a plan allocates, and the values it computes.
-
-    Attributes:
-        made: the arguments that the launch makes.
-        workers: how many there are; 0 if the plan has none.
-    """
-
-    def __init__(self, plan: Plan, of_wrt: Arrays) -> None:
-        self.made: dict[Made, Any] = dict(plan.numbers)
-        self.workers = 0
-        self._of_wrt = of_wrt
-        self._sums: dict[str, Partials] = {}
-        for step in plan.steps:
-            if step.axes:
-                programs = prod(step.grid[axis] for axis in step.axes)
-                self.workers = workers_of(programs, [of_wrt[name] for name in plan.summed])
-                for axis in step.axes:
-                    self.made["extent", str(axis)] = step.grid[axis]
-        for saved in plan.saved:
-            like = next(iter(of_wrt.values()))
-            count = saved.lanes * prod(n for (kind, _), n in plan.numbers.items() if kind == "box")
-            is_wide = saved.element.primitive_bitwidth == 64
-            self.made["saved", saved.name] = floats_like(like, count, is_wide)
-        for name, numbers in plan.places.items():
-            self.made[name] = numbers.like(next(iter(of_wrt.values())))
-        for step in plan.steps:
-            for tape in step.tapes:
-                size = prod(self.grid_of(step)) * tape.bytes
-                like = next(iter(of_wrt.values()))
-                self.made["tape", tape.name] = floats_like(like, -(-size // 4), is_wide=False)
-        for name in plan.summed:
-            filled = plan.covered[name] == size_of(of_wrt[name])
-            sums = self._sums[name] = partial_sums(of_wrt[name], self.workers, filled)
-            self.made["partial", name], self.made["span", name] = sums.buffer, sums.span
-
-    def grid_of(self, step: Step) -> Grid:
-        """The grid of a step."""
-        if not step.axes:
-            return step.grid
-        x, y, z = (
-            self.workers if axis == step.axes[0] else 1 if axis in step.axes else n
-            for axis, n in enumerate(step.grid)
-        )
-        return x, y, z
-
-    def finish(self, accumulate: bool) -> None:
-        """Add up what workers have summed."""
-        if self._sums:
-            add_up([(sums, self._of_wrt[name]) for name, sums in self._sums.items()], accumulate)
-
-
-def start_plan(plan: Plan, launch: Launch, of_wrt: Arrays, accumulate: bool) -> None:
-    """Launch a plan's kernels, through Python."""
-    buffers = Buffers(plan, of_wrt)
-    for step in plan.steps:
-        start_step(step, launch, buffers.grid_of(step), buffers.made)
-    buffers.finish(accumulate)
 
 
 def start_step(step: Step, launch: Launch, grid: Grid, made: Mapping[Made, Any]) -> None:

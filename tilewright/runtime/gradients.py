@@ -36,7 +36,6 @@ from tilewright.runtime.derived_launch import (
     elements_of_table,
     not_written,
     require_same_layout,
-    start_plan,
     zero,
 )
 from tilewright.runtime.grid import extents_of
@@ -155,7 +154,7 @@ class _Derivative:
             zero(name, of_wrt[name])
         if 0 in launch.grid:
             return
-        start_plan(plan, launch, of_wrt, how.accumulate)
+        hot_launch.start_plan(plan, launch, of_wrt, how.accumulate)
         if type(grid) is tuple and not self.tables:
             if known is None:
                 known = self._shapes[shape] = hot_launch.CallShape(args, kwargs)

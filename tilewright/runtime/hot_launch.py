@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from inspect import Parameter, Signature
 from itertools import count
 from operator import itemgetter
@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 from tilewright.base.lazy_import import lazy_import
 from tilewright.frontend.dependencies import Recorded
 from tilewright.frontend.source import KernelParam
+from tilewright.runtime.derived_buffers import BufferSizes, layouts_of
 from tilewright.runtime.derived_launch import (
     Arrays,
-    Buffers,
     Checked,
     How,
+    Launch,
     Made,
     Mispredicted,
     Path,
@@ -52,7 +53,19 @@ MOST_PREDICTIONS = 4096
 _numbers = count()
 
 
-class Hot(NamedTuple):
+Bound = tuple[int, "Callable[..., Any]", tuple[Made, ...]]
+"""The number of a step, what launches it on its grid, and the arguments that the launch makes."""
+
+
+class _Sized(NamedTuple):
+    """The launches of a plan with buffers of known sizes."""
+
+    sizes: BufferSizes
+    launches: tuple[Bound, ...]
+
+
+@dataclass
+class Hot:
     """A plan whose launch is predicted.
 
     Attributes:
@@ -60,12 +73,14 @@ class Hot(NamedTuple):
         launches: for each of its steps, its number and the native launcher.
         fixed: the launches with their grids, if these are known and nothing is allocated.
         zeroed: the arrays of `wrt` that are zeroed first.
+        last: the launches for the layouts of the last call.
     """
 
     plan: Plan
     launches: tuple[tuple[int, Launcher, tuple[Made, ...]], ...]
     fixed: tuple[tuple[int, Callable[..., Any]], ...]
     zeroed: tuple[str, ...]
+    last: _Sized | None = None
 
     def start(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], of_wrt: Arrays, of_outputs: Arrays,
@@ -83,11 +98,26 @@ class Hot(NamedTuple):
                 start(number, *of_wrt.values(), *of_outputs.values(), *args, **kwargs)
             return
         further = *of_wrt.values(), *of_outputs.values()
-        buffers = Buffers(self.plan, of_wrt)
-        for (number, native, names), step in zip(self.launches, self.plan.steps, strict=True):
-            made = [buffers.made[name] for name in names]
-            native.bind(buffers.grid_of(step))(number, *further, *made, *args, **kwargs)
-        buffers.finish(accumulate)
+        sized = self.last
+        if sized is None or sized.sizes.layouts != layouts_of(self.plan, of_wrt):
+            sized = self.last = self._sized(of_wrt)
+        made = sized.sizes.allocated(of_wrt)
+        for number, start, names in sized.launches:
+            start(number, *further, *[made[name] for name in names], *args, **kwargs)
+        sized.sizes.finish(made, of_wrt, accumulate)
+
+    def _sized(self, of_wrt: Arrays) -> _Sized:
+        """The launches for gradients of these layouts."""
+        sizes = BufferSizes(self.plan, of_wrt)
+        return _Sized(
+            sizes,
+            tuple(
+                (number, native.bind(sizes.grid_of(step)), names)
+                for (number, native, names), step in zip(
+                    self.launches, self.plan.steps, strict=True
+                )
+            ),
+        )
 
 
 class CallShape:
@@ -223,6 +253,15 @@ class HotLaunches:
         slots: dict[Path | Made, int] = {(i,): place for i, place in enumerate(places)}
         slots |= {name: 1 + further + i for i, name in enumerate(made)}
         return _Started(step, [slots[a] for a in step.arguments])
+
+
+def start_plan(plan: Plan, launch: Launch, of_wrt: Arrays, accumulate: bool) -> None:
+    """Launch a plan's kernels, through Python."""
+    sizes = BufferSizes(plan, of_wrt)
+    made = sizes.allocated(of_wrt)
+    for step in plan.steps:
+        start_step(step, launch, sizes.grid_of(step), made)
+    sizes.finish(made, of_wrt, accumulate)
 
 
 def is_predicted(found: Checked, plan: Plan, zeroed: tuple[str, ...]) -> bool:

@@ -19,20 +19,60 @@ MOST_ELEMENTS = 1 << 20  # of an array with a row for each worker, which adds to
 MOST_BYTES = 1 << 28  # of one buffer
 
 
-class Partials(NamedTuple):
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
+"""Shape, and strides in elements."""
+
+
+class Floats(NamedTuple):
+    """A buffer of floats.
+
+    Attributes:
+        length: the number of elements.
+        dtype: their type, of the library of the arrays.
+        zeros: whether they are 0; otherwise they are arbitrary.
+    """
+
+    length: int
+    dtype: Any
+    zeros: bool
+
+    def allocated(self, like: Any) -> Any:
+        """A new buffer, where an array is."""
+        if isinstance(like, np.ndarray):
+            return (np.zeros if self.zeros else np.empty)(self.length, self.dtype)
+        make = like.new_zeros if self.zeros else like.new_empty
+        return make((self.length,), dtype=self.dtype)
+
+
+class Sums(NamedTuple):
     """The partial sums of one array, a row for each worker.
 
     Attributes:
-        buffer: an array of rows.
+        floats: the buffer of all rows.
+        workers: the number of rows.
         elements: of a row.
         span: from one row to the next.
-        rows: a view of the rows as arrays like the gradient.
+        layout: that of the array.
     """
 
-    buffer: Any
+    floats: Floats
+    workers: int
     elements: int
     span: int
-    rows: Any
+    layout: Layout
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the array has no gaps, which must be left as they are."""
+        return prod(self.layout[0]) == self.elements
+
+    def rows(self, buffer: Any) -> Any:
+        """The rows as arrays like the gradient."""
+        shape, strides = self.layout
+        if isinstance(buffer, np.ndarray):
+            in_bytes = [s * buffer.itemsize for s in (self.span, *strides)]
+            return np.lib.stride_tricks.as_strided(buffer, (self.workers, *shape), in_bytes)
+        return buffer.as_strided((self.workers, *shape), (self.span, *strides))
 
 
 def can_hold(array: Any) -> bool:
@@ -52,34 +92,28 @@ def workers_of(programs: int, arrays: Sequence[Any]) -> int:
     return max(1, min(programs, most))
 
 
-def partial_sums(array: Any, workers: int, filled: bool) -> Partials:
-    """Buffers for the gradient that is written to an array.
+def sums_of(array: Any, workers: int, filled: bool) -> Sums:
+    """The partial sums of the gradient that is written to an array.
 
     Args:
         filled: whether each worker writes all elements.
     """
-    shape, strides = _layout(array)
-    elements = _span(shape, strides)
+    layout = _layout(array)
+    elements = _span(*layout)
     span = -(-elements // SPAN) * SPAN
     if isinstance(array, np.ndarray):
         dtype = array.dtype if array.dtype.itemsize >= 4 else np.dtype(np.float32)
-        buffer: Any = (np.empty if filled else np.zeros)(workers * span, dtype)
-        in_bytes = [s * dtype.itemsize for s in (span, *strides)]
-        rows = np.lib.stride_tricks.as_strided(buffer, (workers, *shape), in_bytes)
-        return Partials(buffer, elements, span, rows)
-    wide = array if array.element_size() >= 4 else array.new_empty(0).float()
-    make = wide.new_empty if filled else wide.new_zeros
-    buffer = make((workers * span,))
-    rows = buffer.as_strided((workers, *shape), (span, *strides))
-    return Partials(buffer, elements, span, rows)
+    else:
+        dtype = array.dtype if array.element_size() >= 4 else array.new_empty(0).float().dtype
+    return Sums(Floats(workers * span, dtype, not filled), workers, elements, span, layout)
 
 
-def floats_like(array: Any, count: int, is_wide: bool) -> Any:
-    """A buffer of fp32, or of fp64 if it is wide, where an array is; its elements are arbitrary."""
+def floats_like(array: Any, count: int, is_wide: bool) -> Floats:
+    """A buffer of fp32, or of fp64 if it is wide, in the library of an array."""
     if isinstance(array, np.ndarray):
-        return np.empty(count, np.float64 if is_wide else np.float32)
+        return Floats(count, np.dtype(np.float64 if is_wide else np.float32), zeros=False)
     empty = array.new_empty(0)
-    return (empty.double() if is_wide else empty.float()).new_empty((count,))
+    return Floats(count, (empty.double() if is_wide else empty.float()).dtype, zeros=False)
 
 
 def integers_like(array: Any, numbers: Any) -> Any:
@@ -124,33 +158,31 @@ def add_rows(
         )
 
 
-def add_up(sums: Sequence[tuple[Partials, Any]], accumulate: bool) -> None:
+def add_up(sums: Sequence[tuple[Sums, Any, Any]], accumulate: bool) -> None:
     """Write the sum of all rows to the array that they are of, or add it to what the array holds.
 
     Args:
-        sums: partial sums of as many workers, each with the array.
+        sums: partial sums of as many workers, each with the buffer of the rows, and the array.
     """
-    plain: list[tuple[Partials, Any]] = []
-    for partials, array in sums:
-        if prod(_layout(array)[0]) == partials.elements:
-            plain.append((partials, array))
-        else:  # with gaps, which must be left as they are
-            _add_up_views(partials, array, accumulate)
-    for pair in (plain[i : i + 2] for i in range(0, len(plain), 2)):
-        arguments = [
-            argument
-            for partials, array in (pair[0], pair[-1])
-            for argument in (partials.buffer, array, partials.elements, partials.span)
-        ]
-        most = max(partials.elements for partials, _ in pair)
-        add_rows[(cdiv(most, BLOCK), len(pair))](
-            *arguments, pair[0][0].rows.shape[0], ACCUMULATE=accumulate, BLOCK=BLOCK, ROWS=ROWS,
-            num_warps=8,
+    plain: list[tuple[Sums, Any, Any]] = []
+    for one in sums:
+        if one[0].is_dense:
+            plain.append(one)
+        else:
+            _add_up_views(*one, accumulate)
+    for i in range(0, len(plain), 2):
+        first, buffer, array = plain[i]
+        last, other, other_array = plain[min(i + 1, len(plain) - 1)]
+        most = max(first.elements, last.elements)
+        add_rows[(cdiv(most, BLOCK), 1 + (i + 1 < len(plain)))](
+            buffer, array, first.elements, first.span,
+            other, other_array, last.elements, last.span,
+            first.workers, ACCUMULATE=accumulate, BLOCK=BLOCK, ROWS=ROWS, num_warps=8,
         )  # fmt: skip
 
 
-def _add_up_views(partials: Partials, array: Any, accumulate: bool) -> None:
-    total = partials.rows.sum(0)
+def _add_up_views(sums: Sums, buffer: Any, array: Any, accumulate: bool) -> None:
+    total = sums.rows(buffer).sum(0)
     if isinstance(array, np.ndarray):
         array[...] = array + total if accumulate else total
     elif accumulate:
@@ -159,8 +191,13 @@ def _add_up_views(partials: Partials, array: Any, accumulate: bool) -> None:
         array.copy_(total)
 
 
-def _layout(array: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shape and strides, in elements."""
+def layout_of(array: Any) -> tuple[Any, Any]:
+    """What identifies the layout of an array, quickly."""
+    stride = getattr(array, "stride", None)
+    return array.shape, array.strides if stride is None else stride()
+
+
+def _layout(array: Any) -> Layout:
     if isinstance(array, np.ndarray):
         return array.shape, tuple(s // array.itemsize for s in array.strides)
     return tuple(array.shape), tuple(array.stride())
