@@ -131,8 +131,8 @@ Made = TypeVar("Made")
 
 
 def with_shares_if_possible(make: Callable[[bool], Made]) -> Made:
-    """What `make` emits with shares that are loaded; without, if a maximum is needed for which
-    these are not what was stored."""
+    """The result of `make` with shares that are loaded; without, if a maximum is needed for which
+    these are not as they were stored."""
     try:
         return make(True)
     except NeedsMaximumError:

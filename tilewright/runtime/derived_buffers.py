@@ -1,4 +1,4 @@
-"""What a launch of a derived kernel allocates and computes besides its arguments.
+"""Arrays and numbers of a derived kernel's launch, besides the arguments of the call.
 
 Sizes depend on the plan and on the layouts of the gradients that workers add up. They are computed
 once for all launches with these layouts, of which each only allocates.

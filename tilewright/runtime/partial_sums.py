@@ -192,7 +192,7 @@ def _add_up_views(sums: Sums, buffer: Any, array: Any, accumulate: bool) -> None
 
 
 def layout_of(array: Any) -> tuple[Any, Any]:
-    """What identifies the layout of an array, quickly."""
+    """Shape and strides of an array, in the form in which they are fast to read and compare."""
     stride = getattr(array, "stride", None)
     return array.shape, array.strides if stride is None else stride()
 
