@@ -61,8 +61,9 @@ def steps(
         Step(stream_loads, when="async_copy"),
         Step(prefetch_loads),
         *schedule,
-        Step(merge_equal_values),
         Step(hoist_invariants),
+        # Loops one after the other may have hoisted the same operand to shared memory.
+        Step(merge_equal_values),
         Step(hoist_addresses),
         Step(remove_dead_code),
         *last,

@@ -76,9 +76,11 @@ class Cubin(MachineCode):
         return slow and not self.debug
 
     def is_better_than(self, other: Cubin) -> bool:
+        """Whether it is better than the cubin with a copying warp. Fewer spills count if they are
+        less than half as many: a few do not outweigh addresses and barriers in the loop."""
         return (
             other.assembled.is_slower_than(self.assembled)
-            or other.spills > self.spills
+            or other.spills > 2 * self.spills
             or (other.waits and self.residency.ctas > other.residency.ctas)
         )
 
