@@ -181,6 +181,11 @@ def _casts() -> Iterator[Job]:
         if source != to and not (narrow and (source in INTEGERS or to in INTEGERS)):
             text = f"a.to({in_language(to)})"
             yield Job(recipes.expression, (text, ((source, (256,)),), (to, (256,))))
+    # Whole words of each thread, which are converted together.
+    for source, to in product(("i8", "u8", "i16", "u16", *NARROW_FLOATS), FLOATS):
+        if to != "fp64":
+            text = f"a.to({in_language(to)})"
+            yield Job(recipes.expression, (text, ((source, (2048,)),), (to, (2048,))))
     for source, to, rounding in product(FLOATS, NARROW_FLOATS, ("rtne", "rtz")):
         yield Job(recipes.to_fp8, (source, to, rounding))
 

@@ -15,9 +15,9 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout, dim_name
 from tilewright.layout.matrix import MatrixAccess, matrix_access
-from tilewright.lowering.emit import LType, V, int_type, vector
+from tilewright.lowering.emit import I8, LType, V, int_type, vector
 from tilewright.lowering.simt.kernel import Kernel
-from tilewright.lowering.simt.words import row, words
+from tilewright.lowering.simt.words import note_words, row, words
 from tilewright.lowering.types import memory_type
 
 VECTOR_BYTES = 16
@@ -128,7 +128,10 @@ def load_rows(
             continue
         kind = vector(element, len(registers))
         loaded = b.load(kind, place, align=len(registers) * element.bits // 8)
-        found |= {r: b.extract(loaded, i) for i, r in enumerate(registers)}
+        elements = [b.extract(loaded, i) for i in range(len(registers))]
+        if element.bits == I8.bits:
+            note_words(b, loaded, elements)
+        found |= dict(zip(registers, elements, strict=True))
     return found
 
 

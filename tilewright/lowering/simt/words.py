@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir import types as ir
-from tilewright.lowering.emit import BF16, I8, Builder, V, int_type, poison, vector
+from tilewright.lowering.emit import BF16, I8, I32, Builder, V, int_type, poison, vector
 from tilewright.lowering.types import memory_type, register_type
 
 WORD_BITS = 32
@@ -46,6 +46,19 @@ def words(b: Builder, values: Sequence[V], type: ir.Type, bits: int = 32) -> lis
     count = total // bits
     whole = b.bitcast(joined, vector(word, count))
     return [b.extract(whole, i) for i in range(count)]
+
+
+def note_words(b: Builder, whole: V, elements: Sequence[V]) -> None:
+    """Note in `V.part` of the elements of a vector of integers which word contains each of them, if
+    they fill whole words."""
+    bits = elements[0].type.bits
+    count, rest = divmod(bits * len(elements), WORD_BITS)
+    if rest:
+        return
+    words = b.bitcast(whole, vector(I32, count) if count > 1 else I32)
+    found = [b.extract(words, i) for i in range(count)] if count > 1 else [words]
+    for i, element in enumerate(elements):
+        element.part = found[i * bits // WORD_BITS], i * bits % WORD_BITS
 
 
 class Words:

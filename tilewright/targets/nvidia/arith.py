@@ -31,6 +31,7 @@ from tilewright.lowering.types import register_type
 from tilewright.lowering.without_library import rem_without_library, sin_cos_without_library
 from tilewright.ops import arith, math
 from tilewright.targets.nvidia.name import NAME
+from tilewright.targets.nvidia.small_integers import from_integer
 
 Function = Callable[[Builder, V], V]
 
@@ -291,6 +292,12 @@ def lower_shift(b: Builder, op: arith.Shl | arith.Shr, lhs: V, rhs: V) -> V:
     signed = _element(op).is_int_signed()
     name = "shl.b64" if isinstance(op, arith.Shl) else "shr.s64" if signed else "shr.u64"
     return b.inline_asm(f"{name} $0, $1, $2;", "=l,l,r", lhs.type, [lhs, b.trunc(count, I32)])
+
+
+@lowers(arith.Cast, target=NAME)
+def lower_cast(b: Builder, op: arith.Cast, src: V) -> V:
+    found = from_integer(b, src, _element(op), op.to)
+    return common.lower_cast(b, op, src) if found is None else found
 
 
 @lowers(arith.Bitcast, target=NAME)

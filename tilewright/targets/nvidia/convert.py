@@ -32,6 +32,12 @@ def _to_fp8(b: Builder, x: V, kind: str) -> V:
 
 
 def _from_fp8(b: Builder, x: V, kind: str) -> V:
-    """By way of fp16; both conversions are exact."""
-    pair = b.inline_asm(f"cvt.rn.f16x2.{kind}x2 $0, $1;", "=r,h", vector(F16, 2), [b.zext(x, I16)])
-    return b.fpext(b.extract(pair, 0), F32)
+    """By way of fp16; both conversions are exact. The instruction converts two numbers: adjacent
+    ones of a word, for which LLVM merges the code, or one."""
+    if x.part is None:
+        bytes, lane = b.zext(x, I16), 0
+    else:
+        word, place = x.part
+        bytes, lane = b.trunc(b.lshr(word, place // 16 * 16), I16), place // 8 % 2
+    pair = b.inline_asm(f"cvt.rn.f16x2.{kind}x2 $0, $1;", "=r,h", vector(F16, 2), [bytes])
+    return b.fpext(b.extract(pair, lane), F32)
