@@ -81,5 +81,5 @@ def write_table(paths: Sequence[Path], docs: Path = DOCS) -> None:
 def _line(name: str, row: Result) -> str:
     written = "" if row.written_us is None else f"{row.written_us:.1f}"
     mark = "" if row.ratio is None or row.ratio >= row.bar else " ✗"
-    ratio = "" if row.ratio is None else f"**{row.ratio:.2f}**{mark}"
+    ratio = "" if row.ratio is None else f"**{row.ratio:.3f}**{mark}"
     return f"| {name} | {written} | {row.derived_us:.1f} | {ratio} | {row.bar} | {row.rate} |"
