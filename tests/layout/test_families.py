@@ -283,7 +283,7 @@ def test_row_major_order() -> None:
         (lambda: blocked((4, 4), (1, 1), (4, 8), (1, 1), (1, 1)), "must list the dimensions"),
         (lambda: blocked((3, 4), (1, 1), (4, 8), (1, 1), (1, 0)), "power of two, not 3"),
         (lambda: mma_m16n8((16,), (1,)), "two dimensions or more"),
-        (lambda: mma_operand_a((16, 16), 64, (1, 1)), "8, 16 or 32 bits, not 64"),
+        (lambda: mma_operand_a((16, 16), 128, (1, 1)), "8, 16, 32 or 64 bits, not 128"),
         (lambda: wgmma_accumulator((64, 64), 2, 64), "2 is not a multiple"),
         (lambda: wgmma_accumulator((64, 64), 4, 512), "between 8 and 256"),
         (lambda: wgmma_accumulator((1, 64, 64), 4, 64), "works on matrices"),
