@@ -236,3 +236,17 @@ def test_philox_of_64_bits_is_the_same_on_every_target(target: str) -> None:
     expression = "tl.philox(9, a, a * 3, a ^ 5, a + 1)[1]"
     expected = run("interpreter", expression, [counters], np.uint64)
     same(run(target, expression, [counters], np.uint64), expected, counters)
+
+
+METHODS = ["exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "rsqrt", "erf", "floor", "ceil"]
+
+
+@pytest.mark.parametrize("element", [FP16, BF16], ids=ids)
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_take_narrow_floats(name: str, element: DType) -> None:
+    """Unlike the functions, as in Triton: computed in fp32, rounded to the same type."""
+    x = np.linspace(0.25, 8, 16).astype(element.numpy)
+    assert result_type(f"a.{name}()", x).element_ty is element
+    wide = evaluate(f"tl.{name}(a.to(tl.float32))", x)
+    assert np.array_equal(evaluate(f"a.{name}()", x), wide.astype(element.numpy))
+    assert "Expected dtype" in str(fails(f"def kernel(p):\n    tl.{name}(tl.load(p))", x))

@@ -101,6 +101,19 @@ def _is_of_language(module: types.ModuleType) -> bool:
     return module.__name__.startswith("tilewright")
 
 
+def _copy(value: Any) -> Any:
+    """An equal copy of a value; ABSENT where there is none, and values are compared by identity:
+    arrays and tables, which compare elementwise, files, locks. The front end rejects them.
+    """
+    if getattr(value, "ndim", 0):  # it may be large
+        return ABSENT
+    try:
+        copied = copy.deepcopy(value)
+        return copied if copied == value else ABSENT
+    except Exception:  # of any class of the user's
+        return ABSENT
+
+
 def _may_change(module: types.ModuleType) -> bool:
     return module.__name__ not in TOLERATED_MODULES
 
@@ -136,10 +149,8 @@ class _Finder(ast.NodeVisitor):
             if hasattr(builtins, name):
                 self.record_object(name, value, scope)
             return None
-        if self.reference(value):
+        if self.reference(value) or not self.record(name, value, scope):
             self.record_object(name, value, scope)
-        else:
-            self.record(name, value, scope)
         return value
 
     def record_object(self, name: str, value: Any, scope: Scope) -> None:
@@ -147,15 +158,22 @@ class _Finder(ast.NodeVisitor):
         if not (isinstance(value, types.ModuleType) and _is_of_language(value)):
             self.objects[name, id(scope)] = (value, scope)
 
-    def record(self, name: str, value: Any, scope: Scope) -> None:
-        """Record a global value that the kernel depends on, and the namespace of the name.
+    def record(self, name: str, value: Any, scope: Scope) -> bool:
+        """Record a global value that the kernel depends on, and the namespace of the name. Returns
+        False if the value cannot be compared with a copy.
 
         Raises:
             RuntimeError: the name had another value before.
         """
-        before, _ = self.used.setdefault((name, id(scope)), (copy.deepcopy(value), scope))
+        before, _ = self.used.get((name, id(scope)), (ABSENT, scope))
+        if before is ABSENT:
+            kept = _copy(value)
+            if kept is not ABSENT:
+                self.used[name, id(scope)] = (kept, scope)
+            return kept is not ABSENT
         if before != value:
             raise self._conflict(name, value, "a function that it calls", before)
+        return True
 
     def _conflict(self, name: str, value: Any, other: str, before: Any) -> RuntimeError:
         return RuntimeError(

@@ -96,10 +96,29 @@ class KernelParam:
 
 def _check_has_source(fn: Callable[..., Any]) -> None:
     """Raise ValueError if the function's source is neither in a file nor in `linecache`."""
-    code = getattr(fn, "__code__", None)
-    name = code.co_filename if code is not None else "<unknown>"
-    if code is None or fn.__name__ == "<lambda>" or not _text_is_known(fn, name):
-        raise ValueError(NO_SOURCE)
+    if not isinstance(fn, types.FunctionType):
+        raise ValueError(f"{NO_SOURCE}{_instead_of_function(fn)}")
+    if fn.__name__ == "<lambda>":
+        raise ValueError(f"{NO_SOURCE}, with `def`, not `lambda`")
+    if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+        raise ValueError(f"{NO_SOURCE}, with `def`, not `async def`: {fn.__name__}")
+    if not _text_is_known(fn, fn.__code__.co_filename):
+        raise ValueError(
+            f"{NO_SOURCE}: the source of {fn.__name__} is not available, as in an interactive "
+            f"session or `exec`"
+        )
+
+
+def _instead_of_function(fn: Any) -> str:
+    """What was decorated instead of a function, and what to do about it."""
+    if isinstance(fn, JITCallable):
+        return f": {fn.__name__} is decorated already; remove one of the decorators"
+    if isinstance(fn, type):
+        return f", with `def`, not `class`: {fn.__name__}"
+    wrapped = getattr(fn, "__wrapped__", None)
+    if isinstance(wrapped, types.FunctionType):
+        return f": put @jit next to the `def` of {wrapped.__name__}, below {type(fn).__name__}"
+    return f", with `def`, not {fn!r}"
 
 
 def _text_is_known(fn: Callable[..., Any], file: str) -> bool:

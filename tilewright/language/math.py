@@ -34,7 +34,20 @@ def _unary(name: str, op: Callable[[], type[ops.MathFunction]], meaning: str, **
     Raises:
         ValueError: another dtype.
     """
-    return tensor_method(function)
+
+    @builtin
+    def method(x: Any, *, _semantic: Any = None) -> tensor:
+        return semantic.arith.unary_math_method(_semantic, op(), x, **attrs)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"""{meaning}, elementwise, of fp32 or fp64, and of fp16 or bf16, computed in
+    fp32 and rounded to the tensor's dtype.
+
+    Raises:
+        ValueError: another dtype.
+    """
+    tensor_method(method)
+    return function
 
 
 exp = _unary("exp", lambda: ops.Exp, "Base-e exponential")

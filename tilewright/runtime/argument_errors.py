@@ -44,6 +44,7 @@ def _is_at_fault(leaf: Any, error: Exception) -> bool:
     return str(error) in (
         f"failed to specialize argument of type: {type(leaf).__name__}",
         f"kernels have no element type for {element!r}",
+        f"a tensor of layout {getattr(leaf, 'layout', None)} has no storage",
     )
 
 
@@ -53,6 +54,8 @@ def _hint(value: Any) -> str:
         return "An integer has at most 64 bits."
     if isinstance(value, list | tuple):
         return "Kernels read memory through arrays: pass numpy.asarray(…) of it."
+    if str(getattr(value, "layout", "torch.strided")) != "torch.strided":
+        return "Pass `.to_dense()` of it, or tensors of its indices and values."
     if getattr(value, "shape", ()):
         return (
             "Elements are integers of 8 to 64 bits, bool, float16, bfloat16, float32, float64 or "

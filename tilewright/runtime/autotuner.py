@@ -31,7 +31,7 @@ from tilewright.runtime.bench import do_bench_cudagraph
 from tilewright.runtime.cache import disk_cache
 from tilewright.runtime.config import Config
 from tilewright.runtime.heuristics import Heuristics, heuristics
-from tilewright.runtime.interface import Chain, NativeInterface
+from tilewright.runtime.interface import Chain, NativeInterface, parameters_of
 from tilewright.runtime.jit import InterpretedFunction, JITFunction
 from tilewright.runtime.observed_dict import ObservedDict
 from tilewright.runtime.placement import device_of, devices_of
@@ -651,14 +651,20 @@ def autotune(
         cache_results: store results on disk even with a custom `do_bench` or hooks.
 
     Raises:
-        ValueError: `key`, `reset_to_zero` or `restore_value` contains a name that is not a
-            parameter.
+        TypeError: a configuration is not a `Config`, or what is decorated is not a kernel.
     """
+
+    for config in configs or ():
+        if not callable(getattr(config, "all_kwargs", None)):
+            raise TypeError(
+                f"configs of autotune are triton.Config objects, not {type(config).__name__} "
+                f"{config!r}; write triton.Config({{…}}, num_warps=4)"
+            )
 
     def decorate(fn: Any) -> Autotuner:
         return Autotuner(
             fn,
-            fn.arg_names,
+            parameters_of(fn, "autotune"),
             configs,
             key,
             reset_to_zero,

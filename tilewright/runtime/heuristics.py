@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.lazy_import import lazy_import
-from tilewright.runtime.interface import Chain, NativeInterface
+from tilewright.runtime.interface import Chain, NativeInterface, parameters_of
 
 if TYPE_CHECKING:
     from tilewright.runtime.native import launcher
@@ -62,9 +62,18 @@ def heuristics(
     Args:
         values: by parameter name, a function of the dictionary of arguments. The functions are
             called in order, and each sees the results of the previous ones.
+
+    Raises:
+        TypeError: a value is not a function, or what is decorated is not a kernel.
     """
+    for name, value in values.items():
+        if not callable(value):
+            raise TypeError(
+                f"heuristics compute `{name}` by a function of the arguments, not {value!r}; "
+                f"write lambda args: {value!r}"
+            )
 
     def decorate(fn: Any) -> Heuristics:
-        return Heuristics(fn, fn.arg_names, values)
+        return Heuristics(fn, parameters_of(fn, "heuristics"), values)
 
     return decorate

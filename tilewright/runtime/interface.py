@@ -167,3 +167,18 @@ def _first_launch(interface: NativeInterface, grid: Any) -> Callable[..., Any]:
 _lock = Lock()
 _nothing_launched = True
 """Whether no launch has happened in this process."""
+
+
+def parameters_of(fn: Any, decorator: str) -> list[str]:
+    """The parameters of the kernel that `decorator` wraps.
+
+    Raises:
+        TypeError: it is not a kernel, as where decorators are in the wrong order.
+    """
+    names = getattr(fn, "arg_names", None)
+    if names is None:
+        raise TypeError(
+            f"{decorator} wraps a kernel, not the {type(fn).__name__} "
+            f"{getattr(fn, '__name__', repr(fn))}; write @triton.{decorator} above @triton.jit"
+        )
+    return list(names)

@@ -484,6 +484,12 @@ def _leaves(path: ArgPath, type: Any, facts: Any) -> Iterator[tuple[ArgPath, Any
 # -- decorators -----------------------------------------------------------------------------------
 
 
+JIT_OPTIONS = (
+    "version", "repr", "launch_metadata", "do_not_specialize", "do_not_specialize_on_alignment",
+    "debug", "noinline",
+)  # fmt: skip
+
+
 @overload
 def jit(fn: Callable[..., Any]) -> JITFunction: ...
 @overload
@@ -519,8 +525,14 @@ def jit(
 
     Raises:
         ValueError: the source of the function is not available, as in an interactive session.
-        TypeError: it has a ``**`` parameter.
+        TypeError: it has a ``**`` parameter, or an option is unknown.
     """
+    for name in options:
+        if name not in JIT_OPTIONS:
+            raise TypeError(
+                f"jit() got an unexpected keyword argument {name!r}; it takes "
+                f"{', '.join(JIT_OPTIONS)}. Compile options such as num_warps are passed at launch"
+            )
 
     def decorate(function: Callable[..., Any]) -> JITFunction:
         kind = InterpretedFunction if knobs.runtime.interpret else JITFunction

@@ -140,7 +140,10 @@ def _read_torch(tensor: Any) -> Reading:
     else:
         device = str(tensor.device)
         return tensor.data_ptr(), _element(tensor.dtype), device, UNKNOWN, UNKNOWN, True
-    storage = tensor.untyped_storage()
+    try:
+        storage = tensor.untyped_storage()
+    except NotImplementedError:
+        raise TypeError(f"a tensor of layout {tensor.layout} has no storage") from None
     low = storage.data_ptr()
     high = low + storage.nbytes()
     return tensor.data_ptr(), _element(tensor.dtype), device, low, high, True

@@ -7,6 +7,8 @@ from typing import Any
 
 from tilewright.base.codes import coded
 from tilewright.ir.types import (
+    BF16,
+    FP16,
     FP32,
     FP64,
     I1,
@@ -360,6 +362,14 @@ def check_dtype(element: Any, allowed: tuple[str, ...]) -> None:
 def unary_math(s: Semantic, op: type[MathFunction], x: Any, **attrs: Any) -> tensor:
     """An elementary function of fp32 or fp64."""
     return s.emit(op(float_operand(s, x).handle, **attrs))
+
+
+def unary_math_method(s: Semantic, op: type[MathFunction], x: tensor, **attrs: Any) -> tensor:
+    """An elementary function called as a method, which takes fp16 and bf16 too, as in Triton: they
+    are computed in fp32, and the result is rounded to the same type."""
+    if x.dtype not in (FP16, BF16):
+        return unary_math(s, op, x, **attrs)
+    return cast(s, unary_math(s, op, cast(s, x, FP32), **attrs), x.dtype)
 
 
 def float_operand(s: Semantic, x: Any) -> tensor:

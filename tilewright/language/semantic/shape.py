@@ -12,7 +12,7 @@ from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.context import IncompatibleTypeErrorImpl, Semantic, static_assert
 from tilewright.language.semantic.convert import compile_time_int, constant, to_tensor
 from tilewright.language.types import validate_block_shape
-from tilewright.language.values import constexpr, tensor, tuple, unwrap_shape
+from tilewright.language.values import constexpr, tensor, tuple, type_of, unwrap_shape
 from tilewright.ops import shape as ops
 from tilewright.ops.control import NumPrograms, ProgramId
 
@@ -56,7 +56,14 @@ def arange(s: Semantic, start: Any, end: Any) -> tensor:
     """The integers from start to end - 1 as int32."""
     start, end = plain(start), plain(end)
     if not isinstance(start, int) or not isinstance(end, int):
-        raise coded("needs-constant", ValueError("arange's arguments must be of type tl.constexpr"))
+        first = start if not isinstance(start, int) else end
+        shown = type_of(first) if isinstance(first, tensor) else type(first).__name__
+        raise coded(
+            "needs-constant",
+            ValueError(
+                f"arange's arguments must be of type tl.constexpr: compile-time ints, not {shown}"
+            ),
+        )
     if start not in INT32_RANGE or end - 1 not in INT32_RANGE:
         raise ValueError("arange must fit in int32")
     if end <= start:

@@ -10,7 +10,7 @@ from tilewright.base.codes import Code
 from tilewright.frontend.ast_to_ir.explain import Mistake, print_values, suggests
 from tilewright.frontend.source import JITCallable
 from tilewright.ir.types import DType, Pointer
-from tilewright.language.values import is_builtin, tensor
+from tilewright.language.values import constexpr, is_builtin, tensor
 from tilewright.ops.arith import Constant
 
 # -- compile time ----------------------------------------------------------------------------------
@@ -18,11 +18,16 @@ from tilewright.ops.arith import Constant
 
 @suggests("needs-constant")
 def needs_constant(mistake: Mistake) -> str | None:
-    """A run-time value where a compile-time value is required."""
+    """A run-time value, or one of the wrong kind, where a compile-time value is required."""
     frame = mistake.frame
     names = [n.id for n in ast.walk(mistake.node) if isinstance(n, ast.Name)]
     for name in dict.fromkeys(names):
         value = frame.names.get(name)
+        if isinstance(value, constexpr) and hasattr(value.value, "item"):
+            kind = type(value.value)
+            return (
+                f"`{name}` is a {kind.__module__}.{kind.__qualname__}: pass `{name}=int(…)` of it"
+            )
         if not isinstance(value, tensor) or value.handle.type != value.type:
             continue
         if name in frame.fn.arg_names and value.handle.op is None:
@@ -63,7 +68,10 @@ def constexpr_reassigned(mistake: Mistake) -> str:
 
 @suggests("compile-time-function")
 def number_of_python(mistake: Mistake) -> str | None:
-    """`int(x)`, `float(x)` and `math.sqrt(x)` of a tensor."""
+    """`int(x)`, `float(x)` and `math.sqrt(x)` of a tensor; a launch within a kernel."""
+    if isinstance(mistake.node, ast.Call) and isinstance(mistake.node.func, ast.Subscript):
+        called = ast.unparse(mistake.node.func.value)
+        return f"a kernel launches no other; a function of the language is called: `{called}(…)`"
     name = getattr(mistake.facts["function"], "__name__", "")
     kinds = {"int": "tl.int32", "float": "tl.float32"}
     operand = mistake.tensors[0] if mistake.tensors else None
