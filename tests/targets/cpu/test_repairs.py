@@ -1,9 +1,12 @@
 """What LLVM's back ends get wrong when left alone: stores of one lane, loads of no lane, extrema of
-numbers and NaN."""
+numbers and NaN, comparisons whose bits are a half."""
 
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -135,3 +138,31 @@ def test_a_repair_starts_at_the_call() -> None:
     found = repairs.with_opaque_masks(above + load)
     assert found.startswith(above)
     assert found != above + load
+
+
+COMPARED = """
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.compiler.source import ASTSource
+from tilewright.targets.protocol import GPUTarget
+
+
+@tw.jit
+def kernel(x, y, n):
+    bits = (tl.load(x) {comparison} (n & 1)).to(tl.int16)
+    tl.store(y, bits.to(tl.float16, bitcast=True) * 2)
+
+
+source = ASTSource(kernel, {{"x": "*fp32", "y": "*fp16", "n": "i32"}})
+tw.compile(source, target=GPUTarget("cpu", "{chip}"))
+"""
+
+
+@pytest.mark.parametrize("chip", ["sapphirerapids", "graniterapids", "skylake-avx512"])
+@pytest.mark.parametrize("comparison", ["!=", "=="])
+def test_comparisons_whose_bits_are_a_half(tmp_path: Path, chip: str, comparison: str) -> None:
+    """In a process of its own, which LLVM 22 ends where it has no instruction."""
+    source = tmp_path / "compared.py"
+    source.write_text(COMPARED.format(chip=chip, comparison=comparison), "utf-8")
+    run = subprocess.run([sys.executable, str(source)], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr

@@ -1,4 +1,4 @@
-"""Workarounds of miscompiles in LLVM's back ends, as rewrites of the IR's text.
+"""Workarounds of faults of LLVM's back ends, as rewrites of the IR's text.
 
 The patterns arise from constant folding, so they are applied after optimisation.
 """
@@ -16,7 +16,7 @@ def repair(text: str, machine: Machine) -> str:
     if machine.is_aarch64:
         return without_stores_of_three_bytes(text)
     if "avx512f" in machine.features:
-        return with_opaque_extrema(text)
+        return with_opaque_halves(with_opaque_extrema(text))
     if "avx" in machine.features:
         return with_opaque_masks(text)
     return text
@@ -145,4 +145,27 @@ def _opaque_operand(found: re.Match[str]) -> str:
         f'{indent}{name}.lhs = call {type} asm "", "=x,0"({type} {found["lhs"]})\n'
         f'{indent}{name}.rhs = call {type} asm "", "=x,0"({type} {found["rhs"]})\n'
         f"{indent}{found['call']}({type} {name}.lhs, {type} {name}.rhs)"
+    )
+
+
+_HALF = re.compile(
+    r"^(?P<indent>\s*)(?P<result>%[\w.]+) = bitcast i16 (?P<word>%[\w.]+) to half\b", re.MULTILINE
+)
+
+
+def with_opaque_halves(text: str) -> str:
+    """Make integers whose bits are taken as a half opaque to the back end, by empty inline
+    assembly.
+
+    LLVM 22's back end for AVX512-FP16 ends the process ("Cannot select: f16 = bitcast") if the
+    integer is a comparison of floats for which one flag of the processor does not suffice.
+    """
+    return _HALF.sub(_opaque_word, text)
+
+
+def _opaque_word(found: re.Match[str]) -> str:
+    indent, name = found["indent"], f"%half.{found.start()}"  # unique, as offsets are
+    return (
+        f'{indent}{name} = call i16 asm "", "=r,0"(i16 {found["word"]})\n'
+        f"{indent}{found['result']} = bitcast i16 {name} to half"
     )
