@@ -34,6 +34,7 @@ from tilewright.ops.atomic import AnyAtomic, Reading
 from tilewright.ops.control import For, If, While
 from tilewright.ops.gpu import ConvertLayout, Share
 from tilewright.ops.memory import Load, Store
+from tilewright.ops.reduce import Scan
 from tilewright.passes.layout_rules import (
     Demands,
     coalesced,
@@ -63,6 +64,7 @@ SECTOR_BYTES = 32  # the granularity of transfers from and to global memory
 MAX_ROUNDS = 8
 
 
+AnyAccess = Load | Store | AnyAtomic
 Anchor = Callable[[Any, PassContext], Demands]
 ANCHORS: OpTable[Anchor] = OpTable("prescribed layouts")
 """Ops that prescribe layouts, such as the matrix instructions of a target."""
@@ -114,6 +116,7 @@ class _Assignment:
     Attributes:
         assigned: the layout of each value that is not cheap to rematerialise.
         copies: the conversions and rematerialisations of values, by layout.
+        has_products: whether there are ops that prescribe layouts.
         vectors: see `_vectors`.
         matrices: see `_matrices`.
     """
@@ -128,6 +131,7 @@ class _Assignment:
         self.copies: dict[tuple[Value, LinearLayout], Value] = {}
         # The op that was copied last, while its operands are not in their layout, and this layout.
         self._copied: tuple[Op, LinearLayout | None] | None = None
+        self.has_products = any(type(op) in ANCHORS for op in fn.walk())
         self.vectors = self._vectors()
         self.matrices: dict[tuple[int, ...], _Matrix] = {}
 
@@ -151,9 +155,18 @@ class _Assignment:
 
     # -- accesses -------------------------------------------------------------------------------
 
-    def _access(self, pointer: Value) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    def _access(
+        self, op: AnyAccess, *, masked: bool = True
+    ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         """The shape, the order of the axes from the fastest-varying one, and the maximum vector
-        length, in elements, of an access."""
+        length, in elements, of an access.
+
+        A mask that varies within a vector makes it several accesses, for which the lanes of a warp
+        should be adjacent. This does not count if not `masked`, nor in functions with products:
+        there, a thread with fewer elements of a row needs the addresses and masks of more rows,
+        beside the results of products.
+        """
+        pointer, mask = op.ptr, getattr(op, "mask", None)
         info = self.infos[pointer]
         extents = shape_of(pointer.type)
         order = tuple(
@@ -161,6 +174,8 @@ class _Assignment:
         )  # the sort is stable: axes of equal contiguity are in row-major order
         size = _size_behind(pointer)
         vector = min(info.vector_length(order[0], size), VECTOR_BYTES // size)
+        if masked and mask is not None and not self.has_products:
+            vector = min(vector, self.infos[mask].constancy[order[0]])
         return extents, order, vector
 
     def _vectors(self) -> dict[tuple[tuple[int, ...], tuple[int, ...]], int]:
@@ -170,13 +185,18 @@ class _Assignment:
         so that values of different element types need no conversion. A store is limited to one
         vector per thread, though: with two, each store instruction of a warp would write half of
         each sector, and memory would transfer each sector twice. (Of loads, the second one hits
-        the L1 cache.) Loads to shared memory only have layouts of their own.
+        the L1 cache.) Loads to shared memory only have layouts of their own. A scan needs adjacent
+        elements in one thread, whatever the masks.
         """
+        scanned = {
+            shape_of(v.type) for op in self.fn.walk() if isinstance(op, Scan) for v in op.srcs
+        }
         longest: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         whole: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         for op in self._accesses():
             if not _is_staged(op):
-                extents, order, vector = self._access(op.ptr)
+                masked = shape_of(op.ptr.type) not in scanned
+                extents, order, vector = self._access(op, masked=masked)
                 key = extents, order
                 size = _size_behind(op.ptr)
                 if not isinstance(op, Load | Reading) and vector * size == VECTOR_BYTES:
@@ -185,21 +205,21 @@ class _Assignment:
                 longest[key] = max(longest.get(key, 1), vector)
         return {key: min(vector, whole.get(key, vector)) for key, vector in longest.items()}
 
-    def _accesses(self) -> Iterator[Load | Store | AnyAtomic]:
+    def _accesses(self) -> Iterator[AnyAccess]:
         """The accesses of tiles."""
         for op in self.fn.walk():
-            if isinstance(op, Load | Store | AnyAtomic) and is_tile(op.ptr):
+            if isinstance(op, AnyAccess) and is_tile(op.ptr):
                 yield op
 
     def _load_layout(self, op: Load | Reading) -> LinearLayout:
         if not _is_staged(op):
-            return self._memory_layout(op.ptr)
-        extents, order, vector = self._access(op.ptr)
+            return self._memory_layout(op)
+        extents, order, vector = self._access(op)
         vector = min(vector, per_thread(extents, self.lanes, self.warps))
         return self._coalesced(extents, order, vector)
 
-    def _memory_layout(self, pointer: Value) -> LinearLayout:
-        extents, order, _ = self._access(pointer)
+    def _memory_layout(self, op: AnyAccess) -> LinearLayout:
+        extents, order, _ = self._access(op)
         return self._coalesced(extents, order, self.vectors[extents, order])
 
     def default_layout(self, value: Value) -> LinearLayout:
@@ -238,12 +258,14 @@ class _Assignment:
 
     def store_layout(self, op: AnyStore) -> LinearLayout:
         """The layout already assigned to the value if a warp writes whole sectors in it, otherwise
-        the coalesced one."""
-        best = self._memory_layout(op.ptr)
+        the coalesced one: for vectors of the store's own length, so that the elements that a warp
+        writes at once are adjacent."""
+        extents, order, vector = self._access(op)
+        held = min(vector, self.vectors[extents, order])
+        best = self._coalesced(extents, order, held)
         assigned = self.assigned.get(op.value)
         if assigned is None:
             return best
-        _, order, vector = self._access(op.ptr)
         size = _size_of(op.value)
         required = min(SECTOR_BYTES, size * warp_run(best, order, vector))
         return (

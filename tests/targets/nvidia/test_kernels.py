@@ -148,8 +148,10 @@ def test_every_kernel_is_tested() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_kernel_in_its_intended_configuration_spills_nothing(name: str) -> None:
     for each in names_of(name):
-        registers, spills, shared = resources(compiled(each))
-        assert spills == 0, each
+        kernel = compiled(each)
+        registers, spills, shared = resources(kernel)
+        most = FEW_SPILLS * kernel.n_regs if "minnctapersm" in kernel.asm["ptx"] else 0
+        assert spills <= most, each  # a few, if that lets one more block be resident
         assert registers <= REGISTERS
         assert shared <= LIMIT
 
