@@ -52,7 +52,9 @@ def test_chain_of_products_exchanges_nothing(chip: int) -> None:
     queries, slot = 128 * kernel.constants["D"] * 2, 2 * kernel.constants["BLOCK_N"]
     slot *= kernel.constants["D"] * 2
     slots = min(kernel.options["num_stages"], (limit - queries) // slot)
-    assert found.metadata.shared == queries + slots * slot <= limit
+    weights = 128 * kernel.constants["BLOCK_N"] * 2
+    assert found.metadata.shared <= limit
+    assert 0 <= found.metadata.shared - (queries + slots * slot) < weights
 
 
 @pytest.mark.parametrize("chip", [80, 86, 89, 120])
