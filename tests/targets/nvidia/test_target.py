@@ -215,6 +215,7 @@ def test_stages_and_metadata(hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPat
         "tmem_size": 0,
         "launch_warps": 4,
         "begins_early": False,
+        "packed_programs": 1,
         "tensor_maps": [],
         "ptx_version": 81,
         "n_spills": 0,
