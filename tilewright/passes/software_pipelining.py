@@ -8,7 +8,7 @@ write the loaded memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tilewright.analysis.pointers import may_overlap
@@ -17,7 +17,7 @@ from tilewright.ir.types import I32, I64, U64, DType, Type, dtype_of, shape_of
 from tilewright.layout.linear import LinearLayout
 from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul, Sub, constant_value
 from tilewright.ops.atomic import Writing, acquires
-from tilewright.ops.control import For
+from tilewright.ops.control import Barrier, For, While
 from tilewright.ops.gpu import Fetch, Share
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.shape import Splat
@@ -79,8 +79,9 @@ def shares_of(loop: For) -> list[Share]:
 
 
 def is_unmodified(fn: Function, loop: For, pointer: Value) -> bool:
-    """Whether no op of the loop may write the memory that a pointer, or a tile of them, points
-    to."""
+    """Whether no op of the loop may write the memory that a pointer, or a tile of them, points to,
+    or make such a write visible that another thread did before the loop."""
+    synchronizes = False
     for op in loop.body.walk():
         if isinstance(op, Store | Writing):
             # After an acquire of a flag the memory may hold what another program has just written.
@@ -88,7 +89,37 @@ def is_unmodified(fn: Function, loop: For, pointer: Value) -> bool:
                 return False
         elif op.writes_memory and not op.local:
             return False
-    return True
+        synchronizes |= isinstance(op, Barrier)
+    return not synchronizes or not any(
+        isinstance(op, Store | Writing) and may_overlap(fn, pointer, op.ptr)
+        for op in up_to_end_of(fn, loop)
+    )
+
+
+def up_to_end_of(fn: Function, loop: For) -> Iterator[Op]:
+    """The ops that may run before those of a loop: the ones before it and within it, and within the
+    loops around it."""
+    *_, last = outermost(loop).walk()
+    for op in fn.walk():
+        yield op
+        if op is last:
+            return
+
+
+def holders_of(loop: For) -> list[Op]:
+    """The control flow around a loop, the innermost first."""
+    found: list[Op] = []
+    op = loop.parent_op()
+    while op is not None:
+        found.append(op)
+        op = op.parent_op()
+    return found
+
+
+def outermost(loop: For) -> Op:
+    """The outermost loop around a loop, or itself."""
+    loops = [op for op in (loop, *holders_of(loop)) if isinstance(op, For | While)]
+    return loops[-1]
 
 
 class LoopRewrite:

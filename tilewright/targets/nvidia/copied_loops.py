@@ -18,11 +18,11 @@ from tilewright.ir.passes import PassContext, optional_part
 from tilewright.ir.types import Shared, Tile, dtype_of, shape_of
 from tilewright.lowering.simt.shared_memory import ALIGN, SCRATCH, allocated_bytes
 from tilewright.ops.atomic import Writing
-from tilewright.ops.control import For, If, While
+from tilewright.ops.control import For, If
 from tilewright.ops.gpu import Fetch, PermuteBuffer, Share, StartDependents, WaitLaunches
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.nvidia import Wgmma
-from tilewright.passes.software_pipelining import shares_of
+from tilewright.passes.software_pipelining import holders_of, outermost, shares_of, up_to_end_of
 from tilewright.targets.nvidia.occupancy import (
     OTHER_REGISTERS,
     REGISTER_BYTES,
@@ -198,7 +198,7 @@ def _other_bytes(fn: Function, loops: Sequence[CopiedLoop]) -> int:
     scratch = [
         SCRATCH[type(op)](op)
         for loop in loops
-        for op in _outermost(loop.loop).walk()
+        for op in outermost(loop.loop).walk()
         if type(op) in SCRATCH
     ]
     barriers = sum(BARRIER_BYTES * 2 * loop.slots * len(loop.parts) for loop in loops)
@@ -275,29 +275,13 @@ def copy_of(
     assert isinstance(load, Load)
     if only and len(share.src.users) != 1:
         raise Unsupported("the loaded tile has other uses too", load)
-    if not all(leaves_alone(fn, load, op) for op in _up_to_end_of(fn, loop)):
+    if not all(leaves_alone(fn, load, op) for op in up_to_end_of(fn, loop)):
         raise Unsupported("the kernel writes memory that may overlap", load)
     assert share.result.layout is not None
     try:
         return tensor_copy(fn, finder, load, share.result.layout)
     except NoTensorCopy as error:
         raise Unsupported(str(error), load) from None
-
-
-def _up_to_end_of(fn: Function, loop: For) -> Iterator[Op]:
-    """The ops that may run before a copy of the loop: those before it and within it, and within the
-    loops around it."""
-    *_, last = _outermost(loop).walk()
-    for op in fn.walk():
-        yield op
-        if op is last:
-            return
-
-
-def _outermost(loop: For) -> Op:
-    """The outermost loop around a loop, or itself."""
-    loops = [op for op in (loop, *holders_of(loop)) if isinstance(op, For | While)]
-    return loops[-1]
 
 
 def leaves_alone(fn: Function, load: Load, op: Op) -> bool:
@@ -385,16 +369,6 @@ def within(op: Op, body: Region) -> Op:
         assert around is not None
         op = around
     return op
-
-
-def holders_of(loop: For) -> list[Op]:
-    """The control flow around a loop, the innermost first."""
-    found: list[Op] = []
-    op = loop.parent_op()
-    while op is not None:
-        found.append(op)
-        op = op.parent_op()
-    return found
 
 
 def require_scalars(loop: For, copy: TensorCopy, scalars: Scalars, share: Share) -> None:

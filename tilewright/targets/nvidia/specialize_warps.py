@@ -25,6 +25,7 @@ from tilewright.ops.arith import Cmp, Select, Xor
 from tilewright.ops.control import Barrier, For, If, While, Yield
 from tilewright.ops.gpu import Allocate, AllocateRing, Fetch, HasSpare, Slot, WaitLaunches
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
+from tilewright.passes.software_pipelining import holders_of
 from tilewright.rewrites.control import rebuilt_if, set_yields, take_region
 from tilewright.targets.nvidia.copied_loops import (
     NAME,
@@ -34,7 +35,6 @@ from tilewright.targets.nvidia.copied_loops import (
     Scalars,
     bytes_of,
     find_loops,
-    holders_of,
     is_published,
     readers,
     results_of,
