@@ -12,10 +12,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.gpu import products
-from tests.gpu.programs import Program, source_of
+from tests.gpu.programs import HOPPER, Program, source_of
 from tests.targets.nvidia.lowered import lower
 from tests.targets.nvidia.test_products import TARGET, check, compiled, count, lowered
 from tilewright.base.diagnostics import InterpreterError
+from tilewright.compiler.driver import compile
 from tilewright.ir.core import Module, Op
 from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.control import For
@@ -33,6 +34,17 @@ def _gradients(positions: int, *, causal: bool = False, d: int = 128) -> Program
 def _main_loop(module: Module) -> list[Op]:
     loops = [op for op in module.walk() if isinstance(op, For)]
     return next(list(loop.body) for loop in loops if any(isinstance(o, Wgmma) for o in loop.body))
+
+
+@pytest.mark.parametrize("warps", [4, 8])
+@pytest.mark.parametrize("stages", [4, 5])
+def test_variant_with_fewer_spills_fits(stages: int, warps: int) -> None:
+    """With two lists of heads, the code without a copying warp has fewer spills, and more shared
+    memory than there is."""
+    program = products.attention_gradients(128, 384, TILE, True, 2)
+    options = {"num_warps": warps, "num_stages": stages}
+    kernel = compile(source_of(program)[0], HOPPER, options)
+    assert kernel.metadata.shared <= TARGET.processor.shared_limit
 
 
 @pytest.mark.parametrize("causal", [False, True])
