@@ -17,6 +17,7 @@ def kernel(x_ptr, n):
     tl.store(x_ptr, n)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 @pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr"])
 def test_sparse_tensors_are_rejected(layout: str) -> None:
     sparse = torch.eye(8).to_sparse(layout=getattr(torch, layout))

@@ -258,14 +258,12 @@ class _Assignment:
 
     def store_layout(self, op: AnyStore) -> LinearLayout:
         """The layout already assigned to the value if a warp writes whole sectors in it, otherwise
-        the coalesced one: for vectors of the store's own length, so that the elements that a warp
-        writes at once are adjacent."""
-        extents, order, vector = self._access(op)
-        held = min(vector, self.vectors[extents, order])
-        best = self._coalesced(extents, order, held)
+        the coalesced one."""
+        best = self._memory_layout(op)
         assigned = self.assigned.get(op.value)
         if assigned is None:
             return best
+        _, order, vector = self._access(op)
         size = _size_of(op.value)
         required = min(SECTOR_BYTES, size * warp_run(best, order, vector))
         return (
