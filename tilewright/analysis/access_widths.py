@@ -29,11 +29,7 @@ def access_widths(fn: Function, limit: int) -> list[tuple[int, ...]]:
         mask = getattr(op, "mask", None)
         found.append(
             tuple(
-                min(
-                    infos[op.ptr].vector_length(axis, size),
-                    limit // size,
-                    infos[mask].constancy[axis] if mask is not None else limit,
-                )
+                min(infos.access_length(op.ptr, mask, axis, size), limit // size)
                 for axis in range(infos[op.ptr].rank)
             )
         )

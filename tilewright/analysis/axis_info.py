@@ -48,6 +48,12 @@ class AxisMap:
         found = self._infos.get(value)
         return unknown(value) if found is None else found
 
+    def access_length(self, ptr: Value, mask: Value | None, axis: int, size: int) -> int:
+        """The maximum number of consecutive elements along an axis of one aligned access of
+        elements of `size` bytes, all of them masked off or none."""
+        length = self[ptr].vector_length(axis, size)
+        return length if mask is None else min(length, self[mask].constancy[axis])
+
     def set(self, value: Value, info: AxisInfo) -> None:
         self._infos[value] = info
 

@@ -173,10 +173,9 @@ class _Assignment:
             sorted(row_major(len(extents)), key=lambda axis: -info.contiguity[axis])
         )  # the sort is stable: axes of equal contiguity are in row-major order
         size = _size_behind(pointer)
-        vector = min(info.vector_length(order[0], size), VECTOR_BYTES // size)
-        if masked and mask is not None and not self.has_products:
-            vector = min(vector, self.infos[mask].constancy[order[0]])
-        return extents, order, vector
+        counted = mask if masked and not self.has_products else None
+        length = self.infos.access_length(pointer, counted, order[0], size)
+        return extents, order, min(length, VECTOR_BYTES // size)
 
     def _vectors(self) -> dict[tuple[tuple[int, ...], tuple[int, ...]], int]:
         """The number of elements along the fastest axis that a thread holds, by shape and order.

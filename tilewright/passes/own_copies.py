@@ -74,10 +74,8 @@ def adjacent_elements(load: Load, infos: AxisMap) -> tuple[int, int]:
     assert layout is not None
     axis = max(row_major(info.rank), key=lambda a: info.contiguity[a])
     size = dtype_of(load.result.type).nbytes_in_memory
-    length = min(info.vector_length(axis, size), layout.num_consecutive((axis,)))
-    if load.mask is not None:
-        length = min(length, infos[load.mask].constancy[axis])
-    return axis, length
+    length = infos.access_length(load.ptr, load.mask, axis, size)
+    return axis, min(length, layout.num_consecutive((axis,)))
 
 
 def fetch_own(rewrite: LoopRewrite, load: Load, slot: Value) -> Value:

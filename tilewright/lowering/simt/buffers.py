@@ -97,9 +97,7 @@ def emit_copy_async(kernel: Kernel, op: CopyAsync) -> None:
     info = kernel.infos[op.ptr]
     axis = max(row_major(info.rank), key=lambda a: info.contiguity[a])
     size = element.bits // 8
-    limit = min(VECTOR_BYTES // size, info.vector_length(axis, size))
-    if op.mask is not None:
-        limit = min(limit, kernel.infos[op.mask].constancy[axis])
+    limit = min(VECTOR_BYTES // size, kernel.infos.access_length(op.ptr, op.mask, axis, size))
     pointers = kernel.env[op.ptr]
     masks = kernel.env[op.mask] if op.mask is not None else None
     tile = layout_of(op.ptr)

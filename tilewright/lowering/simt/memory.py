@@ -86,12 +86,8 @@ def vector_length(kernel: Kernel, ptr: Value, mask: Value | None) -> int:
     axes = row_major(info.rank)
     axis = max(axes, key=lambda a: info.contiguity[a])
     size = memory.pointee_of(ptr.type).nbytes_in_memory
-    length = min(
-        layout.num_consecutive((axis,)), info.vector_length(axis, size), VECTOR_BYTES // size
-    )
-    if mask is not None:
-        length = min(length, kernel.infos[mask].constancy[axis])
-    return length
+    length = kernel.infos.access_length(ptr, mask, axis, size)
+    return min(layout.num_consecutive((axis,)), length, VECTOR_BYTES // size)
 
 
 def groups(kernel: Kernel, ptr: Value, length: int) -> Iterator[int]:
