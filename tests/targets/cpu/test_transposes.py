@@ -115,6 +115,19 @@ def is_negative(x, o, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     tl.store(o + c * ROWS + r, tl.where(tl.load(x + r * COLUMNS + c), 3, 5))
 
 
+@tw.jit
+def transpose_in_branches(x, o, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Both branches of a loop read one tile, which is loaded before the loop."""
+    r, c = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    to = o + tl.arange(0, COLUMNS)[:, None] * ROWS + tl.arange(0, ROWS)[None, :]
+    v = tl.trans(tl.load(x + r * COLUMNS + c))
+    for i in range(n):
+        if i % 3 > 1:
+            tl.store(to + i * ROWS * COLUMNS, v)
+        else:
+            tl.store(to + i * ROWS * COLUMNS, v + 1)
+
+
 def values(dtype: Any, *shape: int) -> Any:
     x = np.random.default_rng(len(shape)).integers(-100, 100, shape)
     return np.ascontiguousarray(x.astype(dtype))
@@ -181,6 +194,18 @@ def test_a_tile_read_at_two_points() -> None:
 def test_loads_in_a_loop(n: int) -> None:
     args = [values(np.float32, 40, n), values(np.float32, n, 40), np.zeros(40, np.float32), 40, n]
     assert_same(module_of(sums_of_columns, args, ROWS=ROWS, COLUMNS=COLUMNS), (2, 1, 1), args)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_a_load_before_a_loop_with_branches(n: int) -> None:
+    """It is transposed where it is loaded, so that all regions inside find it."""
+    args = [values(np.float32, ROWS, COLUMNS), np.zeros((n + 1, COLUMNS, ROWS), np.float32), n]
+    module = module_of(transpose_in_branches, args, ROWS=ROWS, COLUMNS=COLUMNS)
+    assert_same(module.clone(), (1, 1, 1), args)
+    for region, steps in plan_function(module.entry).steps.items():
+        for value in (v for s in steps if isinstance(s, Group) for v in s.keep):
+            assert value.op is not None
+            assert value.op.parent is region
 
 
 @pytest.mark.parametrize("plane", [16, 24, 20])

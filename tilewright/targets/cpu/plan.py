@@ -82,7 +82,7 @@ class Plan:
     Attributes:
         fn: the function.
         steps: the steps of each region, in order.
-        kept: the values that have a buffer.
+        kept: the values that have a buffer, which is filled in the region that defines the value.
         prefetches: the groups that prefetch memory.
         streamed: pointers of stores that may be non-temporal.
         bytes_moved: a lower bound of the bytes that a program loads and stores sequentially.

@@ -25,12 +25,12 @@ def transpose_loads(plan: Plan, region: Region, steps: list[Step]) -> list[Step]
     found: list[Step] = []
     for step in steps:
         if isinstance(step, Group) and len(step.shape) > 1:
-            found += _transposes(plan, step)
+            found += _transposes(plan, region, step)
             if not step.roots and not step.keep:
                 continue  # it only filled the buffers of loads that are transposed
         found.append(step)
     for group in _carried(plan, region):
-        found += _transposes(plan, group)
+        found += _transposes(plan, region, group)
     return found
 
 
@@ -45,8 +45,8 @@ def _carried(plan: Plan, region: Region) -> list[Group]:
     return list(groups.values())
 
 
-def _transposes(plan: Plan, group: Group) -> Iterator[Group]:
-    loads = _loads(plan, group)
+def _transposes(plan: Plan, region: Region, group: Group) -> Iterator[Group]:
+    loads = _loads(plan, region, group)
     if not loads:
         return
     written = [op.ptr for op in group.roots if isinstance(op, memory.Store)]
@@ -63,8 +63,12 @@ def _transposes(plan: Plan, group: Group) -> Iterator[Group]:
         yield Group(value.type.shape, keep=[value], transposed=axes)
 
 
-def _loads(plan: Plan, group: Group) -> dict[memory.Load, set[Point]]:
-    """The loads that a group executes, each with the points at which it does."""
+def _loads(plan: Plan, region: Region, group: Group) -> dict[memory.Load, set[Point]]:
+    """The loads that a group of a region executes, each with the points at which it does.
+
+    Values of the regions around it, which are planned later, are read from buffers if they load: a
+    buffer that is filled in this region would be read in others, where it is not.
+    """
     here = identity(len(group.shape))
     kept = plan.kept
     points = Points()
@@ -74,7 +78,9 @@ def _loads(plan: Plan, group: Group) -> dict[memory.Load, set[Point]]:
     while stack:
         value, point = stack.pop()
         op = value.op
-        if op is None or not is_lazy(op) or (value in kept and value not in group.keep):
+        if op is None or op.parent is not region or not is_lazy(op):
+            continue
+        if value in kept and value not in group.keep:
             continue
         if isinstance(op, memory.Load):
             loads.setdefault(op, set()).add(point)
