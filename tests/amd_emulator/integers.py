@@ -165,6 +165,7 @@ _TERNARY: dict[str, Operation] = {
     "minmax": lambda a, b, c: np.maximum(np.minimum(a, b), c),
     "maxmin": lambda a, b, c: np.minimum(np.maximum(a, b), c),
     "mad": lambda a, b, c: a * b + c,
+    "mad_legacy": lambda a, b, c: a * b + c,
 }
 _BITS: dict[str, Operation] = {
     "not": np.invert,

@@ -359,10 +359,14 @@ class Machine:
     def lds_offsets(self, addresses: Array, groups: Array, access: MemoryAccess) -> Array:
         """Where addresses of the LDS of some groups are in `lds`.
 
+        Sums of a register and an offset wrap: LLVM adds an offset to a negative register from GCN 2
+        on (`hasUsableDSOffset`).
+
         Raises:
             EmulatorError: an access would leave the LDS of its group.
         """
-        wrong = (addresses < 0) | (addresses + access.size > self.lds_bytes)
+        addresses = addresses & 0xFFFFFFFF
+        wrong = addresses + access.size > self.lds_bytes
         if wrong.any():
             bad = int(addresses[wrong][0])
             raise EmulatorError(f"access to {bad:#x} of an LDS of {self.lds_bytes} bytes")

@@ -31,7 +31,7 @@ class Operand:
         half: 1 if a 16-bit value is in the upper half of its register.
         select, extend: the part of a word that SDWA selects, and whether its sign is extended.
         packed: for each of two packed elements, the half it comes from and whether it is negated;
-            for fma_mix the first states whether the source is a half, and which.
+            for fma_mix the half that the source is, if it is one, and whether it is one.
         implied: whether the text of the instruction does not show it.
     """
 
@@ -205,3 +205,5 @@ class OperandReader:
         high = fields["op_sel_hi2"] if place == 2 else fields["op_sel_hi"] >> place & 1
         negate = fields["neg"] >> place & 1, fields["neg_hi"] >> place & 1
         found.packed = (low, bool(negate[0])), (high, bool(negate[1]))
+        if made.base.startswith("v_fma_mix"):  # one value, not two: `neg_hi` is `abs`
+            found.negate, found.absolute = bool(negate[0]), bool(negate[1])

@@ -51,7 +51,7 @@ def _raw(found: Operand, access: Access) -> Read:
 
 
 def _mixed(made: Instruction, reader: OperandReader, access: Access) -> Run:
-    """v_fma_mix: each source is a float or one of the halves of a word; `neg_hi` is `abs`."""
+    """v_fma_mix: each source is a float or one of the halves of a word."""
     results, sources = reader.operands(made)
     fields = made.fields
     reads = [_mixed_source(x, access, i, fields) for i, x in enumerate(sources)]
@@ -77,8 +77,7 @@ def _mixed(made: Instruction, reader: OperandReader, access: Access) -> Run:
 
 
 def _mixed_source(found: Operand, access: Access, place: int, fields: dict[str, int]) -> Read:
-    # `packed` has op_sel and neg_lo in the first element, op_sel_hi and neg_hi in the second.
-    (upper, negate), (is_half, absolute) = found.packed
+    (upper, _), (is_half, _) = found.packed  # op_sel and op_sel_hi
     raw = _raw(found, access)
     constant_half = is_half and 128 <= found.code < VGPR
     fixed = inline_constant(found.code, "f16") if constant_half and found.code >= 240 else None
@@ -92,8 +91,8 @@ def _mixed_source(found: Operand, access: Access, place: int, fields: dict[str, 
             value = half.view(np.float16).astype(np.float32)
         else:
             value = np.ascontiguousarray(word).view(np.float32)
-        value = np.abs(value) if absolute else value
-        return -value if negate else value
+        value = np.abs(value) if found.absolute else value
+        return -value if found.negate else value
 
     return read
 

@@ -55,7 +55,8 @@ class Waves:
         self.selected: Any = EVERY
         self.mode = 0
         self.counters: dict[str, Counter] = {}
-        self._pending: dict[int, tuple[str, Array]] = {}  # register -> counter, number of access
+        # register -> counter -> for each wave, the number of the last access that writes it
+        self._pending: dict[int, dict[str, Array]] = {}
         self._mask: Array | None = None
         self._full = False
         self.set_exec(np.ones((waves, lanes), bool))
@@ -155,12 +156,13 @@ class Waves:
         counter = self.counters.setdefault(name, Counter(self.count))
         counter.issued[self.selected] += 1
         for register in registers:
-            if register in self._pending and self._pending[register][0] != name:
-                self.require_done(register, "a register")
-                del self._pending[register]
-            if register not in self._pending:
-                self._pending[register] = (name, np.zeros(self.count, np.int64))
-            self._pending[register][1][self.selected] = counter.issued[self.selected]
+            numbers = self._pending.setdefault(register, {})
+            if numbers.keys() - {name}:  # accesses of different kinds end in any order
+                self.require_done(register, "a register", besides=name)
+                numbers = self._pending.setdefault(register, {})
+            if name not in numbers:
+                numbers[name] = np.zeros(self.count, np.int64)
+            numbers[name][self.selected] = counter.issued[self.selected]
 
     def outstanding(self, name: str) -> bool:
         """Whether a selected wave has accesses that it has not waited for."""
@@ -174,11 +176,20 @@ class Waves:
             done = np.maximum(counter.done, counter.issued - count)
             counter.done[self.selected] = done[self.selected]
 
-    def require_done(self, register: int, what: str) -> None:
-        """Raise unless the selected waves have waited for the register."""
-        name, numbers = self._pending[register]
-        done = self.counters[name].done
-        if (numbers > done)[self.selected].any():
-            raise EmulatorError(f"{what} is used before the load into it is waited for ({name})")
-        if not (numbers > done).any():
+    def require_done(self, register: int, what: str, besides: str = "") -> None:
+        """Raise unless the selected waves have waited for the register.
+
+        Args:
+            besides: a counter whose accesses need not have been waited for.
+        """
+        pending = self._pending[register]
+        for name, numbers in list(pending.items()):
+            late = numbers > self.counters[name].done
+            if name != besides and late[self.selected].any():
+                raise EmulatorError(
+                    f"{what} is used before the load into it is waited for ({name})"
+                )
+            if not late.any():
+                del pending[name]
+        if not pending:
             del self._pending[register]

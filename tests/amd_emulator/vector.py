@@ -112,7 +112,8 @@ def _bit_operation(table: int) -> Operation:
 
 def _zeroes_high(made: Instruction, reader: OperandReader) -> bool:
     """Whether a result of 16 bits clears the other half: CDNA's older instructions do."""
-    return reader.decoder.generation == "gfx9" and made.name in reader.decoder.short_forms
+    old = made.name in reader.decoder.short_forms or "_legacy_" in made.name
+    return reader.decoder.generation == "gfx9" and old
 
 
 def _result_writer(

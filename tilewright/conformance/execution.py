@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -157,7 +158,8 @@ def _run_program(program: Program, machine: Machine) -> str:
     module = _module(program, target, options)
     if machine.execute is not None:
         run = machine.execute
-        found = _executed(program, lambda args: run(module.clone(), program.grid, args))
+        with _rejections():
+            found = _executed(program, lambda args: run(module.clone(), program.grid, args))
         return _compared(program, module, found)
     kernel = _compiled(program, machine.target, options)
     if not machine.device:
@@ -185,14 +187,20 @@ def _require_in_language(program: Program) -> None:
 
 
 def _compiled(program: Program, target: GPUTarget, options: Any) -> CompiledKernel:
-    with knobs.compilation.scope():
+    with knobs.compilation.scope(), _rejections():
         knobs.compilation.always_compile = True  # the compiler is tested, not the cache
-        try:
-            return compile_source(program.source(), target, options)
-        except (InternalCompilerError, PlugInError):
-            raise
-        except TritonError as error:
-            raise _Refused(first_line(error)) from error
+        return compile_source(program.source(), target, options)
+
+
+@contextmanager
+def _rejections() -> Generator[None]:
+    """Errors that the target reports of the program are its refusal."""
+    try:
+        yield
+    except (InternalCompilerError, PlugInError):
+        raise
+    except TritonError as error:
+        raise _Refused(first_line(error)) from error
 
 
 def _launched(program: Program, kernel: CompiledKernel, device: str) -> list[Array]:

@@ -16,6 +16,7 @@ from tilewright.conformance.execution import FAILED, Outcome
 from tilewright.conformance.suite import Selection
 
 START_SECONDS = 120.0
+WORKER = "tilewright.conformance.worker"  # the module whose function `serve` a child process calls
 
 Report = Callable[[Case, Outcome], None]
 
@@ -27,10 +28,10 @@ class StartError(RuntimeError):
 class _Worker:
     """A child process. A thread reads its answers, so that waiting for one can time out."""
 
-    def __init__(self, target: str, device: str, selection: Selection) -> None:
+    def __init__(self, module: str, target: str, device: str, selection: Selection) -> None:
         given = json.dumps([target, device, list(selection)])
         code = f"import json; serve(*json.loads({given!r}))"
-        code = f"from tilewright.conformance.worker import serve; {code}"
+        code = f"from {module} import serve; {code}"
         self._process = subprocess.Popen(
             python_command(code), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True,
@@ -99,6 +100,7 @@ class Pool:
         selection: the cases.
         jobs: the number of processes.
         seconds: after which a case has failed, and its process is ended.
+        worker: the name of the module whose function `serve` the processes call.
 
     Attributes:
         device: the device that cases are launched on; "" if there is none. Set by `run`.
@@ -108,16 +110,22 @@ class Pool:
     """
 
     def __init__(
-        self, target: str, device: str, selection: Selection, jobs: int, seconds: float
+        self,
+        target: str,
+        device: str,
+        selection: Selection,
+        jobs: int,
+        seconds: float,
+        worker: str = WORKER,
     ) -> None:
-        self._given = target, device, selection
+        self._given = worker, target, device, selection
         self._jobs, self._seconds = jobs, seconds
         self.device = ""
 
     def run(self, report: Report) -> None:
         """Run all cases; `report` is called for each, by one thread at a time."""
         waiting: queue.SimpleQueue[Case] = queue.SimpleQueue()
-        cases = self._given[2].cases()
+        cases = self._given[-1].cases()
         for case in cases:
             waiting.put(case)
         first = _Worker(*self._given)

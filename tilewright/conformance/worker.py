@@ -11,17 +11,23 @@ import os
 import sys
 from collections.abc import Sequence
 
+from tilewright.conformance.case import Machine
 from tilewright.conformance.execution import machine_of, run_case
 from tilewright.conformance.suite import Selection
 
 
 def serve(target: str, device: str, selection: Sequence[object]) -> None:
-    """Answer until the end of the input."""
+    """Answer for the machine that `machine_of` returns."""
+    answer(machine_of(target, device), selection)
+
+
+def answer(machine: Machine, selection: Sequence[object]) -> None:
+    """Run cases on a machine until the end of the input."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    machine = machine_of(target, device)
+    where = machine.device if machine.execute is None else "an emulator"
     cases = {case.name: case for case in Selection(*selection).cases()}  # pyright: ignore[reportArgumentType]
-    print(json.dumps({"ready": machine.device}), file=answers, flush=True)
+    print(json.dumps({"ready": where}), file=answers, flush=True)
     for line in sys.stdin:
         outcome = run_case(cases[line.rstrip("\n")], machine)
         print(json.dumps(outcome.plain()), file=answers, flush=True)

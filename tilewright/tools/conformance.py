@@ -75,11 +75,12 @@ def part_of(text: str) -> tuple[int, int]:
 
 
 def execute(args: argparse.Namespace) -> int:
+    """Run the command; the processes call `serve` of the module `args.worker`, if there is one."""
     # The suite imports the compiler, which the other commands need not load.
     from tilewright.conformance.case import Case, Failed
     from tilewright.conformance.claims import claims_of
     from tilewright.conformance.execution import FAILED, Outcome
-    from tilewright.conformance.pool import Pool, StartError
+    from tilewright.conformance.pool import WORKER, Pool, StartError
     from tilewright.conformance.report import Results
     from tilewright.conformance.suite import Selection
     from tilewright.targets.registry import target
@@ -91,7 +92,8 @@ def execute(args: argparse.Namespace) -> int:
     except (ValueError, PlugInError, Failed) as error:
         raise UsageError(str(error)) from error
     results = Results(args.target, "", claims)
-    pool = Pool(args.target, args.device, selection, args.jobs, args.timeout)
+    worker = getattr(args, "worker", WORKER)
+    pool = Pool(args.target, args.device, selection, args.jobs, args.timeout, worker)
     total = len(selection.cases())
 
     def report(case: Case, outcome: Outcome) -> None:

@@ -4,12 +4,10 @@ memory what the interpreter leaves; and their code is decoded as LLVM prints it.
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 
-from tests.amd_emulator.launch import case_fault
-from tilewright.conformance.case import is_program
+from tests.amd_emulator.conformance import emulator
+from tilewright.conformance.execution import FAILED, PASSED, run_case
 from tilewright.conformance.suite import Selection
 
 # Every how many cases of a level one runs; the first of them.
@@ -32,7 +30,7 @@ PARTS = {
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 def test_constants_behind_the_code_are_loaded(arch: str) -> None:
     (case,) = Selection(levels="1", only=("tl.cos/fp32",)).cases()
-    assert case_fault(case, arch) == ""
+    assert run_case(case, emulator(arch)).status == PASSED
 
 
 @pytest.mark.parametrize(
@@ -41,9 +39,6 @@ def test_constants_behind_the_code_are_loaded(arch: str) -> None:
 def test_programs_leave_what_the_interpreter_leaves(arch: str, level: str) -> None:
     parts, part = PARTS[arch][level]
     cases = Selection(levels=level, parts=parts, part=part).cases()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of deprecated functions that the cases use
-        found = {c.name: case_fault(c, arch) for c in cases if is_program(c)}
-    ran = {name: fault for name, fault in found.items() if fault is not None}
-    assert ran
-    assert {name: fault for name, fault in ran.items() if fault} == {}
+    found = {case.name: run_case(case, emulator(arch)) for case in cases}
+    assert PASSED in {outcome.status for outcome in found.values()}
+    assert {name: o.detail for name, o in found.items() if o.status == FAILED} == {}

@@ -59,7 +59,7 @@ def test_example(job: Job, arch: str) -> None:
         for value, type in zip(everything, types, strict=True)
         if type != CONSTEXPR
     ]
-    found = launch(kernel, arch, program.grid, args)
+    found = launch(kernel.asm["hsaco"], arch, kernel.metadata["num_warps"], program.grid, args)
     expected = program.expected
     if expected is None:
         described = find_target(target)

@@ -22,6 +22,7 @@ import llvmlite.binding as llvm
 from tilewright.base.llvm_library import parsed, without_phi_of_ops
 from tilewright.base.locks import LLVM
 from tilewright.targets.amd.features import Processor, processor
+from tilewright.targets.amd.repairs import repair
 
 TRIPLE = "amdgcn-amd-amdhsa"
 
@@ -109,18 +110,23 @@ def _builder(chip: Processor) -> llvm.PassBuilder:
 def compile_text(text: str, chip: Processor) -> tuple[str, bytes]:
     """Verify, optimise and generate code. Returns the optimised IR and the object file.
 
+    The code is generated from the text of the optimised IR, from which `assembly_of` generates the
+    same. Of the module itself it could be other code, since parsing reorders the uses of values.
+
     Raises:
         RuntimeError: the text is not valid IR; contains LLVM's message.
     """
-    with LLVM, parsed(with_inputs(text), _flags()) as module:
-        machine = _target_machine(chip)
-        module.triple = TRIPLE
-        module.data_layout = str(machine.target_data)
-        module.verify()
-        with without_phi_of_ops():
-            _passes().run(module, _builder(chip))
-        optimised = str(module)
-        return optimised, machine.emit_object(module)
+    with LLVM:
+        with parsed(with_inputs(text), _flags()) as module:
+            machine = _target_machine(chip)
+            module.triple = TRIPLE
+            module.data_layout = str(machine.target_data)
+            module.verify()
+            with without_phi_of_ops():
+                _passes().run(module, _builder(chip))
+            optimised = repair(str(module))
+        with parsed(optimised) as module:
+            return optimised, machine.emit_object(module)
 
 
 def _flags() -> str:

@@ -1,0 +1,79 @@
+"""The conformance suite on the emulator: code for AMD processors, without a GPU.
+
+    python -m tests.amd_emulator.conformance --target gfx942 --level 0-3 --part 1/8
+
+The arguments are those of `python -m tilewright conformance`. Besides what the suite compares, each
+instruction must be decoded to the text that LLVM prints for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+from tests.amd_emulator.launch import launch, target_of
+from tests.amd_emulator.listing import text_faults
+from tilewright.compiler.build import lower
+from tilewright.compiler.pipeline import pipeline
+from tilewright.conformance.case import ALIGNED, Failed, Machine, Shifted, is_array
+from tilewright.conformance.claims import exact_options
+from tilewright.conformance.worker import answer
+from tilewright.ir.core import Module
+from tilewright.targets.amd.features import processor
+from tilewright.targets.registry import target as find_target
+from tilewright.tools import conformance
+from tilewright.tools.signature import UsageError
+
+
+def emulator(arch: str) -> Machine:
+    """The machine of the suite for a processor."""
+    return Machine(target_of(arch), "", partial(_execute, arch))
+
+
+def _execute(arch: str, module: Module, grid: tuple[int, ...], args: list[Any]) -> None:
+    """Compile a module and run it on the emulator, in place.
+
+    Raises:
+        Failed: the code has an instruction that LLVM prints otherwise than the decoder.
+    """
+    target = find_target(target_of(arch))
+    options = exact_options(target)
+    lowered = lower(module, target, options, pipeline(target))
+    assembly = cast("str", target.derive("amdgcn", lowered.stages, lowered.metadata))
+    hsaco = cast("bytes", lowered.stages["hsaco"])
+    faults = text_faults(assembly, hsaco, arch, processor(arch).lanes)
+    if faults:
+        raise Failed(f"{len(faults)} instructions are decoded as others: {faults[0]}")
+    given = [_at_its_address(a) if is_array(a) else a for a in args]
+    found = launch(hsaco, arch, options.num_warps, grid, given)
+    for array, result in zip(filter(is_array, args), found, strict=True):
+        array[...] = result
+
+
+def _at_its_address(array: Any) -> Shifted:
+    """The array, on the emulator as far behind an aligned address as it is here."""
+    return Shifted(array, array.ctypes.data % ALIGNED // array.itemsize)
+
+
+def serve(arch: str, device: str, selection: Sequence[object]) -> None:
+    """Answer as `tilewright.conformance.worker` does, for the emulator."""
+    answer(emulator(arch), selection)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    conformance.add_arguments(parser)
+    parser.set_defaults(worker="tests.amd_emulator.conformance")
+    args = parser.parse_args()
+    try:
+        return conformance.execute(args)
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

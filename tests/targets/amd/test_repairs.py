@@ -1,0 +1,99 @@
+"""Products that become fp16 keep the sign of a zero, which LLVM's back end loses."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.amd_emulator.launch import launch
+from tests.targets.amd.sources import WAVE_64, compiled, counted
+from tilewright.targets.amd.features import PROCESSORS
+from tilewright.targets.amd.repairs import repair
+
+BLOCK = 256
+
+
+@tw.jit
+def truncated(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x, y = tl.load(x_ptr + i, mask=i < n).to(tl.float32), tl.load(y_ptr + i, mask=i < n)
+    product = x * y
+    tl.store(out_ptr + i, product.to(tl.float16), mask=i < n)
+    tl.store(out_ptr + BLOCK + i, (-product).to(tl.float16), mask=i < n)
+    tl.store(out_ptr + 2 * BLOCK + i, (x * 0.5).to(tl.float16), mask=i < n)
+    tl.store(out_ptr + 3 * BLOCK + i, (product + x).to(tl.float16), mask=i < n)
+
+
+@tw.jit
+def halves(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x, y = tl.load(x_ptr + i, mask=i < n), tl.load(y_ptr + i, mask=i < n).to(tl.float16)
+    tl.store(out_ptr + i, x * y, mask=i < n)
+    tl.store(out_ptr + BLOCK + i, -(x * y), mask=i < n)
+    tl.store(out_ptr + 2 * BLOCK + i, x * 0.5, mask=i < n)
+    tl.store(out_ptr + 3 * BLOCK + i, x * y + x, mask=i < n)
+
+
+def expected(kernel: Any, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> list[Any]:
+    # The sum of `truncated` is contracted; both operands are exact in fp64.
+    wide = np.float64 if kernel is truncated else np.float16
+    a, b, half = x.astype(wide), y.astype(np.float16).astype(wide), np.float16
+    return [(a * b).astype(half), (-(a * b)).astype(half), (a * wide(0.5)).astype(half),
+            (a * b + a).astype(half)]  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", PROCESSORS)
+@pytest.mark.parametrize("kernel", [truncated, halves], ids=["truncated", "halves"])
+def test_products_keep_the_sign_of_zero(kernel: Any, arch: str) -> None:
+    numbers = np.array([0.0, -0.0, 1.0, -1.0, 2.0**-20, -(2.0**-20), 1.5, -3.0], np.float16)
+    x, y = (np.resize(a, 200) for a in (np.repeat(numbers, 8), np.tile(numbers, 8)))
+    out = np.zeros(4 * BLOCK, np.float16)
+    types = {"x_ptr": "*fp16", "y_ptr": "*fp32", "out_ptr": "*fp16", "n": "i32"}
+    code = compiled(kernel, types, arch, BLOCK=BLOCK).asm["hsaco"]
+    assert isinstance(code, bytes)
+    *_, found = launch(code, arch, 1, (1,), [x, y.astype(np.float32), out, 200])
+    for row, right in zip(found.reshape(4, BLOCK), expected(kernel, x, y), strict=True):
+        assert np.array_equal(row[:200].view(np.uint16), right.view(np.uint16))
+
+
+def test_truncation_stays_a_part_of_the_product() -> None:
+    types = {"x_ptr": "*fp16", "y_ptr": "*fp32", "out_ptr": "*fp16", "n": "i32"}
+    found = counted(compiled(truncated, types, WAVE_64, 4, BLOCK=BLOCK))
+    assert found["v_fma_mixlo_f16"] == 3  # LLVM multiplies by 0.5 in fp16
+    assert not found["v_cvt_f16_f32"]
+
+
+def test_names_of_other_functions_are_not_taken_for_products() -> None:
+    text = """
+define half @a(float %x, float %y) {
+  %m = fmul float %x, %y
+  ret half 0.0
+}
+
+define half @b(float %m) {
+  %h = fptrunc float %m to half
+  ret half %h
+}
+"""
+    assert repair(text) == text
+
+
+def test_vectors() -> None:
+    text = """
+define <2 x half> @a(<2 x float> %x, <2 x float> %y) {
+  %m = fmul contract <2 x float> %x, <float 1.0, float 2.0>
+  %h = fptrunc <2 x float> %m to <2 x half>, !dbg !1
+  ret <2 x half> %h
+}
+"""
+    lines = re.sub(r"product\.\d+", "product", repair(text)).splitlines()
+    assert lines[3:5] == [
+        "  %product = call contract <2 x float> @llvm.fma.v2f32(<2 x float> %x, "
+        "<2 x float> <float 1.0, float 2.0>, <2 x float> splat (float -0.0))",
+        "  %h = fptrunc <2 x float> %product to <2 x half>, !dbg !1",
+    ]

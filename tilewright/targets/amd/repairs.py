@@ -1,0 +1,74 @@
+"""Workarounds of faults of LLVM's back end, as rewrites of the IR's text.
+
+LLVM's optimisation would undo them, so they are applied after it.
+"""
+
+from __future__ import annotations
+
+import re
+
+
+def repair(text: str) -> str:
+    """Rewrite optimised IR such that the back end compiles it correctly."""
+    return with_signed_zeros(text) if "fptrunc" in text else text
+
+
+_OPERAND = r"(?:<[^>]*>|splat\ \([^)]*\)|[^\s,]+)"
+_PRODUCT = re.compile(
+    rf"""^\s*(?P<result>%[\w.]+)\ =\ fmul\ (?P<flags>(?:[a-z]+\ )*)
+        (?P<type>float|<\d+\ x\ float>)\ (?P<lhs>{_OPERAND}),\ (?P<rhs>{_OPERAND})""",
+    re.MULTILINE | re.VERBOSE,
+)
+_NEGATION = re.compile(
+    r"""^\s*(?P<result>%[\w.]+)\ =\ fneg\ (?:[a-z]+\ )*(?:float|<\d+\ x\ float>)
+        \ (?P<src>%[\w.]+)""",
+    re.MULTILINE | re.VERBOSE,
+)
+_TRUNCATION = re.compile(
+    r"""^(?P<indent>\s*)(?P<result>%[\w.]+\ =\ fptrunc\ (?:[a-z]+\ )*)
+        (?P<type>float|<\d+\ x\ float>)\ (?P<src>%[\w.]+)
+        (?P<rest>\ to\ (?:half|<\d+\ x\ half>).*)$""",
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+def with_signed_zeros(text: str) -> str:
+    """Replace products that are truncated to fp16 by `fma(x, y, -0.0)`.
+
+    LLVM 22's back end combines product and truncation to `v_fma_mixlo_f16 x, y, 0`, whose addend
+    makes a product of -0.0 positive. With -0.0 as the addend the sum is the product, of any sign.
+    """
+    head, *functions = text.split("\ndefine ")  # names are unique within a function
+    return "\ndefine ".join([head, *map(_with_signed_zeros, functions)])
+
+
+def _with_signed_zeros(function: str) -> str:
+    products = {found["result"]: found for found in _PRODUCT.finditer(function)}
+    negations = {found["result"]: found["src"] for found in _NEGATION.finditer(function)}
+
+    def rewritten(found: re.Match[str]) -> str:
+        source, negated = found["src"], False
+        while source in negations:
+            source, negated = negations[source], not negated
+        product = products.get(source)
+        if product is None:
+            return found[0]
+        type, name = found["type"], f"%product.{found.start()}"  # unique, as offsets are
+        operands = (product["lhs"], product["rhs"], _minus_zero(type))
+        given = ", ".join(f"{type} {operand}" for operand in operands)
+        lines = [f"{name} = call {product['flags']}{type} @{_fma(type)}({given})"]
+        if negated:
+            lines.append(f"{name}.negated = fneg {type} {name}")
+            name += ".negated"
+        lines.append(f"{found['result']}{type} {name}{found['rest']}")
+        return "\n".join(found["indent"] + line for line in lines)
+
+    return _TRUNCATION.sub(rewritten, function)
+
+
+def _fma(type: str) -> str:
+    return "llvm.fma.f32" if type == "float" else f"llvm.fma.v{type[1:].partition(' ')[0]}f32"
+
+
+def _minus_zero(type: str) -> str:
+    return "-0.0" if type == "float" else "splat (float -0.0)"
