@@ -7,6 +7,10 @@ There is one option for each of `tests.fuzz.checks.CHECKS`: how many programs to
 with a seed of its own from ``--first`` on. Each kind of failure is listed once with its seeds; the
 first program of each is reduced and shown whole. A process that crashes, or that takes too long for
 one program, is replaced, and the program counts as failed.
+
+The summary is of the programs that ran. So a bar may be run in parts, each with seeds of its own,
+and each ended by ``--minutes`` or by SIGTERM: their counts add up. Each new kind of failure is also
+printed to standard error at once.
 """
 
 from __future__ import annotations
@@ -48,7 +52,10 @@ from tilewright.ir.define import REGISTRY
 
 SHRINKING = 30.0  # seconds for each kind of failure
 PROGRAM_SECONDS = 60.0  # that one program may take
+SHOWN_SEEDS = 50  # of each kind of failure
 RENEWED = 400  # programs that one process runs: what it keeps of each adds up
+
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 REDUCED = {
     "programs": check,
@@ -82,6 +89,8 @@ class Summary:
             self.ran[task[0]] += 1
             self.reached.update(reached)
             if failed:
+                if failed not in self.failures:
+                    print(f"{task[0]} {task[1]}: {failed}", file=sys.stderr, flush=True)
                 self.failures[failed].append(task)
 
     def count(self, *prefixes: str) -> int:
@@ -140,19 +149,31 @@ class Run:
     def __init__(self, tasks: Sequence[Task], until: float) -> None:
         self.summary = Summary()
         self.until = until
+        self.stopped = False
         self.tasks: Iterator[Task] = iter(tasks)
         self.lock = threading.Lock()
+        self.workers: dict[int, Worker | None] = {}  # by the number of a thread
 
     def next(self) -> Task | None:
         with self.lock:
-            return None if time.monotonic() > self.until else next(self.tasks, None)
+            over = self.stopped or time.monotonic() > self.until
+            return None if over else next(self.tasks, None)
 
-    def drive(self, _: int) -> None:
+    def stop(self, *_: object) -> None:
+        """Start no more programs, and end those that run, which do not count; a signal handler."""
+        self.stopped = True
+        for worker in list(self.workers.values()):
+            if worker is not None:
+                worker.process.kill()
+
+    def drive(self, number: int) -> None:
         """Run a process, and another in its place when it has failed or grown old."""
         worker: Worker | None = None
         while (task := self.next()) is not None:
-            worker = worker or Worker()
+            worker = self.workers[number] = worker or Worker()
             found = worker.check(task)
+            if self.stopped:
+                break
             if isinstance(found, str):
                 self.summary.add(task, found)
             else:
@@ -166,6 +187,8 @@ class Run:
 
 def work() -> None:
     """Check the programs that standard input names, and answer how each failed."""
+    for name in STOPPING:
+        signal.signal(name, signal.SIG_IGN)  # the process that started this one ends it
     warnings.simplefilter("error")
     answers, sys.stdout = sys.stdout, sys.stderr  # what a program prints is no answer
     for line in sys.stdin:
@@ -204,17 +227,23 @@ def _reached(summary: Summary) -> Iterator[str]:
     yield "least often: " + ", ".join(f"{name} {n}" for n, name in sorted(seldom)[:12])
 
 
-def _failures(summary: Summary, shrinking: float) -> Iterator[str]:
+def _failures(summary: Summary) -> Iterator[str]:
     for kind, tasks in summary.failures.items():
         yield f"\n{len(tasks)} times {kind}"
-        yield "  " + ", ".join(f"{name} {seed}" for name, seed in sorted(tasks)[:10])
+        yield "  " + ", ".join(f"{name} {seed}" for name, seed in sorted(tasks)[:SHOWN_SEEDS])
+
+
+def _smallest(summary: Summary) -> Iterator[str]:
+    """Of each kind of failure a program, reduced."""
+    for kind, tasks in summary.failures.items():
         name, seed = min(tasks)
-        if shrinking and name in REDUCED and not kind.startswith("Crash"):
-            yield _reduced(REDUCED[name], seed, kind, shrinking)
+        if name in REDUCED and not kind.startswith("Crash"):
+            yield f"\n{kind}"
+            yield _reduced(REDUCED[name], seed, kind)
 
 
-def _reduced(check: Callable[[str], object], seed: int, kind: str, seconds: float) -> str:
-    return shrink(random_program(seed), lambda text: failure(text, check) == kind, seconds)
+def _reduced(check: Callable[[str], object], seed: int, kind: str) -> str:
+    return shrink(random_program(seed), lambda text: failure(text, check) == kind, SHRINKING)
 
 
 def _tasks(counts: dict[str, int], first: int) -> list[Task]:
@@ -224,6 +253,15 @@ def _tasks(counts: dict[str, int], first: int) -> list[Task]:
         placed += [(i / count, (name, first + i)) for i in range(count)]
         first += count
     return [task for _, task in sorted(placed)]
+
+
+def _print(lines: list[str], output: Path | None, mode: str) -> None:
+    """To standard output, and to a file."""
+    text = "\n".join(lines)
+    print(text, flush=True)
+    if output is not None:
+        with output.open(mode, encoding="utf-8") as file:
+            file.write(text + "\n")
 
 
 def main() -> int:
@@ -244,15 +282,19 @@ def main() -> int:
     tasks = _tasks(counts, given.first)
     begin = time.monotonic()
     run = Run(tasks, begin + 60 * given.minutes)
+    for name in STOPPING:
+        signal.signal(name, run.stop)
     with TemporaryDirectory() as cache, ThreadPoolExecutor(given.processes) as threads:
         os.environ["TILEWRIGHT_CACHE_DIR"] = cache
         list(threads.map(run.drive, range(given.processes)))
     summary = run.summary
     lines = [*_counts(summary, len(tasks), time.monotonic() - begin), *_reached(summary)]
-    lines += _failures(summary, 0.0 if given.no_shrink else SHRINKING)
-    print("\n".join(lines))
-    if given.output:
-        given.output.write_text("\n".join(lines) + "\n", "utf-8")
+    _print([*lines, *_failures(summary)], given.output, "w")
+    if not given.no_shrink and not run.stopped:
+        for name in STOPPING:
+            signal.signal(name, signal.SIG_DFL)
+        for text in _smallest(summary):
+            _print([text], given.output, "a")
     return 1 if summary.failures or sum(summary.ran.values()) < len(tasks) else 0
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from pathlib import Path
 
 from tests.fuzz.checks import CHECKS
-from tests.fuzz.run import Worker
+from tests.fuzz.run import Run, Worker
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,3 +39,18 @@ def test_a_crashed_process_is_a_failure_of_the_program() -> None:
     assert isinstance(found, str)
     assert found.startswith("Crash: the process ended with SIGKILL")
     worker.end()
+
+
+def test_a_stopped_run_counts_what_ran() -> None:
+    """As SIGTERM stops one: the programs that run are ended at once, and do not count."""
+    run = Run([("views", seed) for seed in range(100_000)], until=inf)
+    with ThreadPoolExecutor(2) as threads:
+        driven = [threads.submit(run.drive, number) for number in range(2)]
+        while not run.summary.ran["views"] and not any(d.done() for d in driven):
+            time.sleep(0.05)
+        run.stop()
+        for thread in driven:
+            thread.result()
+    assert 0 < run.summary.ran["views"] < 100_000
+    assert not run.summary.failures
+    assert all(worker.process.returncode is not None for worker in run.workers.values() if worker)
