@@ -10,6 +10,8 @@ from tilewright.layout.families import (
     mma_m16n8,
     mma_operand_a,
     mma_operand_b,
+    mma_scales_a,
+    mma_scales_b,
     row_major,
     shared_hopper,
     shared_row_major,
@@ -294,3 +296,22 @@ def test_row_major_order() -> None:
 def test_misuse_is_rejected(call: Callable[[], LinearLayout], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4, 8])
+@pytest.mark.parametrize("warps", GRIDS)
+def test_scales_of_block_scaled_mma(warps: tuple[int, int], groups: int) -> None:
+    """PTX ISA, "Block Scaling for mma.sync", thread-id 0: lane 4g has the scales of row g of A and
+    column g of B, lane 4g + 1 those of row g + 8 of A."""
+    a = mma_scales_a((32 * warps[0], groups), warps)
+    b = mma_scales_b((16 * warps[1], groups), warps)
+    check_invariants(a)
+    check_invariants(b)
+    for register, lane, warp in threads(a):
+        block, scale = divmod(register, groups)
+        row = (lane >> 2) + 8 * (lane & 1) + 16 * (digits(warp, warps, (1, 0))[0])
+        assert at(a, register, lane, warp) == (row + 16 * warps[0] * block, scale)
+    for register, lane, warp in threads(b):
+        block, scale = divmod(register, groups)
+        column = (lane >> 2) + 8 * digits(warp, warps, (1, 0))[1]
+        assert at(b, register, lane, warp) == (column + 8 * warps[1] * block, scale)

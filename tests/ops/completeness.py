@@ -20,7 +20,7 @@ from tilewright.ir.printer import print_function
 from tilewright.ir.types import shape_of
 from tilewright.lowering import arith, convert, math, registry
 from tilewright.lowering.simt.kernel import EMITTERS
-from tilewright.ops import control, reduce
+from tilewright.ops import control, dot_scaled, reduce
 from tilewright.ops.control import Return
 from tilewright.ops.math import MathFunction
 from tilewright.ops.memory import Access
@@ -57,10 +57,11 @@ OF_ONE_TARGET = ("amd", "gpu", "roles", "nvidia", "asm")
 by the CPU."""
 
 NO_EMITTER = (
-    control.Call, control.Condition, control.Return, control.WithRule, control.Yield, reduce.Reduce,
+    control.Call, control.Condition, control.Return, control.WithRule, control.Yield,
+    dot_scaled.DotScaled, reduce.Reduce,
 )  # fmt: skip
-"""Ops that the walk over a kernel handles itself, or that no kernel has after inlining
-and differentiation."""
+"""Ops that the walk over a kernel handles itself, or that no kernel has after inlining,
+differentiation and the expansion of what a target does not compute."""
 
 
 def stem_of(cls: OpClass) -> str:
@@ -174,9 +175,9 @@ def cpu_lowering(cls: OpClass, folder: Path) -> str | None:
 
 def padding_rule(cls: OpClass, folder: Path) -> str | None:
     """GPUs round the extents of tiles up to powers of two."""
-    if cls.elementwise or stem_of(cls) in OF_ONE_TARGET or documentation(cls, folder):
+    if cls.elementwise or cls in NO_EMITTER or stem_of(cls) in OF_ONE_TARGET:
         return None
-    op = example(cls)
+    op = None if documentation(cls, folder) else example(cls)
     if op is None or not any(shape_of(v.type) for v in (*op.operands, *op.results)):
         return None
     if index_maps(cls, folder):
@@ -191,9 +192,9 @@ def padding_rule(cls: OpClass, folder: Path) -> str | None:
 
 def layout_rule(cls: OpClass, folder: Path) -> str | None:
     """GPUs distribute the elements of tiles over threads."""
-    if cls.elementwise or stem_of(cls) in OF_ONE_TARGET or documentation(cls, folder):
+    if cls.elementwise or cls in NO_EMITTER or stem_of(cls) in OF_ONE_TARGET:
         return None
-    op = example(cls)
+    op = None if documentation(cls, folder) else example(cls)
     if op is None or op.regions or isinstance(op, Access):
         return None
     if not any(map(is_tile, op.operands)) or not any(map(is_tile, op.results)):

@@ -490,3 +490,32 @@ def test_attention_agrees_with_torch(dtype: Any, tolerance: float) -> None:
             assert error < tolerance
     assert not any("atomic" in str(k.asm["ttir"]) for k in backward.kernels)
     assert len(backward.kernels) == 2
+
+
+def scaled_product(a_ptr, s_ptr, b_ptr, t_ptr, c_ptr, M: tl.constexpr, K: tl.constexpr):
+    m, k = tl.arange(0, M), tl.arange(0, K)
+    group = tl.arange(0, K // 32)
+    a = tl.load(a_ptr + m[:, None] * K + k[None, :])
+    b = tl.load(b_ptr + k[:, None] * M + m[None, :])
+    s = tl.load(s_ptr + m[:, None] * (K // 32) + group[None, :])
+    t = tl.load(t_ptr + m[:, None] * (K // 32) + group[None, :])
+    c = tl.dot_scaled(a, s, "bf16", b, t, "e4m3")
+    tl.store(c_ptr + m[:, None] * M + m[None, :], c)
+
+
+@KINDS
+def test_block_scaled_product(jit: Any) -> None:
+    """It is differentiated as the ordinary product that it is expanded to."""
+    m, k = 16, 64
+    a = torch.randint(-4, 5, (m, k)).to(torch.bfloat16)
+    b = torch.randint(-4, 5, (k, m)).to(torch.float32).to(torch.float8_e4m3fn)
+    s, t = (torch.randint(126, 129, (m, k // 32), dtype=torch.uint8) for _ in range(2))
+    dc = torch.randint(-4, 5, (m, m)).to(torch.float32)
+    da = torch.zeros_like(a)
+    bwd = tw.grad(jit(scaled_product))
+    bwd[(1,)](
+        a, s, b, t, torch.zeros(m, m), M=m, K=k, grads={"c_ptr": dc}, into={"a_ptr": da}
+    )  # fmt: skip
+    factors = [torch.exp2(x.float() - 127).repeat_interleave(32, 1) for x in (s, t)]
+    expected = (dc @ (b.float() * factors[1].T).T) * factors[0]
+    torch.testing.assert_close(da.float(), expected.to(torch.bfloat16).float())

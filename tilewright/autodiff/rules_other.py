@@ -10,6 +10,7 @@ from tilewright.ops import (
     atomic,
     control,
     debug,
+    dot_scaled,
     gpu,
     histogram,
     map,
@@ -30,6 +31,7 @@ declare(Zero("a pointer is not a number"), memory.AddPtr)
 declare(Zero("it takes integers"), sort.Sort, histogram.Histogram)
 
 no_derivative("its function is not inlined", control.Call)
+no_derivative("it is not expanded", dot_scaled.DotScaled)
 no_derivative("its function may branch on each element", map.Map)
 no_derivative("the compiler does not know what the assembly computes", asm.InlineAsm)
 no_derivative("the compiler does not know what the assembly does", asm.InlineAsmEffect)

@@ -12,12 +12,14 @@ from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.canonicalize_pointers import canonicalize_pointers
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
+from tilewright.passes.expand_dot_scaled import expand_dot_scaled
 from tilewright.passes.inline import inline_calls
 from tilewright.passes.licm import hoist_invariants
 from tilewright.targets.protocol import Target
 
 STEPS = (
     Step(inline_calls),
+    Step(expand_dot_scaled),
     Step(apply_assumptions),
     Step(canonicalize),
     Step(canonicalize_pointers),
@@ -28,6 +30,8 @@ STEPS = (
 )
 
 ORDER = (
+    (inline_calls, expand_dot_scaled, "a product may be in a called function"),
+    (expand_dot_scaled, canonicalize, "conversions of operands are simplified"),
     (inline_calls, apply_assumptions, "an assumption may be about an argument of the caller"),
     (
         apply_assumptions,

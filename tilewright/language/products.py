@@ -62,8 +62,8 @@ def dot_scaled(
 ) -> tensor:
     """``acc + (lhs * lhs_scale) @ (rhs * rhs_scale)`` for block-scaled floats.
 
-    The scaled operands are rounded to bf16 (to fp16 if an operand has that format), and their
-    products are accumulated in fp32.
+    The scaled operands are rounded to bf16 (to fp16 if an operand has that format), or not at all,
+    and their products are accumulated in fp32.
 
     Args:
         lhs, rhs: tiles [.., M, K] and [.., K, N]. 8-bit formats as uint8 or the fp8 dtype, 16-bit
@@ -71,7 +71,8 @@ def dot_scaled(
         lhs_format, rhs_format: "e2m1" (two per byte, the even one low), "e2m3", "e3m2", "e4m3",
             "e5m2", "bf16" or "fp16".
         lhs_scale, rhs_scale: [.., M, K // group] and [.., N, K // group] for groups of 16 or 32
-            along K: fp8e4nv, or uint8 v for 2 ** (v - 127), where 255 is NaN. None means 1.
+            along K: fp8e4nv, not negative, or uint8 v for 2 ** (v - 127), where 255 is NaN. None
+            means 1.
         acc: a tile [.., M, N] of `out_dtype`; zeros by default.
         fast_math: the result for a scale of 255 is undefined.
         lhs_k_pack, rhs_k_pack: False if the numbers in a byte are adjacent along M or N.

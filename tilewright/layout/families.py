@@ -31,7 +31,7 @@ from tilewright.layout.linear import (
     dim_name,
     log2,
 )
-from tilewright.layout.shape import drop_dim
+from tilewright.layout.shape import drop_dim, reorder_bits
 
 WARPS_PER_GROUP = 4
 
@@ -210,6 +210,36 @@ def mma_operand_b(
     ]
     repeat = (k, n, *row_major(len(shape))[2:])
     return distributed(shape, tile + _warp_grid(warps, order, shared=k), repeat)
+
+
+def mma_scales_a(shape: Sequence[int], warps: Sequence[int]) -> LinearLayout:
+    """Scales of A, (m, groups of k), for block-scaled `mma.sync`, a byte each.
+
+    PTX ISA, "Block Scaling for mma.sync", thread-id-a 0: of the lanes 4g + t, that of t = 0 has the
+    scales of row g, and that of t = 1 of row g + 8; the others hold copies. Registers repeat along
+    k first, so that the scales of an instruction are adjacent bytes. `warps` is the grid of warps
+    over the accumulators.
+    """
+    factors = [
+        Factor(LANE, 0, 2),
+        Factor(LANE, None, 2),
+        Factor(LANE, 0, 8),
+        Factor(WARP, None, warps[1]),
+        Factor(WARP, 0, warps[0]),
+    ]
+    # The lane's lowest bit is bit 3 of the row.
+    return reorder_bits(distributed(shape, factors, (1, 0)), 0, (3, 0, 1, 2))
+
+
+def mma_scales_b(shape: Sequence[int], warps: Sequence[int]) -> LinearLayout:
+    """Scales of B, (n, groups of k), as `mma_scales_a`: lane 4g + t has those of column g."""
+    factors = [
+        Factor(LANE, None, 4),
+        Factor(LANE, 0, 8),
+        Factor(WARP, 0, warps[1]),
+        Factor(WARP, None, warps[0]),
+    ]
+    return distributed(shape, factors, (1, 0))
 
 
 def _warpgroups(shape: Sequence[int], warps: int) -> tuple[int, int]:

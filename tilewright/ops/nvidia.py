@@ -15,6 +15,7 @@ from tilewright.ir.traits import IN_FLIGHT, LOCAL, READS, WRITES
 from tilewright.ir.types import Shared, Tile, Type, dtype_of, is_int, is_pointer, shape_of, text_of
 from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.dot import Dot
+from tilewright.ops.dot_scaled import DotScaled
 from tilewright.ops.gpu import Fetch
 from tilewright.ops.memory import pointee_of
 from tilewright.ops.numeric import Array
@@ -47,6 +48,24 @@ class Mma(Dot, name="nvidia.mma"):
     %3 = nvidia.mma %0, %1, %2, precision="ieee", max_imprecise=0
       : (16x16xfp16, 16x8xfp16, 16x8xfp32) -> 16x8xfp32
     """
+
+
+class ScaledMma(DotScaled, name="nvidia.scaled_mma"):
+    """acc + (lhs * lhs_scale) @ (rhs * rhs_scale) by `mma.sync`, with all operands in registers.
+
+    %5 = nvidia.scaled_mma %0, %1, %2, %3, %4, lhs_format="e4m3", rhs_format="e2m3",
+      lhs_k_pack=True, rhs_k_pack=True, fast_math=False
+      : (16x32xfp8e4nv, 16x1xu8, 32x8xu8, 8x1xu8, 16x8xfp32) -> 16x8xfp32
+    """
+
+    def verify(self) -> None:
+        super().verify()
+        require(
+            self.lhs_scale is not None and self.rhs_scale is not None,
+            self,
+            "scale",
+            "both operands have scales",
+        )
 
 
 class Wgmma(Dot, name="nvidia.wgmma", traits=WRITES | LOCAL | IN_FLIGHT):

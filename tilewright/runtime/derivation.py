@@ -44,7 +44,9 @@ from tilewright.ops.memory import Load
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
+from tilewright.passes.expand_dot_scaled import expand_every_dot_scaled
 from tilewright.passes.factor_products import factor_products
+from tilewright.passes.inline import inline_calls
 from tilewright.passes.order_products import order_products
 from tilewright.passes.transpose_tiles import transpose_tiles
 from tilewright.runtime.derived_launch import (
@@ -71,6 +73,9 @@ from tilewright.runtime.specialize import Key
 from tilewright.runtime.tensors import read
 
 install_derivatives()
+
+FIRST_STEPS = (PassStep(inline_calls), PassStep(expand_every_dot_scaled), *STEPS)
+"""What is done to a kernel before it is derived."""
 
 FURTHER_STEPS = (
     PassStep(canonicalize),
@@ -104,7 +109,7 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
     cache = kernel.device_caches[device]
     options = kernel.options_of(cache.backend, source, given)
     module = source.module(replace(cache.backend.frontend_options(options), derivatives=True))
-    run(module, STEPS, context_for(cache.backend, options))
+    run(module, FIRST_STEPS, context_for(cache.backend, options))
     paths = [path for path, _ in runtime_arguments(list(source.signature.values()))]
     of_tangents = request.mode == "second"
     if of_tangents:

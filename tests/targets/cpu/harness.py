@@ -13,8 +13,11 @@ from tests.arrays import copied
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
 from tilewright.ir.parser import parse_module
+from tilewright.ir.passes import PassContext, Step, run
 from tilewright.ir.types import E4B15
 from tilewright.ir.verify import verify_module
+from tilewright.ops.dot_scaled import DotScaled
+from tilewright.passes.expand_dot_scaled import expand_dot_scaled
 from tilewright.runtime.devices import cpu as device
 from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.codegen import generate
@@ -79,6 +82,9 @@ def run_compiled(
 ) -> str:
     """Compile for the CPU, run, and return the optimised LLVM IR."""
     target = machine or host()
+    if any(isinstance(op, DotScaled) for op in module.walk()):
+        module = module.clone()
+        run(module, [Step(expand_dot_scaled)], PassContext())
     text, scratch = generate(module, target, fp_fusion=fp_fusion)
     return run_text(text, module.entry.name, scratch, grid, args, machine=target, threads=threads)
 

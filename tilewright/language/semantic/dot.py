@@ -93,13 +93,20 @@ def _check_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     )
 
 
-def _check_min_size(s: Semantic, lhs: tensor, rhs: tensor) -> None:
+def check_min_size(
+    s: Semantic, types: tuple[Scalar, Scalar], extents: tuple[int, int, int]
+) -> None:
+    """Raise AssertionError if a product of operands of these types is too small for the target.
+
+    Args:
+        extents: its (M, N, K).
+    """
     size = s.options.min_dot_size
-    assert isinstance(lhs.dtype, DType)
-    assert isinstance(rhs.dtype, DType)
-    m, n, k = size(lhs.dtype, rhs.dtype) if callable(size) else size
-    a, b = shape_of(lhs.type), shape_of(rhs.type)
-    large_enough = a[-2] >= m and b[-1] >= n and a[-1] >= k
+    lhs, rhs = types
+    assert isinstance(lhs, DType)
+    assert isinstance(rhs, DType)
+    m, n, k = size(lhs, rhs) if callable(size) else size
+    large_enough = extents[0] >= m and extents[1] >= n and extents[2] >= k
     assert large_enough, f"Input shapes should have M >= {m}, N >= {n} and K >= {k}"
 
 
@@ -127,7 +134,8 @@ def _result_type(element: Scalar, acc: tensor | None, out_dtype: Any) -> DType:
     return requested
 
 
-def _accumulator(s: Semantic, acc: tensor | None, shape: tuple[int, ...], element: DType) -> tensor:
+def accumulator(s: Semantic, acc: tensor | None, shape: tuple[int, ...], element: DType) -> tensor:
+    """The accumulator of a product, which must have this shape and type; zeros by default."""
     if acc is None:
         return convert.constant(s, 0, element, shape)
     assert shape_of(acc.type) == shape, (
@@ -153,7 +161,7 @@ def _imprecise(s: Semantic, given: Any, lhs: tensor, rhs: tensor) -> int:
     return limit if both else 0
 
 
-def _flat_batch(s: Semantic, xs: Sequence[tensor]) -> list[tensor]:
+def flat_batch(s: Semantic, xs: Sequence[tensor]) -> list[tensor]:
     """Flatten all axes but the last two."""
     flat: list[tensor] = []
     for x in xs:
@@ -182,13 +190,13 @@ def dot(
     precision = _precision(s, input_precision, allow_tf32)
     a, b = shape_of(lhs.type), shape_of(rhs.type)
     _check_shapes(a, b)
-    _check_min_size(s, lhs, rhs)
+    check_min_size(s, (lhs.dtype, rhs.dtype), (a[-2], b[-1], a[-1]))
     element = _result_type(lhs.dtype, acc, out_dtype)
     shape = (*a[:-1], b[-1])
-    acc = _accumulator(s, acc, shape, element)
+    acc = accumulator(s, acc, shape, element)
     imprecise = _imprecise(s, max_num_imprecise_acc, lhs, rhs)
     if len(a) > 3:
-        lhs, rhs, acc = _flat_batch(s, (lhs, rhs, acc))
+        lhs, rhs, acc = flat_batch(s, (lhs, rhs, acc))
     precision = precision if lhs.dtype is FP32 else "ieee"
     product = s.emit(ops.Dot(lhs.handle, rhs.handle, acc.handle, precision, imprecise))
     return reshape(s, product, shape)

@@ -10,6 +10,7 @@ from tilewright.ir.types import Tile, text_of
 from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.simt.kernel import emitter_of
 from tilewright.ops.dot import Dot
+from tilewright.ops.dot_scaled import DotScaled
 
 MOST_SUMS = 1024
 """The most registers of a thread that the accumulator of a product may take: four times as many as
@@ -27,12 +28,12 @@ def check_kernel(fn: Function, ctx: PassContext) -> bool:
     for op in fn.walk():
         if not (op.terminator or emitter_of(type(op), target) or lowering_of(type(op), target)):
             raise error_at(op.loc, f"{op.name} can't be compiled for {ctx.gpu.title}")
-        if isinstance(op, Dot):
+        if isinstance(op, Dot | DotScaled):
             _check_sums(op, ctx.gpu)
     return False
 
 
-def _check_sums(op: Dot, gpu: GpuMachine) -> None:
+def _check_sums(op: Dot | DotScaled, gpu: GpuMachine) -> None:
     """Raise `CompilationError` for a product whose accumulator exceeds `MOST_SUMS` registers."""
     sums = op.acc.type
     assert isinstance(sums, Tile)

@@ -63,7 +63,7 @@ class InterpreterTarget(BaseBackend):
         return f"interpreter numpy-{np.__version__} ml_dtypes-{ml_dtypes.__version__}"
 
     def features(self) -> frozenset[str]:
-        return frozenset()
+        return frozenset({"dot_scaled"})
 
     def parse_options(self, given: Mapping[str, Any]) -> InterpreterOptions:
         """Options of other targets are dropped, so that kernels tuned for them run here too."""

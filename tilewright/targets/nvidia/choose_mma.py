@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir import types as ir
-from tilewright.ir.core import Function, Value
+from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass, optional_part
 from tilewright.layout import families
 from tilewright.layout.shape import reorder_bits, transpose
@@ -81,7 +81,7 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
             _use_wgmma(op, infos)
             ctx.count("wgmma")
         elif _fits_mma(op, ctx):
-            lhs, rhs = (_staged(op, v, axis, infos) for v, axis in ((op.lhs, 1), (op.rhs, 0)))
+            lhs, rhs = (staged(op, v, axis, infos) for v, axis in ((op.lhs, 1), (op.rhs, 0)))
             mma = before(op, Mma(lhs, rhs, op.acc, op.precision, op.max_imprecise))
             replace(op, mma.result)
             ctx.count("mma")
@@ -195,7 +195,7 @@ def _shared_along_k(op: Dot, infos: AxisMap) -> Value:
 
 
 def _shared(
-    op: Dot, value: Value, k_axis: int, infos: AxisMap, *, as_in_memory: bool = False
+    op: Op, value: Value, k_axis: int, infos: AxisMap, *, as_in_memory: bool = False
 ) -> Value:
     """The operand in shared memory, in a layout of wgmma.
 
@@ -228,7 +228,7 @@ def _must_turn(value: Value, k_axis: int, infos: AxisMap) -> bool:
     return size != 2 and comes_from_memory(value) and _lies_across(value, k_axis, infos)
 
 
-def _staged(op: Dot, value: Value, k_axis: int, infos: AxisMap) -> Value:
+def staged(op: Op, value: Value, k_axis: int, infos: AxisMap) -> Value:
     """An operand in registers. One loaded from memory is staged in shared memory, so that its loads
     can be coalesced and pipelined."""
     if not comes_from_memory(value):
@@ -274,15 +274,14 @@ def _wgmma_demands(op: Wgmma, ctx: PassContext) -> Demands:
     return Demands([lhs, None, acc], [acc])
 
 
-def _mma_grid(op: Mma, warps: int) -> tuple[int, int]:
-    """The number of warps along rows and columns.
+def mma_grid(shape: tuple[int, ...], warps: int, *, chained: bool) -> tuple[int, int]:
+    """The number of warps along rows and columns of a result.
 
     Greedy: the warps are doubled along the axis with more of the instruction's tiles per warp. In a
     chain of products, all along the rows if there are enough: then a warp computes whole rows of
     one product, which are its operand of the next one, without an exchange through shared memory.
     """
-    shape = ir.shape_of(op.acc.type)
-    if shape[0] >= 16 * warps and _is_chained(op):
+    if shape[0] >= 16 * warps and chained:
         return warps, 1
     rows = columns = 1
     while rows * columns < warps:
@@ -327,7 +326,7 @@ def _across_demands(op: FetchAcross, ctx: PassContext) -> Demands:
 
 @ANCHORS.of(Mma)
 def _mma_demands(op: Mma, ctx: PassContext) -> Demands:
-    grid = _mma_grid(op, _warps(ctx))
+    grid = mma_grid(ir.shape_of(op.acc.type), _warps(ctx), chained=_is_chained(op))
     bits = ir.dtype_of(op.lhs.type).primitive_bitwidth
     acc = families.mma_m16n8(ir.shape_of(op.acc.type), grid)
     lhs = families.mma_operand_a(ir.shape_of(op.lhs.type), bits, grid)

@@ -58,7 +58,7 @@ _RESULTS = {ir.FP32: "f32", ir.FP16: "f16", ir.I32: "s32", ir.FP64: "f64"}
 _OPERANDS = {ir.FP32: ("f", F32), ir.FP64: ("d", F64)}
 
 
-class _Accumulators:
+class Accumulators:
     """Accumulators in the instructions' registers: fp16 in pairs, others one in each."""
 
     def __init__(self, kernel: Kernel, value: Value) -> None:
@@ -83,7 +83,7 @@ class _Accumulators:
         pairs = [b.bitcast(word, vector(F16, 2)) for word in self.registers]
         return [b.extract(pair, i) for pair in pairs for i in range(2)]
 
-    def zeros(self, count: int) -> _Accumulators:
+    def zeros(self, count: int) -> Accumulators:
         """As many accumulators of the same type, of zeros."""
         assert self.element == ir.FP32
         found = copy(self)
@@ -91,7 +91,7 @@ class _Accumulators:
         found.zero = True
         return found
 
-    def add(self, first: int, other: _Accumulators) -> None:
+    def add(self, first: int, other: Accumulators) -> None:
         """Add others to the accumulators from `first` on."""
         b = self.kernel.b
         for i, value in enumerate(other.registers, first):
@@ -130,7 +130,7 @@ class _Accumulators:
             self.registers[first + i] = b.extract_value(new, i, self.type) if count > 1 else new
 
 
-def _list(first: int, count: int) -> str:
+def registers_text(first: int, count: int) -> str:
     return f"{{{', '.join(f'${i}' for i in range(first, first + count))}}}"
 
 
@@ -183,8 +183,8 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
     element = ir.dtype_of(op.lhs.type)
     if element.is_fp8():
         kernel.notes.add(PtxVersion(_FP8_PTX[ir.dtype_of(op.acc.type)]))
-    acc = _Accumulators(kernel, op.acc)
-    left, right = (_registers(kernel, value) for value in (op.lhs, op.rhs))
+    acc = Accumulators(kernel, op.acc)
+    left, right = (operand_registers(kernel, value) for value in (op.lhs, op.rhs))
     steps = ir.shape_of(op.lhs.type)[1] // step_along_k(element)
     rows, columns = len(left) // (4 * steps), len(right) // (2 * steps)
     count = len(acc.registers) // (rows * columns)
@@ -193,8 +193,9 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
     kinds = f"{_RESULTS[acc.element]}.{_NAMES[element]}.{_NAMES[element]}.{_RESULTS[acc.element]}"
     some, a_words, b_words = count // parts, 4 // parts // shape.along_k, 2 // shape.along_k
     code = (
-        f"mma.sync.aligned.{shape.text(element)}.row.col.{kinds} {_list(0, some)}, "
-        f"{_list(2 * some, a_words)}, {_list(2 * some + a_words, b_words)}, {_list(0, some)};"
+        f"mma.sync.aligned.{shape.text(element)}.row.col.{kinds} {registers_text(0, some)}, "
+        f"{registers_text(2 * some, a_words)}, {registers_text(2 * some + a_words, b_words)}, "
+        f"{registers_text(0, some)};"
     )
     letters = ("d" if element == ir.FP64 else "r") * (a_words + b_words)
     for row in range(rows):
@@ -211,7 +212,7 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
     kernel.bind(op, acc.values())
 
 
-def _registers(kernel: Kernel, value: Value) -> Registers:
+def operand_registers(kernel: Kernel, value: Value) -> Registers:
     """An operand in the instruction's registers: words of 32 bits, or elements of fp64."""
     values = kernel.env[value]
     wide = ir.dtype_of(value.type) == ir.FP64
@@ -328,7 +329,7 @@ class _Block(NamedTuple):
 @emits(Wgmma, target=NAME)
 def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
     b = kernel.b
-    acc = _Accumulators(kernel, op.acc)
+    acc = Accumulators(kernel, op.acc)
     groups = groups_of(ir.shape_of(op.acc.type), kernel.warps)
     right = _Operand(kernel, op.rhs, 0, uniform=groups.columns == 1)
     width = instruction_columns(op, kernel.warps)
@@ -344,7 +345,7 @@ def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
     if isinstance(left, _Operand):
         left.keep(steps * len({block.row for block in blocks}))
 
-    def start(blocks: Iterable[_Block], into: _Accumulators, steps: range) -> None:
+    def start(blocks: Iterable[_Block], into: Accumulators, steps: range) -> None:
         _side_effect(b, "wgmma.fence.sync.aligned;")
         for block in blocks:
             _emit_block(kernel, op, block, into, left, right, group, count, steps)
@@ -369,13 +370,13 @@ at once. With 192, they are spilled (128x128x128, 8 warps)."""
 def _add_in_parts(
     op: Wgmma,
     blocks: Iterable[_Block],
-    acc: _Accumulators,
+    acc: Accumulators,
     count: int,
-    start: Callable[[list[_Block], _Accumulators, range], None],
+    start: Callable[[list[_Block], Accumulators, range], None],
 ) -> None:
     """Add sums of at most `max_imprecise` products to the accumulators, in fp32; while one is
     added, the next is computed, if there are enough registers."""
-    pending: deque[tuple[int, _Accumulators]] = deque()
+    pending: deque[tuple[int, Accumulators]] = deque()
 
     def finish(in_flight: int) -> None:
         while len(pending) > in_flight:
@@ -445,7 +446,7 @@ def _emit_block(
     kernel: Kernel,
     op: Wgmma,
     block: _Block,
-    acc: _Accumulators,
+    acc: Accumulators,
     left: _Operand | Registers,
     right: _Operand,
     group: V,
@@ -482,7 +483,7 @@ def _emit_block(
         else:
             first = 4 * (block.row // (GROUP_ROWS * groups.rows) * (k // k_step) + step // k_step)
             inputs = left[first : first + 4]
-            letters, source = "rrrr", _list(place, 4)
+            letters, source = "rrrr", registers_text(place, 4)
             across = []
         descriptor = f"${place + len(inputs)}"
         inputs.append(right.descriptor(right.offset(step, block.column), right_start))
@@ -491,14 +492,14 @@ def _emit_block(
             tail = ", ".join([tail, *across, str(int(right.across_k))])
         code = (
             f"{{ .reg .pred p; setp.{'ne' if overwrites else 'eq'}.b32 p, 0, 0; "
-            f"{name} {_list(0, count)}, {source}, {descriptor}, {tail}; }}"
+            f"{name} {registers_text(0, count)}, {source}, {descriptor}, {tail}; }}"
         )
         acc.update(block.first, count, code, letters + "l", inputs, overwrites=overwrites)
 
 
 @emits(WgmmaWait, target=NAME)
 def emit_wgmma_wait(kernel: Kernel, op: WgmmaWait) -> None:
-    """See `_Accumulators.wait`."""
+    """See `Accumulators.wait`."""
     if op.values and _is_in_loop_over_slots(op):
         kernel.notes.add(Waits.FOR_PRODUCTS)
     if not op.values:
@@ -506,7 +507,7 @@ def emit_wgmma_wait(kernel: Kernel, op: WgmmaWait) -> None:
         return
     found: list[Registers] = []
     for value in op.values:
-        acc = _Accumulators(kernel, value)
+        acc = Accumulators(kernel, value)
         acc.wait(op.pending)
         found.append(acc.values())
     kernel.bind(op, *found)

@@ -133,7 +133,7 @@ def before(op: Op, new: AnyOp) -> AnyOp:
     return new
 
 
-def replace(op: Dot, value: Value) -> None:
+def replace(op: Op, value: Value) -> None:
     """Replace all uses of the product by a value, and erase it."""
-    op.result.replace_with(value)
+    op.results[0].replace_with(value)
     op.erase()

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from tilewright.ir.passes import Step
+from tilewright.passes.canonicalize import canonicalize
+from tilewright.passes.cse import merge_equal_values
+from tilewright.passes.dce import remove_dead_code
+from tilewright.passes.expand_dot_scaled import FEATURE
+from tilewright.passes.licm import hoist_invariants
 from tilewright.targets.gpu.steps import steps as common_steps
 from tilewright.targets.nvidia import codegen as _codegen
 from tilewright.targets.nvidia.add_blocks import add_blocks
 from tilewright.targets.nvidia.bound_waits import bound_waits
 from tilewright.targets.nvidia.choose_mma import choose_mma
+from tilewright.targets.nvidia.choose_scaled_mma import choose_scaled_mma, expand_unscalable
 from tilewright.targets.nvidia.delay_protocols import delay_protocols
 from tilewright.targets.nvidia.overlap_launches import overlap_launches
 from tilewright.targets.nvidia.overlap_products import overlap_products
@@ -18,8 +24,18 @@ from tilewright.targets.nvidia.widen_programs import widen_programs
 
 _ = _codegen  # registers the target's own emitters, which `check_kernel` looks up
 
+SCALED = (
+    Step(expand_unscalable, when=FEATURE),
+    Step(canonicalize, when=FEATURE),
+    Step(merge_equal_values, when=FEATURE),
+    Step(hoist_invariants, when=FEATURE),
+    Step(remove_dead_code, when=FEATURE),
+    Step(choose_scaled_mma, when=FEATURE),
+)
+"""Block-scaled products: what is expanded is simplified as where all of them are."""
+
 STEPS = common_steps(
-    first=[Step(widen_programs, when="wgmma")],
+    first=[Step(widen_programs, when="wgmma"), *SCALED],
     choose_instructions=[Step(choose_mma)],
     pipeline=[Step(specialize_warps, when="tma")],
     overlap=[Step(overlap_products, when="wgmma")],
