@@ -114,8 +114,8 @@ class DotScaled(Op, name="tile.dot_scaled", traits=PURE):
     low), "e2m3", "e3m2" (in the low bits of a byte), "e4m3", "e5m2", "bf16" or "fp16". Without
     `lhs_k_pack`, or `rhs_k_pack`, the two elements in a byte are adjacent along M, or N. The scales
     are [.., M, K / group] and [.., N, K / group] for groups of 16 or 32 elements: bytes v for
-    2 ** (v - 127), of which 255 is NaN, or floats that are not negative. With `fast_math`, the result for a scale of 255
-    is unspecified.
+    2 ** (v - 127), of which 255 is NaN, or floats that are not negative. With `fast_math`, the
+    result for a scale of 255 is unspecified.
 
     Scaled elements are rounded to bf16 (to fp16 if an operand has that format), or not at all.
     Products are summed in an unspecified order in fp32.
