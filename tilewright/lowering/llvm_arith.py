@@ -296,7 +296,7 @@ class ValueBuilder:
         """Integer 0 - a."""
         return self.sub(0, a)
 
-    def _shift(self, name: str, a: Operand, b: Operand, flags: str = "") -> V:
+    def _shift(self, name: str, a: Operand, b: Operand) -> V:
         a, b = self._pair(name, a, b)
         if b.number == 0:
             return a
@@ -308,11 +308,11 @@ class ValueBuilder:
             return const(
                 a.type, (a.number if signed else a.number & ((1 << a.type.bits) - 1)) >> b.number
             )
-        return self._int(name, a, b, flags)
+        return self._int(name, a, b)
 
-    def shl(self, a: Operand, b: Operand, flags: str = "") -> V:
+    def shl(self, a: Operand, b: Operand) -> V:
         """Shift left; poison when b >= bits."""
-        return self._shift("shl", a, b, flags)
+        return self._shift("shl", a, b)
 
     def lshr(self, a: Operand, b: Operand) -> V:
         """Shift right, filling with zeros; poison when b >= bits."""
