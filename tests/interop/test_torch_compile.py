@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.interop.torch_kernels import blocks_without_loop
+from tilewright.interop.torch_kernels import blocks_on_cpu
 
 ROOT = Path(__file__).parents[2]
 
@@ -199,7 +199,9 @@ tilewright.torch.enable(cpu=False)
 from torch._inductor import config
 config.compile_threads = 1
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+from torch._inductor.codecache import PyCodeCache
 from torch.profiler import profile
+from torch.utils._debug_mode import DebugMode
 kernels, slow = set(), []
 original = CachingAutotuner.run
 def run(self, *args, **named):
@@ -219,16 +221,22 @@ print(call(), call())
 with profile() as events:
     print(call())
 print(kernel.fn.__name__ in [event.key for event in events.key_averages()], call())
+run = kernel.run
 kernel._cached_launcher = None  # as after its configurations have changed
-print(call(), call())
+print(call(), call(), kernel.run is run, type(kernel.run) is type(run) is type(len))
+with DebugMode():
+    print(call())
+modules = [vars(m) for m in PyCodeCache.modules]
+print(any("stream=None" in open(m["__file__"]).read() for m in modules if "__file__" in m))
 """
 )
 
 
 def test_kernels_that_have_been_launched_are_launched_at_once() -> None:
-    """Unless the launch is profiled, or the kernel has another launcher."""
+    """By native code, unless the launch is profiled, or the kernel has another launcher. Modules
+    ask for no stream."""
     pytest.importorskip("torch", minversion="2.13")
-    assert _output(LAUNCHES).replace("\n", " ") == "0 0 1 True 0 1 0"
+    assert _output(LAUNCHES).replace("\n", " ") == ("0 0 1 True 0 1 0 False True 1 True")
 
 
 @pytest.mark.parametrize(
@@ -244,13 +252,15 @@ def test_kernels_that_have_been_launched_are_launched_at_once() -> None:
         ({"XBLOCK": 1, "R0_BLOCK": 2048}, {"x": 16, "r0_": 8192}, {}),
         ({"XBLOCK": 64, "R0_BLOCK": 64}, {"x": 512, "r0_": 512}, {}),
         ({"XBLOCK": 512}, {"x": 65536}, {}),
+        ({"XBLOCK": 256}, {"x": 4096}, {"XBLOCK": 4096}),
+        ({"XBLOCK": 32, "YBLOCK": 32}, {"x": 64, "y": 64}, {}),
         ({"XBLOCK": 1, "R0_BLOCK": 64, "RSPLIT": 2}, {"x": 1, "r0_": 512}, {}),
     ],
 )
-def test_blocks_of_short_reductions(
+def test_blocks_on_the_cpu(
     blocks: dict[str, int], sizes: dict[str, int], expected: dict[str, int]
 ) -> None:
-    assert blocks_without_loop(blocks, sizes) == expected
+    assert blocks_on_cpu(blocks, sizes) == expected
 
 
 BLOCKS = (

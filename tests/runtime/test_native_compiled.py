@@ -16,6 +16,7 @@ from tilewright.compiler.driver import compile
 from tilewright.compiler.source import ASTSource
 from tilewright.runtime import launch
 from tilewright.runtime.jit import jit
+from tilewright.runtime.native.compiled import Substitute
 
 
 @jit
@@ -183,6 +184,90 @@ def test_unsupported_signatures_run_in_python() -> None:
 
 def store_first(x, y):
     tl.store(x, y[0] if isinstance(y, tl.tuple) else y)
+
+
+class Caller:
+    """A function that launches a kernel on a grid of `n` programs, and its substitute.
+
+    Attributes:
+        seen: the `n` of each of its calls.
+        settings: a namespace with the name `ready`, which is watched.
+    """
+
+    def __init__(self, kernel: CompiledKernel, is_brief: bool = False) -> None:
+        self.seen: list[int] = []
+        self.settings = {"ready": True, "other": 1}
+        names, watched = list(SIGNATURE), [(self.settings, "ready")]
+
+        def function(out: Any, *scalars: Any, stream: Any) -> None:
+            n = scalars[-1]
+            self.seen.append(n)
+            made.note((n, 1, 1), n=n)
+            kernel.run(n, 1, 1, *HEAD, out, *scalars, 4)
+
+        made = Substitute(kernel, function, names, "stream", watched, is_brief)
+        assert made.run is not None
+        self.run = made.run
+
+    def launched(self, n: Any, out: Any, small: Any = 3) -> int:
+        """Launch; returns how often the function was called."""
+        before = len(self.seen)
+        self.run(out, small, 5, True, 0.5, 0.25, n, stream=None)
+        return len(self.seen) - before
+
+
+@pytest.mark.parametrize("is_brief", [False, True])
+def test_substitute_launches_on_known_grids(kernel: CompiledKernel, is_brief: bool) -> None:
+    caller = Caller(kernel, is_brief)
+    for n, expected in ((1, 1), (1, 0), (8, 1), (8, 0), (1, 0), (0, 1), (0, 0), (8, 0)):
+        for out in (np.zeros(8), torch.zeros(8, dtype=torch.float64)):
+            assert caller.launched(n, out) == expected
+            expected = 0
+            assert list(out) == [37.0] * n + [0] * (8 - n)
+
+
+def test_substitute_keeps_some_grids(kernel: CompiledKernel) -> None:
+    caller, out = Caller(kernel), np.zeros(8)
+    assert [caller.launched(n, out) for n in (1, 2, 3, 4, 4, 3, 2, 1, 5, 5, 1)] == [
+        *(1, 1, 1, 1, 0, 0, 0, 0, 1, 0),
+        1,
+    ]
+
+
+def test_substitute_calls_the_function_when_a_name_changes(kernel: CompiledKernel) -> None:
+    caller, out = Caller(kernel), np.zeros(8)
+    caller.launched(8, out)
+    caller.settings["other"] = 2
+    assert caller.launched(8, out) == 0
+    caller.settings["ready"] = False
+    assert caller.launched(8, out) == 1
+    caller.settings["ready"] = True
+    assert caller.launched(8, out) == 0
+
+
+def test_substitute_calls_the_function_if_there_are_hooks(kernel: CompiledKernel) -> None:
+    caller, out = Caller(kernel), np.zeros(8)
+    caller.launched(8, out)
+    enter, _ = _chains()
+    enter.add(print)
+    try:
+        assert caller.launched(8, out) == 1
+    finally:
+        enter.clear()
+    assert caller.launched(8, out) == 0
+
+
+def test_substitute_calls_the_function_for_other_arguments(kernel: CompiledKernel) -> None:
+    caller, out = Caller(kernel), np.zeros(8)
+    caller.launched(8, out)
+    assert caller.launched(8, out, np.int32(3)) == 1
+    with pytest.raises(ValueError, match="meta"):
+        caller.launched(8, torch.empty(8, device="meta"))
+    for given in ({}, {"streams": 0}, {"stream": 0, "more": 0}):
+        with pytest.raises(TypeError, match="argument"):
+            caller.run(out, 3, 5, True, 0.5, 0.25, 8, **given)
+    with pytest.raises(TypeError, match="argument"):
+        caller.run(out, 3, stream=0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

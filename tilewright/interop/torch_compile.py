@@ -17,6 +17,7 @@ from tilewright.compat import install_as_triton
 from tilewright.interop.torch_compile_threads import compile_in_threads
 from tilewright.interop.torch_corrections import correct_inductor
 from tilewright.interop.torch_kernels import describe_kernels
+from tilewright.interop.torch_launches import omit_streams
 from tilewright.runtime.devices.cpu import Team, use_team
 
 OLDEST = (2, 9)
@@ -66,6 +67,7 @@ def enable(*, cpu: bool = True) -> None:
     config = _settings()
     correct_inductor()
     describe_kernels()
+    omit_streams()
     compile_in_threads()
     use_team(_openmp())
     if cpu and not _previous:

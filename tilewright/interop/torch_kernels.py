@@ -205,12 +205,16 @@ def _with_classes(
 LONGEST_REDUCTION = 1024
 """The longest reduction that is compiled without a loop."""
 
+MOST_IN_ONE = 4096
+"""The most elements of a kernel for one program."""
+
 LEAST_BLOCK = 16
 """The least length of its block along another axis: a vector of fp32 numbers."""
 
 
 def _choose_blocks(heuristics: Any) -> None:
-    """Have short reductions that are not along contiguous elements compiled without a loop.
+    """Have short reductions that are not along contiguous elements compiled without a loop, and
+    short elementwise kernels for one program: to divide them takes longer.
 
     Inductor's configurations are those of GPUs, on which a block must fit into the registers of a
     program, and accesses of neighbouring programs coalesce. It has no loops for reductions of up to
@@ -224,7 +228,7 @@ def _choose_blocks(heuristics: Any) -> None:
         size_hints: Any, configs: Any, triton_meta: Any, *rest: Any, **named: Any
     ) -> Any:
         if configs and size_hints and triton_meta["device"].type == "cpu":
-            blocks = blocks_without_loop(configs[0].kwargs, size_hints)
+            blocks = blocks_on_cpu(configs[0].kwargs, size_hints)
             if blocks:
                 configs = [deepcopy(configs[0])]
                 configs[0].kwargs.update(blocks)
@@ -233,17 +237,24 @@ def _choose_blocks(heuristics: Any) -> None:
     heuristics.cached_autotune = cached_autotune
 
 
-def blocks_without_loop(blocks: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
-    """The blocks of a short reduction without a loop.
+def blocks_on_cpu(blocks: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
+    """The blocks of a kernel on the CPU instead of those of a configuration.
 
     Args:
-        blocks: those of a configuration: ``{"XBLOCK": 1, "R0_BLOCK": 64}``.
+        blocks: those of the configuration: ``{"XBLOCK": 1, "R0_BLOCK": 64}``.
         sizes: the extents of the axes, rounded up to powers of two: ``{"x": 256, "r0_": 512}``.
 
     Returns:
-        the blocks; empty if the configuration is to be used: of a reduction that is long, or whose
-        blocks are vectors along the other axis.
+        the blocks; empty if the configuration is to be used.
     """
+    if [*blocks, *sizes] == ["XBLOCK", "x"]:
+        return {"XBLOCK": sizes["x"]} if sizes["x"] <= MOST_IN_ONE else {}
+    return _blocks_without_loop(blocks, sizes)
+
+
+def _blocks_without_loop(blocks: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
+    """The blocks of a short reduction without a loop; empty for one that is long, or whose blocks
+    are vectors along the other axis."""
     if "R0_BLOCK" not in blocks or not blocks.keys() <= {"XBLOCK", "YBLOCK", "R0_BLOCK"}:
         return {}
     if sizes["r0_"] > LONGEST_REDUCTION or blocks["XBLOCK"] >= LEAST_BLOCK:

@@ -5,14 +5,18 @@ Nothing has an effect on releases of torch that lack the functions.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from functools import wraps
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tilewright.base import knobs
 from tilewright.compat.managers import FileCacheManager, base32
 from tilewright.compiler.artifact import CompiledKernel
+from tilewright.compiler.source import CONSTEXPR
+from tilewright.runtime.native.compiled import Substitute
 
 
 def adapt_launches(heuristics: Any) -> None:
@@ -35,8 +39,22 @@ def run({parameters}, *, stream, benchmark_run=False):
     ):
         return slow({parameters}, stream=stream, benchmark_run=benchmark_run)
     {grid}
+    note((grid_0, grid_1, grid_2){numbers})
     start(grid_0, grid_1, grid_2, None, None, None, None, None, None, {arguments})
 """
+
+CONDITIONS = (
+    ("torch.autograd.profiler", "_is_profiler_enabled"),
+    ("torch.utils._debug_mode._mode", "_ACTIVE_DEBUG_MODE_COUNT"),
+)
+"""Names of torch by which a launch is decided to be an ordinary one, as `run` does by functions."""
+
+BRIEF = 1 << 14
+"""Up to how many elements of a kernel its launches keep Python's lock, as calls of Inductor's C++
+kernels do: releasing it takes about as long as the kernel."""
+
+INTEGERS = ("i32", "i64", "u64", CONSTEXPR)
+"""Types of arguments that a grid may depend on. The value of a compile-time one never changes."""
 
 PASSED_BY_NAME = [
     "grid_0", "grid_1", "grid_2", "stream", "function", "metadata",
@@ -58,6 +76,28 @@ class _Parts(NamedTuple):
     parameters: Sequence[str]
     grid: Sequence[str]
     arguments: Sequence[str]
+
+
+def omit_streams() -> None:
+    """Have generated modules pass no stream to kernels on the CPU, rather than call a function for
+    it, once in a process."""
+    from torch._inductor import config
+    from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+    from torch._inductor.virtualized import V
+
+    wrapper: Any = PythonWrapperCodegen
+    write: Any = getattr(wrapper, "write_get_raw_stream", None)
+    if write is None or _is_ours(write):
+        return
+
+    @wraps(write)
+    def write_get_raw_stream(self: Any, device_idx: int | None, graph_name: str) -> str:
+        device = V.graph.get_current_device_or_throw()
+        if device.type == "cpu" and not config.triton.autotune_at_compile_time:
+            return "None"
+        return write(self, device_idx, graph_name)
+
+    wrapper.write_get_raw_stream = write_get_raw_stream
 
 
 def _shorten_launches(heuristics: Any) -> None:
@@ -95,7 +135,7 @@ def _shorten_launches(heuristics: Any) -> None:
 
 
 def _run_of(kernel: Any, launcher: Any, original: Any) -> Any:
-    """The method `run` of a kernel.
+    """The method `run` of a kernel. Its first call replaces it by native code, if possible.
 
     Args:
         launcher: what the kernel launches by.
@@ -118,10 +158,49 @@ def _run_of(kernel: Any, launcher: Any, original: Any) -> Any:
     text = RUN.format(
         parameters=", ".join(parts.parameters),
         grid="\n    ".join(parts.grid),
+        numbers="".join(f", {name}={name}" for name in _names_read(parts)),
         arguments=", ".join(parts.arguments),
     )
+
+    def note(grid: tuple[int, int, int], **numbers: int) -> None:
+        made = _substitute(kernel, scope["bin"], parts, scope["run"])
+        scope["note"] = made.note if made else lambda *_, **__: None
+        if made and made.run:
+            kernel.run = made.run
+            made.note(grid, **numbers)
+
+    scope["note"] = note
     exec(text, scope)
     return scope["run"]
+
+
+def _names_read(parts: _Parts) -> list[str]:
+    """The parameters that the grid depends on."""
+    read = compile("\n".join(parts.grid), "grid", "exec").co_names
+    return [name for name in parts.parameters if name in read]
+
+
+def _substitute(
+    kernel: Any, compiled: CompiledKernel, parts: _Parts, run: Any
+) -> Substitute | None:
+    """Native code in place of a kernel's method; None if it passes other arguments than its own, or
+    its grid depends on others than integers."""
+    types = compiled.metadata.signature
+    passed = zip(types.items(), parts.arguments, strict=True)
+    if any(given != name for (name, type), given in passed if type != CONSTEXPR):
+        return None
+    if not types.keys() >= set(parts.parameters):
+        return None
+    if not all(types[name] in INTEGERS for name in _names_read(parts)):
+        return None
+    watched: list[tuple[Any, str]] = [(vars(kernel), "_cached_launcher")]
+    for module, name in CONDITIONS:
+        watched.append((vars(sys.modules[module]) if module in sys.modules else {}, name))
+    if not all(name in scope for scope, name in watched):
+        return None
+    sizes = kernel.size_hints
+    is_brief = bool(sizes) and prod(sizes.values()) <= BRIEF
+    return Substitute(compiled, run, parts.parameters, "stream", watched, is_brief)
 
 
 # -- GPUs ------------------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ def begin(r: Routine, self: V, *call: V) -> None:
         r.frame[field] = value
     if call:
         r.frame["any_stream"] = 1
+        r.frame["keeps_gil"] = 0
 
 
 def _room(r: Routine) -> V:

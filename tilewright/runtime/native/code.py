@@ -24,7 +24,7 @@ else:
     llvm = lazy_import("tilewright.runtime.devices.llvm")
     generate = lazy_import("tilewright.runtime.native.generate")
 
-ENTRIES = ("bind", "launch", "freeze", "launch_bound", "launch_compiled")
+ENTRIES = ("bind", "launch", "freeze", "launch_bound", "launch_compiled", "launch_substitute")
 
 
 def load() -> LoadedCode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.runtime.native import read_parts, read_tensors
 from tilewright.runtime.native.bound import freeze, launch_bound
 from tilewright.runtime.native.call import bind, launch
-from tilewright.runtime.native.call_compiled import launch_compiled
+from tilewright.runtime.native.call_compiled import launch_compiled, launch_substitute
 from tilewright.runtime.native.routine import text_of
 
 REGISTERED = (read_parts, read_tensors)  # readers of arguments
@@ -13,4 +13,5 @@ REGISTERED = (read_parts, read_tensors)  # readers of arguments
 
 def generate() -> str:
     """The LLVM IR, for the current table of kinds (`runtime/kinds.py`)."""
-    return text_of("launch", (bind, launch, freeze, launch_bound, launch_compiled))
+    entries = (bind, launch, freeze, launch_bound, launch_compiled, launch_substitute)
+    return text_of("launch", entries)

@@ -25,7 +25,7 @@ from tilewright.runtime.native.routine import (
 def guards_hold(r: Routine) -> None:
     """Whether no hooks are set, and the entries of State.globals and State.guards are unchanged."""
     for hooks in (r.state["hooks"], r.rt["launch_hooks"]):
-        r.require(r.eq(r.api("PyList_Size", hooks), 0))
+        r.require(r.eq(r.size_of(hooks), 0))
     _require_unchanged(r, r.state["globals"], r.state["global_count"])
     with r.loop(0, r.state["guard_count"]) as loop:
         guard = r.ref("Guard", r.state["guards"], loop.index)

@@ -21,6 +21,9 @@ GRIDS: Final = 4
 GRID_NAMES: Final = 6
 """The most grid functions per kernel whose names are cached, and the most names of each."""
 
+KNOWN_GRIDS: Final = 4
+"""The most grids of a substitute that are kept, by the arguments that they were computed from."""
+
 MAX_MAPS: Final = 8
 MAX_MAP_WORDS: Final = 16
 MAX_MAP_TERMS: Final = 3
@@ -70,7 +73,6 @@ FUNCTIONS: Final = {
     "PyBytes_FromStringAndSize": "ptr ptr i64",
     "PyTuple_New": "ptr i64",
     "PyTuple_SetItem": "i32 ptr i64 ptr",
-    "PyList_Size": "i64 ptr",
     "PyList_GetItem": "ptr ptr i64",
     "PyList_SetItem": "i32 ptr i64 ptr",
     "PyCFunction_GetSelf": "ptr ptr",
@@ -155,7 +157,14 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         ("ptr", "scratch"),
         ("i64", "scratch_bytes workers ticket"),
     ),
-    "Compiled": (("ptr", "record"), ("i64", "device")),
+    "Compiled": (
+        ("ptr", "record"),
+        ("i64", "device"),
+        # Of a substitute: of each argument, the index of its parameter; and grids by numbers.
+        ("ptr", "positions keyword"),
+        ("i64", "given keeps_gil"),
+        (f"ptr*{KNOWN_GRIDS}", "grids"),
+    ),
     "Bound": (("ptr", "record slots"), ("i64", "debug slot_count"), ("i64*3", "grid")),
     "Runtime": (  # one per process
         ("ptr", _FUNCTION_NAMES),
@@ -225,7 +234,7 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         (f"ptr*{2 * MAX_OPTIONS}", "options"),
         (f"ptr*{MAX_HELD}", "held"),
         ("i64", "word_count object_count option_count tensor_count device slot_count held_count"),
-        ("i64", "read_params read_options any_stream"),
+        ("i64", "read_params read_options any_stream keeps_gil"),
         ("ptr", "stream"),
         ("ptr", "args kwnames given_grid recent stage grid_object"),
         ("i64", "nargs"),
@@ -247,6 +256,7 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
     **_own(),
     # Objects of CPython; `runtime.py` checks these offsets before the code is used.
     "Object": {"references": Field(0, "i32"), "type": Field(_HEAD - WORD, "ptr")},
+    # A list has its size at the same offset.
     "Tuple": {"size": Field(_HEAD, "i64"), "items": Field(tuple.__basicsize__, "ptr")},
     # The basic size includes the terminating zero.
     "Bytes": {"data": Field(bytes.__basicsize__ - 1, "ptr")},
@@ -353,11 +363,13 @@ TAKES_WIDE: Final = 16
 """The parameter accepts ints from 2**63 to 2**64 - 1."""
 BY_LAYOUT: Final = 32
 """The shape and strides of the tensor are part of the launch's key."""
+ONLY_ADDRESS: Final = 64
+"""Of a tensor, only the address is read: the caller vouches for its type and device."""
 
 BY: Final = {"by_value": BY_VALUE, "by_alignment": BY_ALIGNMENT}
 """Flags by the field of `Mode` that enables specialisation on a fact."""
 
-_FIRST_KIND = 8
+_FIRST_KIND = 8  # the bits below are flags of their own
 
 
 def takes(kind: Kind) -> int:

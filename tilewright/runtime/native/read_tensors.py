@@ -127,6 +127,11 @@ def _lookup(r: Routine, table: V, key: V) -> V:
 def read_torch(r: Routine, a: Argument) -> None:
     """A torch tensor, by torch's C functions (see torch_tensors.py)."""
     tensor = r.gep(I8, a.value, r.rt["torch_offset"])
+    with r.when(r.has(a.param["flags"], layout.ONLY_ADDRESS)):
+        (address,) = _torch(r, tensor, data_ptr=I64)
+        with r.when(r.ne(address, 0)):  # that of a tensor without elements or memory is 0
+            a.put(r, address)
+            r.ret(True)
     where, type, address = _torch(r, tensor, device_type=I32, dtype=I32, data_ptr=I64)
     r.require(r.icmp("ult", type, TORCH_DTYPES))
     element = r.not_null(r.rt.get("torch_elements", r.zext(type, I64)))

@@ -266,9 +266,9 @@ class Routine(Builder):
         kind = self.type_of(object)
         return self.any([self.eq(kind, self.rt[type]) for type in types])
 
-    def size_of(self, tuple: V) -> V:
-        """The number of items of a tuple."""
-        return Ref(self, "Tuple", tuple)["size"]
+    def size_of(self, sequence: V) -> V:
+        """The number of items of a tuple or list."""
+        return Ref(self, "Tuple", sequence)["size"]
 
     def item(self, tuple: V, index: V | int) -> V:
         """An item of a tuple, as a borrowed reference."""

@@ -137,6 +137,9 @@ class Runtime:
         self._compiled_method = MethodDef(
             b"run", code["launch_compiled"], METH_FASTCALL_KEYWORDS, None
         )
+        self._substitute_method = MethodDef(
+            b"run", code["launch_substitute"], METH_FASTCALL_KEYWORDS, None
+        )
         self._launchers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._late_types: dict[str, type] = {}
         self._torch_sought = False
@@ -240,6 +243,10 @@ class Runtime:
         """
         self._launchers.add(owner)
         return _builtin(self._compiled_method, (box, fallback, owner))
+
+    def new_substitute(self, box: bytes, function: Callable[..., Any], owner: object) -> Any:
+        """A builtin that launches a compiled kernel as `function` does; see `new_compiled`."""
+        return _builtin(self._substitute_method, (box, function, owner))
 
     @property
     def debug(self) -> int:
@@ -380,7 +387,7 @@ def _objects_are_as_expected() -> bool:
     return (
         types
         and _references_are_counted()
-        and _word_at(id(pair) + FIELDS["Tuple"]["size"].offset) == len(pair)
+        and all(_word_at(id(o) + FIELDS["Tuple"]["size"].offset) == 2 for o in (pair, [*pair]))
         and [_word_at(id(pair) + items + WORD * i) for i in (0, 1)] == [id(first), id(second)]
         and ctypes.string_at(id(text) + data, len(text)) == text
     )

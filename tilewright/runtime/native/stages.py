@@ -55,7 +55,7 @@ def _push_configs(r: Routine, stage: Ref) -> None:
     """Append the number of configurations to the key, and the address of a single one, which the
     autotuner chooses without measuring."""
     configs = stage["configs"]
-    count = r.api("PyList_Size", configs)
+    count = r.size_of(configs)
     push(r, r.or_(r.shl(count, TYPE_SHIFT), layout.CONFIGS))
     with r.when(r.eq(count, 1)):
         push_object(r, r.api("PyList_GetItem", configs, 0))

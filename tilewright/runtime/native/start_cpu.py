@@ -22,7 +22,8 @@ def start_cpu(r: Routine, record: Record) -> None:
     x, y, z = grid_of(r)
     sizes = (x, y, z, r.mul(x, y))
     r.require(r.all([r.icmp("ult", size, EXTENT_LIMIT) for size in sizes]))
-    workers = _workers(r, record)
+    one = r.eq(r.mul(r.mul(x, y), z), 1)
+    workers = r.choose(one, lambda: const(I64, 0), lambda: _workers(r, record))
     r.require(r.icmp("ule", workers, r.load(I64, r.rt["pool_workers"])))
     pack(r, record)
     bytes = record["scratch"]
@@ -64,16 +65,22 @@ def _default_threads(r: Routine, record: Record) -> None:
 
 @routine(I32, failure=FAILED)
 def _run_on_pool(r: Routine, record: Record, scratch: Object, workers: Word) -> None:
-    """Calls `pool_launch` without the GIL. The launch's ticket is the address of its frame, which
-    is unique among concurrent launches."""
+    """Calls `pool_launch`, without the GIL unless Frame.keeps_gil. The launch's ticket is the
+    address of its frame, which is unique among concurrent launches."""
     x, y, z = grid_of(r)
     pool, function, packed = r.rt["pool"], record["function"], r.frame.at("packed")
     bytes, ticket = record["scratch"], r.ptrtoint(r.frame.address)
     launch, slice = r.rt["pool_launch"], r.rt["slice"]
     nothing = const(I64, 0)
     call = (pool, function, packed, x, y, z, nothing, scratch, bytes, workers, ticket, slice)
-    with r.without_gil():
-        begin = r.call(launch, I64, call)
+
+    def released() -> V:
+        with r.without_gil():
+            return r.call(launch, I64, call)
+
+    # Without workers: programs on these may need the GIL, as for a message.
+    keeps = r.and_(r.ne(r.frame["keeps_gil"], 0), r.eq(workers, 0))
+    begin = r.choose(keeps, lambda: r.call(launch, I64, call), released)
     with r.when(r.eq(begin, 0)):
         r.ret(STARTED)
     # The time slice is over: continue in Python, which handles signals between slices.

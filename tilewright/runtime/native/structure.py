@@ -32,9 +32,13 @@ class Structure:
         """Set a field to a number, or to the address of something that the caller keeps alive."""
         self._memory[self._at(field, index)] = value & (1 << 64) - 1
 
-    def put_object(self, field: str, value: Any, index: int = 0) -> None:
-        """Set a field to the address of an object, and keep the object alive."""
-        at = self._at(field, index)
+    def put_object(self, field: str, value: Any, index: int = 0, skip: int = 0) -> None:
+        """Set a field to the address of an object, and keep the object alive.
+
+        Args:
+            skip: offset of the word from the field, in words.
+        """
+        at = self._at(field, index) + skip
         before = self._kept.get(at)  # must outlive its address in the structure
         self._kept[at] = value
         self._memory[at] = id(value)
