@@ -1,5 +1,6 @@
 """Rules of the front end that programs written for Triton rely on."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,33 @@ def test_result_of_a_kernel_is_dropped() -> None:
 
 
 # -- types -----------------------------------------------------------------------------------------
+
+
+def test_tuple_under_constexpr_keeps_compile_time_elements() -> None:
+    text = """def kernel(out):
+    sizes = tl.constexpr((2, 4))
+    for _ in range(1):
+        a, b = sizes
+        tl.store(out + tl.arange(0, sizes[1]), b)
+"""
+    assert result_of(text, count=4) == [4] * 4
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("ok = 0 < n < 4", "simultaneous multiple comparison is not supported"),
+        ("pair = (*(n, n), n)", "unsupported AST node type: Starred"),
+        ("tl.store(out, (m := n) + m)", "unsupported AST node type: NamedExpr"),
+        ("tl.static_assert(4)", "Assertion condition could not be determined at compile-time"),
+    ],
+)
+def test_syntax_beyond_triton_is_rejected_on_request(line: str, words: str) -> None:
+    kernel = kernel_from(f"def kernel(out, n):\n    {line}\n")
+    build(kernel, {"out": "*i32", "n": "i32"})
+    strict = replace(FrontendOptions(), strict_triton=True)
+    with pytest.raises(CompilationError, match=words):
+        build(kernel, {"out": "*i32", "n": "i32"}, options=strict)
 
 
 def test_types_of_compile_time_values_are_compared_in_kernels() -> None:

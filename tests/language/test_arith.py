@@ -129,6 +129,9 @@ def test_abs_fma_umulhi_cdiv() -> None:
     a = np.array([2**31, 2**32 - 1], np.uint32)
     same(evaluate("tl.umulhi(a, a)", a), ((a.astype(object) ** 2) >> 32).astype(np.uint32))
     same(evaluate("tl.fma(a, 2.0, 1.0)", np.ones(2, np.float32)), np.full(2, 3, np.float32))
+    half = np.ones(2, np.float16)  # of which a literal takes the type in `a * 1.5`
+    same(evaluate("tl.fma(a, a, 1.5)", half), np.full(2, 2.5, np.float32))
+    same(evaluate("tl.fma(a, 2, 1)", half), np.full(2, 3, np.float16))
     same(evaluate("tl.cdiv(a, 4)", np.array([0, 1, 4, 5], np.int32)), np.array([0, 1, 1, 2], "i4"))
     same(evaluate("tl.cdiv(a, b)", *[np.array([9, 8], np.int32)] * 2), np.array([1, 1], np.int32))
 
@@ -161,9 +164,9 @@ def test_libdevice() -> None:
     names = {"libdevice": tl.extra.libdevice}
     a = np.array([-1.5, -0.0, 2.5, np.nan, np.inf, -np.inf, 3e9, -0.5], np.float32)
     same(evaluate("libdevice.trunc(a)", a, **names), np.trunc(a))
-    same(evaluate("libdevice.isnan(a)", a, **names), np.isnan(a).astype(np.int32))
-    same(evaluate("libdevice.isinf(a)", a, **names), np.isinf(a).astype(np.int32))
-    same(evaluate("libdevice.finitef(a)", a, **names), np.isfinite(a).astype(np.int32))
+    same(evaluate("libdevice.isnan(a)", a, **names), np.isnan(a))
+    same(evaluate("libdevice.isinf(a)", a, **names), np.isinf(a))
+    same(evaluate("libdevice.finitef(a)", a, **names), np.isfinite(a))
     same(evaluate("libdevice.signbit(a)", a, **names), np.signbit(a).astype(np.int32))
     same(evaluate("libdevice.copysign(b, a)", a, np.full(8, 3, "f4"), **names), np.copysign(3, a))
     same(evaluate("libdevice.float_as_int(a)", a, **names), a.view(np.int32))

@@ -46,6 +46,16 @@ def test_each_function_has_the_signature_of_the_reference(name: str) -> None:
         assert found.dtype == LETTERS[result]
 
 
+def test_predicates_are_conditions() -> None:
+    """So that ``~isnan(x)`` is false for NaN, as in Triton; of an int32, it would be true."""
+    x = np.array([1.0, NAN, INF], np.float32)
+    same(evaluate("tl.where(~libdevice.isnan(a), 1, 0)", x, **NAMES), [1, 0, 1])
+    same(
+        evaluate("tl.where(~libdevice.isinf(a) & libdevice.finitef(a), 1, 0)", x, **NAMES),
+        [1, 0, 0],
+    )
+
+
 def test_every_target_has_the_same_module() -> None:
     for extra in (tl.extra.cuda, tl.extra.hip, tl.extra.cpu):
         assert extra.libdevice is libdevice
@@ -217,7 +227,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "hadd": lambda x, y: (int(x) + int(y)) >> 1, "rhadd": lambda x, y: (int(x) + int(y) + 1) >> 1,
     "sad": lambda x, y, z: _wrapped(abs(int(x) - int(y)) + int(z), 32, x.dtype.kind == "i"),
     "int_as_float": _view("f"), "uint_as_float": _view("f"), "float_as_int": _view("i"),
-    "float_as_uint": _view("u"), "longlong_as_double": _view("d"), "double_as_longlong": _view("l"),
+    "float_as_uint": _view("i"), "longlong_as_double": _view("d"), "double_as_longlong": _view("l"),
     "hiloint2double": lambda h, low: np.uint64(_bits(h) << 32 | _bits(low)).view(np.float64),
     "double2hiint": lambda x: _wrapped(int(x.view(np.uint64)) >> 32, 32),
     "double2loint": lambda x: _wrapped(int(x.view(np.uint64)), 32),
@@ -368,10 +378,13 @@ def test_conversions_have_the_rounding_mode_of_their_name(name: str, mode: str) 
             exact = Fraction(float(x)) if source in FD else Fraction(int(x))
             found = nearest(exact, LETTERS[to], mode)
             return math.copysign(found, -1) if exact < 0 else found
-        info: Any = np.iinfo(LETTERS[to])
+        unsigned = name.endswith(("2uint", "2ull"))  # whose bits are returned as a signed integer
+        info: Any = np.iinfo({"i": np.uint32, "l": np.uint64}[to] if unsigned else LETTERS[to])
         if not math.isfinite(x):
-            return 0 if math.isnan(x) else (info.max if x > 0 else info.min)
-        return min(max(_integer_of(mode)(float(x)), info.min), info.max)
+            number = 0 if math.isnan(x) else (info.max if x > 0 else info.min)
+        else:
+            number = min(max(_integer_of(mode)(float(x)), info.min), info.max)
+        return _wrapped(int(number), info.bits)
 
     check(f"{name}_{mode}", source, to, convert)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 LETTERS: dict[str, Any] = {
     "f": np.float32, "d": np.float64, "i": np.int32, "u": np.uint32, "l": np.int64, "m": np.uint64,
+    "b": np.bool_,
 }  # fmt: skip
 FD = "fd"
 
@@ -30,21 +31,22 @@ SIGNATURES = {
     **dict.fromkeys(["norm4d", "rnorm4d"], "xxxx->x"),
     **dict.fromkeys(["ldexp", "scalbn"], "xi->x"),
     **dict.fromkeys(["jn", "yn"], "ix->x"),
-    **dict.fromkeys(["isnan", "isinf", "signbit", "ilogb"], "x->i"),
+    **dict.fromkeys(["signbit", "ilogb"], "x->i"),
+    **dict.fromkeys(["isnan", "isinf"], "x->b"),
     **dict.fromkeys(["llrint", "llround"], "x->l"),
     **dict.fromkeys(["clz", "popc", "ffs"], "i->i l->i"),
     **dict.fromkeys(["hadd", "rhadd", "mul24"], "ii->i uu->u"),
-    "rcp64h": "d->d", "pow": "xx->x xi->x", "finitef": "f->i", "isfinited": "d->i",
+    "rcp64h": "d->d", "pow": "xx->x xi->x", "finitef": "f->b", "isfinited": "d->b",
     "abs": "i->i l->l f->f d->d", "brev": "i->i l->l", "byte_perm": "iii->i",
     "mulhi": "ii->i uu->u ll->l mm->m", "sad": "iiu->i uuu->u",
     "int2double_rn": "i->d", "uint2double_rn": "u->d",
     "int_as_float": "i->f", "uint_as_float": "u->f", "float_as_int": "f->i",
-    "float_as_uint": "f->u", "longlong_as_double": "l->d", "double_as_longlong": "d->l",
+    "float_as_uint": "f->i", "longlong_as_double": "l->d", "double_as_longlong": "d->l",
     "hiloint2double": "ii->d", "double2hiint": "d->i", "double2loint": "d->i",
     **{f"{name}_{mode}": signature for mode in ("rn", "rz", "rd", "ru") for name, signature in {
-        "double2float": "d->f", "double2int": "d->i", "double2uint": "d->u", "double2ll": "d->l",
-        "double2ull": "d->m", "float2int": "f->i", "float2uint": "f->u", "float2ll": "f->l",
-        "float2ull": "f->m", "int2float": "i->f", "uint2float": "u->f", "ll2float": "l->f",
+        "double2float": "d->f", "double2int": "d->i", "double2uint": "d->i", "double2ll": "d->l",
+        "double2ull": "d->l", "float2int": "f->i", "float2uint": "f->i", "float2ll": "f->l",
+        "float2ull": "f->l", "int2float": "i->f", "uint2float": "u->f", "ll2float": "l->f",
         "ull2float": "m->f", "ll2double": "l->d", "ull2double": "m->d",
     }.items()},
 }  # fmt: skip

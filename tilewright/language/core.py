@@ -509,7 +509,8 @@ def static_print(
 @builtin
 def static_assert(cond: Any, msg: Any = "", *, _semantic: Any = None) -> None:
     """Abort compilation unless a compile-time condition holds."""
-    if isinstance(cond, tensor):
+    strict = _semantic is not None and _semantic.options.strict_triton
+    if isinstance(cond, tensor) or (strict and not isinstance(unwrap(cond), bool)):
         raise coded(
             "needs-constant",
             NotImplementedError(

@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from tilewright.base.codes import coded
-from tilewright.frontend.ast_to_ir.errors import unsupported
+from tilewright.frontend.ast_to_ir.errors import unknown_syntax, unsupported
 from tilewright.frontend.ast_to_ir.frame import Frame
 from tilewright.frontend.ast_to_ir.scope import lookup
 from tilewright.frontend.ast_to_ir.visit import expression, visit
@@ -43,6 +43,8 @@ def visit_tuple(frame: Frame, node: ast.Tuple | ast.List) -> Any:
     values: list[Any] = []
     for element in node.elts:
         if isinstance(element, ast.Starred):
+            if frame.context.options.strict_triton:
+                raise unknown_syntax(frame, element)
             values.extend(visit(frame, element.value))
         else:
             values.append(visit(frame, element))

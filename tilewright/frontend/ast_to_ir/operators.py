@@ -203,6 +203,8 @@ def _compare_one(frame: Frame, node: ast.AST, op: ast.cmpop, lhs: Any, rhs: Any)
 
 @expression(ast.Compare)
 def visit_compare(frame: Frame, node: ast.Compare) -> Any:
+    if len(node.ops) > 1 and frame.context.options.strict_triton:
+        raise unsupported(frame, node, "simultaneous multiple comparison is not supported")
     lhs = visit(frame, node.left)
     results: list[Any] = []
     for op, comparator in zip(node.ops, node.comparators, strict=True):

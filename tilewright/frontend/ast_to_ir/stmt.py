@@ -24,7 +24,7 @@ from tilewright.frontend.ast_to_ir.frame import MAX_STATEMENTS, Frame, Label, Ta
 from tilewright.frontend.ast_to_ir.visit import expression, visit
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.semantic.convert import to_tensor
-from tilewright.language.values import base_value, constexpr, tensor, tuple, unwrap
+from tilewright.language.values import base_value, constexpr, tensor, tuple, unwrap, wrap
 
 
 class Exit(NamedTuple):
@@ -184,6 +184,8 @@ def assignable(frame: Frame, value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple([assignable(frame, v) for v in value.values], value.fields, value.make)
     plain = unwrap(value)
+    if isinstance(plain, builtins.tuple | tuple):  # a constexpr tuple stays one
+        return wrap(plain)
     if plain is None or isinstance(plain, DType | Pointer | Tile):
         return value
     if isinstance(value, base_value) and not isinstance(value, constexpr):
@@ -259,6 +261,8 @@ def visit_annassign(frame: Frame, node: ast.AnnAssign, todo: Pending, live: bool
 
 @expression(ast.NamedExpr)
 def visit_namedexpr(frame: Frame, node: ast.NamedExpr) -> Any:
+    if frame.context.options.strict_triton:
+        raise unknown_syntax(frame, node)
     assign(frame, node.target, visit(frame, node.value))
     return frame.names[node.target.id]
 

@@ -110,28 +110,28 @@ def signbit(x: Number) -> Number:
     return (x.bits() < 0).to(I32)
 
 
-@function("x->i")
+@function("x->b")
 def isnan(x: Number) -> Number:
-    """Nonzero where x is not a number."""
-    return (x != x).to(I32)
+    """Whether x is not a number."""
+    return x != x
 
 
-@function("x->i")
+@function("x->b")
 def isinf(x: Number) -> Number:
-    """Nonzero where x is infinite."""
-    return (abs(x) == float("inf")).to(I32)
+    """Whether x is infinite."""
+    return abs(x) == float("inf")
 
 
-@function("f->i")
+@function("f->b")
 def finitef(x: Number) -> Number:
-    """Nonzero where an fp32 is neither infinite nor NaN."""
-    return is_finite(x).to(I32)
+    """Whether an fp32 is neither infinite nor NaN."""
+    return is_finite(x)
 
 
-@function("d->i")
+@function("d->b")
 def isfinited(x: Number) -> Number:
-    """Nonzero where an fp64 is neither infinite nor NaN."""
-    return is_finite(x).to(I32)
+    """Whether an fp64 is neither infinite nor NaN."""
+    return is_finite(x)
 
 
 @function("f->f")
@@ -360,7 +360,7 @@ def _reinterpreted(name: str, signature: str, to: DType) -> Any:
 int_as_float = _reinterpreted("int_as_float", "i->f", FP32)
 uint_as_float = _reinterpreted("uint_as_float", "u->f", FP32)
 float_as_int = _reinterpreted("float_as_int", "f->i", I32)
-float_as_uint = _reinterpreted("float_as_uint", "f->u", U32)
+float_as_uint = _reinterpreted("float_as_uint", "f->i", I32)  # Triton declares int32
 longlong_as_double = _reinterpreted("longlong_as_double", "l->d", FP64)
 double_as_longlong = _reinterpreted("double_as_longlong", "d->l", I64)
 

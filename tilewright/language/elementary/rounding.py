@@ -234,11 +234,16 @@ _ROUNDINGS = {"rn": math.Rint, "rz": math.Trunc, "rd": math.Floor, "ru": math.Ce
 
 
 def _float_to_int(to: DType) -> Callable[[str], Formula]:
+    """Conversions to an integer type. As in Triton, an unsigned result has the signed type: only
+    its bits are those of the unsigned number."""
+    signed = {U32: I32, U64: I64}.get(to, to)
+    note = "" if signed is to else f". The bits are returned as {signed}"
+
     def make(mode: str) -> Formula:
         def convert(x: Number) -> Number:
-            return apply(_ROUNDINGS[mode], x).to(to)
+            return apply(_ROUNDINGS[mode], x).to(to).bits(signed)
 
-        convert.__doc__ = f"Conversion to {to}, which saturates; 0 for NaN"
+        convert.__doc__ = f"Conversion to {to}, which saturates; 0 for NaN{note}"
         return convert
 
     return make
@@ -296,13 +301,13 @@ FAMILIES: dict[str, tuple[Callable[[str], Formula], str]] = {
     "sqrt": (_sqrt, "x->x"),
     "double2float": (_double_to_float, "d->f"),
     "double2int": (_float_to_int(I32), "d->i"),
-    "double2uint": (_float_to_int(U32), "d->u"),
+    "double2uint": (_float_to_int(U32), "d->i"),
     "double2ll": (_float_to_int(I64), "d->l"),
-    "double2ull": (_float_to_int(U64), "d->m"),
+    "double2ull": (_float_to_int(U64), "d->l"),
     "float2int": (_float_to_int(I32), "f->i"),
-    "float2uint": (_float_to_int(U32), "f->u"),
+    "float2uint": (_float_to_int(U32), "f->i"),
     "float2ll": (_float_to_int(I64), "f->l"),
-    "float2ull": (_float_to_int(U64), "f->m"),
+    "float2ull": (_float_to_int(U64), "f->l"),
     "int2float": (_int_to_float, "i->f"),
     "uint2float": (_int_to_float, "u->f"),
     "ll2float": (_long_to_float, "l->f"),

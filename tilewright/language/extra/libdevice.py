@@ -2,8 +2,8 @@
 
 All are elementwise and broadcast their arguments; `language/elementary` implements them. Floats are
 fp32 or fp64, integers int32, uint32, int64 or uint64, as their signatures specify; arguments of
-other types are converted if they all promote to one of these. Predicates return int32, nonzero for
-true.
+other types are converted if they all promote to one of these. `isnan`, `isinf`,
+`finitef` and `isfinited` return int1; unsigned results have the signed types that Triton declares.
 """
 
 from __future__ import annotations

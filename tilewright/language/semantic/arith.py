@@ -309,7 +309,7 @@ def absolute(s: Semantic, x: Any) -> tensor:
 
 def fma(s: Semantic, x: Any, y: Any, z: Any) -> tensor:
     """x * y + z with one rounding."""
-    a, b, c = convert.ternary_operands(s, x, y, z)
+    a, b, c = convert.strong_operands(s, x, y, z)
     if not a.dtype.is_floating():
         raise coded("needs-float", TypeError(f"fma takes floats, not {a.dtype}"))
     return s.emit(ops.Fma(a.handle, b.handle, c.handle))

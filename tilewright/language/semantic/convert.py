@@ -266,8 +266,8 @@ def arithmetic_operands(
 
 
 def strong_operands(s: Semantic, *operands: Any, wide: bool = False) -> tuple[tensor, ...]:
-    """Operands of comparisons, `minimum`, `maximum` and `clamp`: a number counts as a value of its
-    own type. So an fp16 value is compared with 0.1 in fp32, and int8 with 300 in int32.
+    """Operands of comparisons, `minimum`, `maximum`, `clamp` and `fma`: a number counts as a value
+    of its own type. So an fp16 value is compared with 0.1 in fp32, and int8 with 300 in int32.
 
     With `wide`, bfloat16 becomes fp32. Beyond Triton, an integer takes the type of an fp8 value,
     with which it does not mix otherwise.
@@ -309,30 +309,6 @@ def joined_operands(s: Semantic, a: Any, b: Any, dtype: DType) -> tuple[tensor, 
 
 def _shown(value: Any, element: Scalar) -> Any:
     return value.type if isinstance(value, tensor) else element
-
-
-def ternary_operands(s: Semantic, *operands: Any) -> tuple[tensor, ...]:
-    """Operands in one element type: tensors together, numbers together, then the two."""
-    types: list[DType] = []
-    weak: list[bool] = []
-    for value in operands:
-        element, is_weak = element_type(value)
-        if isinstance(element, Pointer):
-            raise IncompatibleTypeErrorImpl(_shown(value, element), "number")
-        types.append(element)
-        weak.append(is_weak)
-    strong_type = _together([t for t, w in zip(types, weak, strict=True) if not w])
-    weak_type = _together([t for t, w in zip(types, weak, strict=True) if w])
-    if strong_type is None or weak_type is None:
-        dtype = strong_type or weak_type
-        assert dtype is not None
-    else:
-        dtype = computation_type(strong_type, False, weak_type, True)
-    values = [
-        cast(s, v, dtype) if isinstance(v, tensor) else _number_in(s, v, dtype, ())
-        for v in operands
-    ]
-    return broadcast_all(s, values)
 
 
 def _together(types: list[DType]) -> DType | None:
