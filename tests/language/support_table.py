@@ -35,7 +35,7 @@ from tilewright.frontend.source import SourceFunction
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
 from tilewright.ir.passes import PassContext, run
-from tilewright.ir.types import FP32, FP64, I32, I64, SCALARS, U32, U64, DType
+from tilewright.ir.types import FP32, FP64, I1, I32, I64, SCALARS, U32, U64, DType
 from tilewright.ir.verify import verify_module
 from tilewright.targets.protocol import GPUTarget
 from tilewright.targets.registry import target as find_target
@@ -207,7 +207,7 @@ GROUPS = {
     "fp8": [t for t in SCALARS if t.is_fp8()],
     "fp16, bf16, fp32, fp64": [t for t in SCALARS if t.is_floating() and not t.is_fp8()],
 }
-LETTERS = {"f": FP32, "d": FP64, "i": I32, "u": U32, "l": I64, "m": U64}
+LETTERS = {"f": FP32, "d": FP64, "i": I32, "u": U32, "l": I64, "m": U64, "b": I1}
 
 
 def summary(elements: Sequence[DType]) -> str:
