@@ -325,6 +325,34 @@ class WaitBlocks(Op, name="nvidia.wait_blocks", traits=WRITES | LOCAL):
         return ()
 
 
+class Turn(Op, name="nvidia.turn", traits=WRITES | LOCAL):
+    """A step of the warpgroups' turns at starting products.
+
+    - ``take``: a warpgroup waits until the one before it has passed its turn,
+    - ``pass``: ends its turn, without waiting,
+    - ``begin``, before all others: the first warpgroup has the first turn.
+
+    Turns decide when products run, and have no part in what is computed.
+
+        nvidia.turn step="take" : () -> ()
+    """
+
+    STEPS = ("begin", "take", "pass")
+
+    step: str = attr()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def verify(self) -> None:
+        require(self.step in self.STEPS, self, "step", "unknown step {s!r}", s=self.step)
+
+    no_index_maps = "it has no result"
+
+    def evaluate(self) -> tuple[()]:
+        return ()
+
+
 class Delay(Op, name="nvidia.delay", traits=WRITES | LOCAL):
     """Waits for a time that depends on the seed, on the clock and on which warp it is.
 

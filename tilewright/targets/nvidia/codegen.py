@@ -8,13 +8,14 @@ from tilewright.targets.nvidia import arith as _arith
 from tilewright.targets.nvidia import mma as _mma
 from tilewright.targets.nvidia import scaled_mma as _scaled_mma
 from tilewright.targets.nvidia import tma as _tma
+from tilewright.targets.nvidia import turns as _turns
 from tilewright.targets.nvidia.emit import kernel_attributes
 from tilewright.targets.nvidia.features import Processor
 from tilewright.targets.nvidia.hardware import NvidiaHardware
 from tilewright.targets.nvidia.options import CudaOptions
 
 # Importing these modules registers their emitters and lowerings.
-REGISTERED = (_arith, _mma, _scaled_mma, _tma)
+REGISTERED = (_arith, _mma, _scaled_mma, _tma, _turns)
 
 
 def hardware(chip: Processor, gpu: GpuMachine) -> NvidiaHardware:

@@ -140,10 +140,9 @@ def _fill(wait: WgmmaWait) -> int:
     held = set(wait.results)  # values available only after the wait
     moved = 0
     op = [wait, *_arrivals(wait)][-1].next
-    releases = isinstance(wait.next, Arrive)
     while op is not None and not op.terminator:
         following = op.next
-        if _is_fence(op) and (releases or not isinstance(op, WaitBarrier)):
+        if _is_fence(op) and not isinstance(op, WaitBarrier):
             break
         if not _may_move(op) or _uses(op, held):
             held.update(op.results)

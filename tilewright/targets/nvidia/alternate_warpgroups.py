@@ -1,0 +1,111 @@
+"""Turns of warpgroups: one starts its products while the others compute with theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.types import Shared
+from tilewright.ops.control import Barrier, For
+from tilewright.ops.gpu import CopyAsync, PermuteBuffer, Slot
+from tilewright.ops.nvidia import Turn, Wgmma, WgmmaWait
+from tilewright.ops.roles import Arrive, Roles, WaitBarrier
+from tilewright.targets.nvidia.choose_mma import GROUP_WARPS
+
+NAME = "alternate_warpgroups"
+
+
+@compiler_pass(NAME)
+def alternate_warpgroups(fn: Function, ctx: PassContext) -> bool:
+    """Let warpgroups take turns in loops that start several products at once and compute with the
+    results, such as attention's after its rotation.
+
+    Needs: the schedule of products, in roles.  Leaves: the same values. In each iteration a
+    warpgroup starts its products in its turn, between a ``take`` and a ``pass``.
+
+    Without turns, warpgroups that compute at the same time also wait for the tensor cores at the
+    same time, and stay in step.
+
+    In its turn, a warpgroup must not wait for one that waits for its turn. All have the same
+    iterations. Copies that are waited for go to slots that were released in earlier iterations. A
+    barrier of all warps before the loop completes what they share, so that none is needed within
+    a turn.
+    """
+    if ctx.gpu.warps <= GROUP_WARPS:
+        return False
+    changed = False
+    for roles in [op for op in fn.walk() if isinstance(op, Roles)]:
+        loops = [op for op in roles.walk() if isinstance(op, For)]
+        taken = [(loop, products) for loop in loops if (products := _started_at_once(loop))]
+        for loop, (first, *_, last) in taken:
+            _hoist_pure(first, last)
+            _insert(Barrier(), loop, before=True)
+            _insert(Turn("take"), first, before=True)
+            _insert(Turn("pass"), last, before=False)
+            ctx.did(NAME, "warpgroups take turns at starting products", first.loc)
+        if taken:
+            assert roles.compute.first is not None
+            _insert(Turn("begin"), roles.compute.first, before=True)
+            ctx.count("alternating", len(taken))
+            changed = True
+    return changed
+
+
+def _insert(made: Op, op: Op, *, before: bool) -> None:
+    assert op.parent is not None
+    made.loc = op.loc
+    (op.parent.insert_before if before else op.parent.insert_after)(made, op)
+
+
+def _hoist_pure(first: Op, last: Op) -> None:
+    """Move what is computed between products before the first one. Nothing of it depends on them,
+    as their results cannot be used before they are waited for."""
+    assert first.parent is not None
+    for op in [op for op in _between(first, last) if op.pure]:
+        op.remove()
+        first.parent.insert_before(op, first)
+
+
+def _started_at_once(loop: For) -> Sequence[Wgmma]:
+    """All products of a loop, if they are several, the loop computes with their results, and
+    neither they nor what has an effect between them waits for a product or for other warps that
+    compute."""
+    products = [op for op in loop.body if isinstance(op, Wgmma)]
+    inner = set(loop.walk())
+    if len(products) < 2 or sum(isinstance(op, Wgmma) for op in inner) > len(products):
+        return ()
+    if any(isinstance(op, CopyAsync) for op in inner) or not any(map(_is_computed_with, inner)):
+        return ()
+    buffers = [v for op in products for v in op.operands if isinstance(v.type, Shared)]
+    if any(_owner(buffer) in inner for buffer in buffers):
+        return ()
+    between = _between(products[0], products[-1])
+    if not all(op.pure or isinstance(op, Wgmma | WaitBarrier | Arrive) for op in between):
+        return ()
+    return products
+
+
+def _between(first: Op, last: Op) -> Iterator[Op]:
+    op = first.next
+    while op is not None and op is not last:
+        yield op
+        op = op.next
+
+
+def _owner(buffer: Value) -> Op | None:
+    """The op that creates the buffer of which a value is a view."""
+    op = buffer.op
+    while isinstance(op, Slot | PermuteBuffer):
+        op = op.buffer.op
+    return op
+
+
+def _is_computed_with(wait: Op) -> bool:
+    """Whether an op waits for products, and the iteration uses their results, other than to carry
+    them on."""
+    return isinstance(wait, WgmmaWait) and any(
+        not user.terminator and not isinstance(user, Wgmma)
+        for result in wait.results
+        for user in result.users
+    )
