@@ -187,6 +187,41 @@ def test_a_combine_function_may_call_another() -> None:
     np.testing.assert_array_equal(found, np.maximum.accumulate(A, 1))
 
 
+@pytest.mark.parametrize(
+    ("body", "column", "message"),
+    [
+        ("tl.sum(tl.join(a, b))", 18, "computes with elements, not with tiles"),
+        ("a + b + tl.max(tl.arange(0, 4), 0)", 26, "such as this one of shape (4,)"),
+        ("(tl.debug_barrier(), a + b)[1]", 12, "must not access memory, and have no effects"),
+    ],
+)
+def test_a_combine_function_computes_with_elements(body: str, column: int, message: str) -> None:
+    wrong = function_from(f"@jit\ndef wrong(a, b):\n    return {body}\n")
+    for call in ("tl.reduce", "tl.associative_scan"):
+        error = fails(f"def k():\n    {call}(tl.arange(0, 8), 0, wrong)\n", wrong=wrong)
+        found: BaseException = error
+        while found.__cause__ is not None:
+            found = found.__cause__
+        assert f"at 2:{column}:" in str(found), found
+        assert message in str(found)
+
+
+def test_a_combine_function_may_read_the_grid() -> None:
+    text = """
+    @jit
+    def add(a, b):
+        return a + b + tl.program_id(0) * (tl.num_programs(0) - 1)
+
+    def kernel(x, sums, running):
+        i, p = tl.arange(0, 20), tl.program_id(0)
+        tl.store(sums + p, tl.reduce(tl.load(x + i), 0, add))
+        tl.store(running + p * 20 + i, tl.associative_scan(tl.load(x + i), 0, add))
+    """
+    x, sums, running = np.arange(20, dtype=np.int32), *(np.zeros(n, np.int32) for n in (3, 60))
+    run_everywhere(text, x, sums, running, grid=(3,))
+    np.testing.assert_array_equal(sums, 190 + 19 * 2 * np.arange(3))
+
+
 def test_error_in_a_callee_of_a_combine_function_points_into_it() -> None:
     wrong = function_from("@jit\ndef wrong(a, b):\n    return a + c\n")
     outer = function_from("@jit\ndef outer(a, b):\n    return wrong(a, b)\n", wrong=wrong)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.base.codes import coded
-from tilewright.ir.core import Region
-from tilewright.ir.types import BF16, FP32, I32, U32, DType, Scalar, shape_of
+from tilewright.base.located import error_at
+from tilewright.ir.core import Op, Region
+from tilewright.ir.types import BF16, FP32, I32, U32, DType, Scalar, Tile, shape_of
 from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.context import Semantic, static_assert
 from tilewright.language.semantic.convert import compile_time_int, to_tensor
@@ -31,7 +32,29 @@ def _combine_region(s: Semantic, srcs: Sequence[tensor], combine: Combine) -> Re
                 f"{[str(e) for e in elements]}, the types of the elements"
             )
         s.builder.insert(Yield([c.handle for c in combined]))
+    for op in region:
+        _check_combines_elements(op)
     return region
+
+
+def _check_combines_elements(op: Op) -> None:
+    """Raise CompilationError if an op of a combine function computes a tile or has effects.
+
+    A target combines as many elements at once as it likes, in any order, and in any thread.
+    """
+    for inner in op.walk():
+        if any(isinstance(r.type, Tile) for r in inner.results):
+            raise error_at(
+                inner.loc,
+                "a combine function computes with elements, not with tiles, such as this one of "
+                f"shape {shape_of(inner.results[0].type)}",
+            )
+        if not inner.pure:
+            raise error_at(
+                inner.loc,
+                "a combine function must not access memory, and have no effects: how often it runs "
+                "is open",
+            )
 
 
 def combine_with(s: Semantic, fn: Any) -> Combine:

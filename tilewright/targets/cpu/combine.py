@@ -17,6 +17,8 @@ from tilewright.lowering.emit import I1, I64, Builder, LType, V, const, vector, 
 from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.types import number_of, register_type
 from tilewright.ops import arith, control
+from tilewright.targets.cpu.kernel import Kernel
+from tilewright.targets.cpu.lanes import spread
 from tilewright.targets.cpu.level import Level
 from tilewright.targets.cpu.name import NAME
 
@@ -34,7 +36,7 @@ def combine_lanes(
         active: the lanes whose results are used; None for all.
     """
     env: Env = dict(zip(region.args, args, strict=True))
-    run = _Run(level.b, args[0].type.lanes)
+    run = _Run(level.kernel, args[0].type.lanes)
     found = run.region(region, env, ((active, True),) if active is not None else ())
     level.block = level.b.current
     return found
@@ -53,8 +55,9 @@ def lower(b: Builder, op: Op, args: list[V]) -> V:
 
 
 class _Run:
-    def __init__(self, b: Builder, width: int) -> None:
-        self.b = b
+    def __init__(self, kernel: Kernel, width: int) -> None:
+        self.b = kernel.b
+        self.kernel = kernel
         self.width = width
 
     def region(self, region: Region, env: Env, active: Conditions) -> list[V]:
@@ -66,6 +69,10 @@ class _Run:
                 case arith.Constant():
                     number = number_of(ir.dtype_of(op.type), op.value)
                     env[op.result] = const(self.lanes(op.type), number)
+                case control.ProgramId(axis):
+                    env[op.result] = spread(self.b, self.kernel.program[axis], self.width)
+                case control.NumPrograms(axis):
+                    env[op.result] = spread(self.b, self.kernel.grid[axis], self.width)
                 case control.If():
                     self.branch(op, env, active)
                 case control.While():
