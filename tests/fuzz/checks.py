@@ -23,6 +23,7 @@ from tests.fuzz.derivatives.check import (
 )
 from tests.fuzz.disabled import random_disabled
 from tests.fuzz.ir_generator import GRID, Features, random_args, random_module
+from tests.fuzz.mutants.check import check_mutant, check_mutant_emulated
 from tests.fuzz.programs.aliased import check_aliased
 from tests.fuzz.programs.check import (
     Difference,
@@ -158,6 +159,8 @@ CHECKS: dict[str, Check] = {
     "derivatives-launched": check_mixed_launched,
     "derivatives-tiled": check_tiled,
     "derivatives-tiled-launched": check_tiled_launched,
+    "mutants": check_mutant,
+    "mutants-emulated": check_mutant_emulated,
     "views": views,
     "views-emulated": views_emulated,
 }
