@@ -116,13 +116,16 @@ def prepare(
     return Prepared(name, kernel, sent, program.grid, expected, program.bound)
 
 
-def interpreted(program: Program, module: Module) -> list[np.ndarray]:
-    """The program's arrays after its IR, at whatever stage, has been interpreted."""
+def interpreted(
+    program: Program, module: Module, blocks: int | tuple[int, ...] | None = None
+) -> list[np.ndarray]:
+    """The program's arrays after its IR, at whatever stage, has been interpreted, on so many
+    blocks if these loop over programs."""
     source, everything = source_of(program)
     types = source.signature.values()
     values = [v for v, type in zip(everything, types, strict=True) if type != CONSTEXPR]
     copies = [v.array.copy() if isinstance(v, At) else v for v in values]
-    interpret(module, program.grid, copies)
+    interpret(module, program.grid, copies, blocks=blocks)
     return [c for c in copies if isinstance(c, np.ndarray)]
 
 

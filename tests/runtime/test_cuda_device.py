@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.runtime.fake_cuda import (
@@ -301,6 +302,33 @@ def test_packed_programs(
     assert launch.grid == (programs[0] // packed, *programs[1:])
     assert launch.block == (32, packed, 1)
     assert launch.shared == packed * shared
+
+
+@pytest.mark.parametrize(
+    ("axes", "shared", "programs", "blocks"),
+    [
+        (1, 147456, (4096, 1, 1), (132, 1, 1)),
+        (1, 98432, (4096, 1, 1), (264, 1, 1)),  # two are resident
+        (1, 98432, (200, 1, 1), (200, 1, 1)),
+        (1, 147456, (4096, 3, 2), (132, 3, 2)),  # those along y and z are not looped over
+        (3, 147456, (40, 30, 2), (132, 1, 1)),
+        (3, 147456, (4, 3, 2), (24, 1, 1)),
+        (3, 147456, (1, 70000, 3), (132, 1, 1)),
+    ],
+)
+def test_blocks_that_loop_over_programs(
+    fake: FakeCuda,
+    axes: int,
+    shared: int,
+    programs: tuple[int, int, int],
+    blocks: tuple[int, int, int],
+) -> None:
+    fake.widths["k"] = [24]
+    kernel = compiled([], shared=shared, looped_axes=axes)
+    kernel.load().start(programs, (), ())
+    (launch,) = fake.launches
+    assert launch.grid == blocks
+    assert np.frombuffer(launch.arguments[0], np.int64).tolist() == list(programs)
 
 
 def test_context_of_the_thread_is_kept(fake: FakeCuda) -> None:

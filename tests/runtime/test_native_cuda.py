@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch  # noqa: F401  # pyright: ignore[reportUnusedImport]  # tensors here have its types
 
@@ -134,6 +135,8 @@ def arguments(number: int = 0) -> tuple[Any, ...]:
         {"shared": 98432, "spare_shared": 99200},
         {"num_warps": 1, "shared": 1024, "packed_programs": 4},
         {"num_warps": 1, "shared": 1024, "packed_programs": 4, "begins_early": True},
+        {"shared": 98432, "spare_shared": 99200, "looped_axes": 1},
+        {"shared": 147456, "looped_axes": 3, "begins_early": True},
     ],
 )
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ def arguments(number: int = 0) -> tuple[Any, ...]:
 def test_driver_receives_the_same_as_from_python(
     fake: FakeCuda, metadata: dict[str, Any], grid: Any
 ) -> None:
-    fake.widths["k"] = WIDTHS
+    fake.widths["k"] = [*WIDTHS, *([24] if "looped_axes" in metadata else [])]
     kernel = Kernel(**metadata)
     made = kernel((1,), *arguments())
     assert kernel(grid, *arguments()) is made
@@ -155,6 +158,33 @@ def test_driver_receives_the_same_as_from_python(
     assert bool(by_native.attributes) == bool(metadata.keys() & {"num_ctas", "begins_early"})
     packed = 4 if "packed_programs" in metadata and grid in ((8, 3000), (9000,)) else 1
     assert by_native.block[1] == packed
+    if "looped_axes" in metadata:
+        assert np.frombuffer(by_native.arguments[-1], np.int64).tolist() == [*extents, 1, 1][:3]
+        blocks, along = resident_blocks(metadata["shared"]), metadata["looped_axes"]
+        assert np.prod(by_native.grid[:along]) == min(blocks, np.prod(extents[:along]))
+
+
+def resident_blocks(shared: int) -> int:
+    """The blocks with so much shared memory that are resident on the GPU."""
+    return 132 * (2 if shared < 113 << 10 else 1)
+
+
+def test_programs_that_blocks_cannot_count_are_left_to_python(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python launches the kernel without a loop over programs, which has no source here."""
+    fake.widths["k"] = [*WIDTHS, 24]
+    kernel = Kernel(looped_axes=3)
+    kernel((1,), *arguments())
+    for grid in ((2**31 - 1,), (1 << 15, 1 << 15), (1 << 10, 1 << 10, 1 << 10)):
+        kernel(grid, *arguments())
+        assert kernel.natively
+    launches = len(fake.launches)
+    for grid in ((1 << 16, 1 << 15), (1 << 30, 1 << 30, 1 << 30), (1 << 30, 1 << 30, 16)):
+        with pytest.raises(DeviceError, match="compile it with tensor_copies=False"):
+            kernel(grid, *arguments())
+        assert not kernel.natively
+    assert len(fake.launches) == launches
 
 
 def test_tensors_that_overlap_are_another_variant(fake: FakeCuda, kernel: Kernel) -> None:

@@ -41,7 +41,7 @@ from tilewright.ir.core import Op, Value
 from tilewright.ir.index_map import Along, Every, Part, Reversed, Term
 from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import Pointer, element_of, shape_of
-from tilewright.ops import arith, control, memory, shape
+from tilewright.ops import arith, control, gpu, memory, shape
 from tilewright.ops.view import View
 
 # Divisibility saturates at this power of two, which is also that of 0.
@@ -155,10 +155,8 @@ def _arange(op: shape.Arange, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return AxisInfo((end - start,), (power_of_two_in(start),), (1,))
 
 
-@_rule(control.ProgramId, control.NumPrograms)
-def _program(
-    op: control.ProgramId | control.NumPrograms, infos: Sequence[AxisInfo]
-) -> AxisInfo | None:
+@_rule(control.ProgramId, control.NumPrograms, gpu.BlockId, gpu.BlockCount)
+def _program(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return uniform(op.results[0], 1)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import DType, element_of
-from tilewright.ops import arith, control, shape
+from tilewright.ops import arith, control, gpu, shape
 from tilewright.ops.view import View
 
 Range = tuple[int, int]
@@ -153,13 +153,13 @@ def _arange(op: shape.Arange, depth: int) -> Range | None:
     return start, end - 1
 
 
-@_rule(control.ProgramId)
-def _program_id(op: control.ProgramId, depth: int) -> Range | None:
+@_rule(control.ProgramId, gpu.BlockId)
+def _program_id(op: control.ProgramId | gpu.BlockId, depth: int) -> Range | None:
     return 0, 2**31 - 2
 
 
-@_rule(control.NumPrograms)
-def _program_count(op: control.NumPrograms, depth: int) -> Range | None:
+@_rule(control.NumPrograms, gpu.BlockCount)
+def _program_count(op: control.NumPrograms | gpu.BlockCount, depth: int) -> Range | None:
     return 1, 2**31 - 1
 
 

@@ -116,15 +116,22 @@ class State:
     Attributes:
         program_id: the index of the current program along each of the three axes.
         grid: the extent of the launch along each of the three axes.
+        blocks: likewise, of the blocks of threads that run the programs (`gpu.block_id`); one of
+            them is then the current program.
         memory: see `ir/memory.py`.
     """
 
     def __init__(
-        self, module: Module, memory: Memory | None = None, grid: Sequence[int] = (1, 1, 1)
+        self,
+        module: Module,
+        memory: Memory | None = None,
+        grid: Sequence[int] = (1, 1, 1),
+        blocks: Sequence[int] | None = None,
     ) -> None:
         self.module = module
         self.memory = memory or Memory()
         self.grid = tuple(grid)
+        self.blocks = tuple(blocks or grid)
         self.program_id: tuple[int, int, int] = (0, 0, 0)
         self._codes: dict[Region, _Code] = {}
         self._sizes: dict[str, int] = {}
@@ -283,6 +290,7 @@ def interpret(
     checks: Checks | None = None,
     seed: int | None = None,
     reachable: Sequence[Any] = (),
+    blocks: int | Sequence[int] | None = None,
 ) -> None:
     """Run the module's entry for every program of the grid, x fastest.
 
@@ -296,6 +304,8 @@ def interpret(
         checks: the errors to detect; by default, accesses out of bounds.
         seed: shuffle the order of the programs with this seed, to find kernels that depend on it.
         reachable: further arrays or buffers that the kernel reaches through pointers in memory.
+        blocks: the extent of the launch in blocks of threads, of a module whose blocks loop over
+            programs (`gpu.block_id`); by default as many as programs.
 
     Raises:
         InterpreterError: an op failed, or a check detected an error; the message names the source
@@ -303,12 +313,13 @@ def interpret(
         TypeError: the arguments do not match the parameters of the entry.
     """
     extents = _grid(grid)
-    programs = list(_programs(extents))
+    launched = extents if blocks is None else _grid(blocks)
+    programs = list(_programs(launched))
     if seed is not None:
         random.Random(seed).shuffle(programs)
     with np.errstate(all="ignore"):
         values, buffers = _bind(module.entry, args, reachable)
-        state = State(module, Memory(buffers, checks, extents), extents)
+        state = State(module, Memory(buffers, checks, launched), extents, launched)
         for x, y, z in programs:
             state.program_id = x, y, z
             state.memory.begin_program((x, y, z))

@@ -13,6 +13,7 @@ from tilewright.ir.index_map import IndexMap, Picked, broadcast, identity, permu
 from tilewright.ir.traits import FREE_LAYOUT, LOCAL, PURE, READS, WRITES
 from tilewright.ir.types import (
     I1,
+    I32,
     Shared,
     Tile,
     Type,
@@ -178,6 +179,58 @@ class HasSpare(Op, name="gpu.has_spare", traits=PURE):
 
     def evaluate(self) -> Array:
         return np.array(True)
+
+
+class _OfBlocks(Op):
+    """Base class of ops on the blocks of threads of a launch that may have fewer blocks than
+    programs.
+
+    Attributes:
+        axes: the axes of the grid along which blocks run several programs: 1, x, or all 3.
+    """
+
+    axes: int = attr(3)
+
+    def result_type(self) -> Type:
+        return I32
+
+    def verify(self) -> None:
+        require(
+            self.axes in (1, 3),
+            self,
+            "axes",
+            "blocks loop over programs along 1 or 3 axes, not {a}",
+            a=self.axes,
+        )
+
+
+class BlockId(_OfBlocks, name="gpu.block_id", traits=PURE):
+    """The number of the block among those of the launch, along x or all axes, x fastest.
+
+    In a function with this op, blocks are what a launch starts, and programs are what it was asked
+    for: `program.count` is the extent of the latter, and `program.id` along these axes must not
+    occur. Without a limit there is a block for each program.
+
+        %0 = gpu.block_id axes=3 : () -> i32
+    """
+
+    no_evaluate = "it depends on the block; see execute"
+
+    def execute(self, state: Any) -> Array:
+        place = state.program_id[: self.axes]
+        return np.array(np.ravel_multi_index(place, state.blocks[: self.axes], order="F"), np.int32)
+
+
+class BlockCount(_OfBlocks, name="gpu.block_count", traits=PURE):
+    """The number of blocks of the launch, along x or all axes; at least 1.
+
+    %0 = gpu.block_count axes=3 : () -> i32
+    """
+
+    no_evaluate = "it depends on the launch; see execute"
+
+    def execute(self, state: Any) -> Array:
+        return np.array(np.prod(state.blocks[: self.axes]), np.int32)
 
 
 class Slot(Op, name="gpu.slot", traits=PURE):

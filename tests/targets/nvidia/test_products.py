@@ -54,11 +54,16 @@ def compiled(program: Program, **given: Any) -> tuple[Module, PassContext]:
 
 
 def check(
-    program: Program, module: Module, seed: int | None = None, *, spare: bool = False
+    program: Program,
+    module: Module,
+    seed: int | None = None,
+    *,
+    spare: bool = False,
+    blocks: int | None = None,
 ) -> None:
     """Interpret late; memory must be as the program says, or as the interpreter leaves it."""
     with AsyncMachine(seed, spare=spare) as machine:
-        ours = interpreted(program, module)
+        ours = interpreted(program, module, blocks)
     machine.check_idle()
     assert program.expected is not None
     for actual, expected in zip(ours, program.expected, strict=True):

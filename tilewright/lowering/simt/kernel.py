@@ -53,10 +53,12 @@ class Provided(NamedTuple):
     Attributes:
         what: describes it to the launch; equal ones are one parameter.
         attributes: of the parameter, in LLVM's words.
+        last: whether the parameter follows all others.
     """
 
     what: Hashable
     attributes: str
+    last: bool = False
 
 
 PROVIDED: dict[type[Op], Callable[[Any], Provided]] = {}
@@ -66,7 +68,7 @@ PROVIDED: dict[type[Op], Callable[[Any], Provided]] = {}
 def _provided(fn: Function) -> list[Provided]:
     """The data that the launch provides for a function, each once."""
     found = [PROVIDED[type(op)](op) for op in fn.walk() if type(op) in PROVIDED]
-    return list(dict.fromkeys(found))
+    return sorted(dict.fromkeys(found), key=lambda provided: provided.last)
 
 
 def emitter_of(cls: type[Op], target: str) -> Emitter | None:

@@ -68,6 +68,10 @@ class Shape:
         spare: further shared memory, which launches provide that leave each multiprocessor at most
             one block, or if no fewer blocks are resident with it.
         ctas: blocks of a program; they form a cluster if there are several.
+        looped_axes: the axes of the grid along which blocks loop over programs: 1, x, or all 3; 0
+            if there is a block for each program. The kernel then reads the extents of the grid from
+            a parameter, and a launch has at most as many blocks along these axes as are resident
+            at once. Along all axes, they are along x.
         packed: the most programs of a block, adjacent ones along x; the y index of a thread is its
             program's in the block. Only launches whose blocks would not all be resident at once
             pack programs.
@@ -80,6 +84,7 @@ class Shape:
     shared: int = 0
     spare: int = 0
     ctas: int = 1
+    looped_axes: int = 0
     packed: int = 1
     cooperative: bool = False
     dependent: bool = False
@@ -159,6 +164,7 @@ class Function:
         self.spare_blocks = 0  # the most blocks of a launch that provides spare memory
         self.packed = 1  # programs of a block, in launches of more programs than these:
         self.packed_above = 0
+        self.most_blocks = _ALL  # of a launch along looped axes
         self._attributes = _launch_attributes(shape)
         with device.current(), capture_allowed(device):
             self._module = _load_module(device, image, name)
@@ -177,6 +183,9 @@ class Function:
         _require(self.shape.threads, self.n_max_threads, "threads")
         self._reserve_shared()
         self._choose_packing()
+        if self.shape.looped_axes:
+            few = self.device.properties.multiprocessor_count
+            self.most_blocks = self._resident(self.shape.shared) * few
         if self.shape.ctas > PORTABLE_CTAS:
             self._set_attribute(_NON_PORTABLE_CLUSTER, 1)
 
@@ -280,7 +289,7 @@ class Function:
 
     def _launch(self, grid: Grid, stream: int, parameters: int) -> int:
         """Launch in the current context; returns the CUresult."""
-        x, y, z = grid
+        x, y, z = self._blocks(grid)
         shape = self.shape
         count = x * y * z
         packed = self.packed if count > self.packed_above and x % self.packed == 0 else 1
@@ -300,6 +309,13 @@ class Function:
         )
         return self.device.api.cuLaunchKernelEx(ctypes.byref(config), self.handle, parameters, None)
 
+    def _blocks(self, grid: Grid) -> Grid:
+        """The extents of a launch in blocks, of which some loop over programs."""
+        x, y, z = grid
+        if self.shape.looped_axes == 3:
+            x, y, z = x * y * z, 1, 1
+        return (min(x, self.most_blocks), y, z)
+
     def refuse(self, status: int, grid: Grid) -> NoReturn:
         """Raise the DeviceError for a native launch that returned this status."""
         raise self._launch_error(status, grid)
@@ -316,6 +332,8 @@ class Function:
             "spare": self.shape.spare,
             "spare_blocks": self.spare_blocks,
             "ctas": self.shape.ctas,
+            "looped_axes": self.shape.looped_axes,
+            "most_blocks": self.most_blocks,
             "packed": self.packed,
             "packed_above": self.packed_above,
             "attributes": ctypes.addressof(self._attributes),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
+EXTENTS = ctypes.c_uint64 * 3
+
 SLOT_BYTES = 8
 
 
@@ -14,23 +16,28 @@ class ArgumentBlock:
     Args:
         count: of arguments.
         maps: of tensor maps, which are parameters after the arguments.
+        extents: whether the extents of the grid are a parameter after these.
 
     Attributes:
         slots: the arguments' bytes, which must be assigned as a whole.
         scratch: the slot after the arguments, with the address of scratch memory.
+        extents: the extents of the grid, if the kernel takes them.
         parameters: address of the array of pointers to the slots.
     """
 
-    __slots__ = ("_count", "_pointers", "_room", "parameters", "scratch", "slots")
+    __slots__ = ("_count", "_pointers", "_room", "extents", "parameters", "scratch", "slots")
 
-    def __init__(self, count: int, maps: int = 0) -> None:
+    def __init__(self, count: int, maps: int = 0, *, extents: bool = False) -> None:
         self._count = count
         self._room = bytearray(SLOT_BYTES * (count + 1))
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._room))
         addresses = range(start, start + SLOT_BYTES * (count + 1), SLOT_BYTES)
-        self._pointers = (ctypes.c_void_p * (count + 1 + maps))(*addresses)
+        self._pointers = (ctypes.c_void_p * (count + 1 + maps + extents))(*addresses)
         self.slots = memoryview(self._room)[: SLOT_BYTES * count]
         self.scratch = ctypes.c_uint64.from_buffer(self._room, SLOT_BYTES * count)
+        self.extents = EXTENTS()
+        if extents:
+            self._pointers[count + maps] = ctypes.addressof(self.extents)
         self.parameters = ctypes.addressof(self._pointers)
 
     def put_maps(self, addresses: Sequence[int]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.diagnostics import DeviceError
@@ -30,7 +31,7 @@ from tilewright.runtime.grid import Grid
 from tilewright.runtime.launchers.argument_block import ArgumentBlock
 from tilewright.runtime.launchers.packing import make_packer
 from tilewright.runtime.launchers.tensor_maps import TensorMaps
-from tilewright.runtime.native.layout import CUDA, MAX_SLOTS
+from tilewright.runtime.native.layout import CUDA, MAX_LOOPED, MAX_SLOTS
 from tilewright.runtime.slots import at_path
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class CudaLaunch:
         maps = metadata.get("tensor_maps")
         self._maps = TensorMaps(gpu, maps) if maps else None
         self._map_count = len(maps or ())
+        self._loops: bool = self._function.shape.looped_axes > 0
         self._without_maps: CudaLaunch | None = None
         # A free list of blocks. Concurrent launches, and one in a signal handler that interrupts
         # another, each pop their own; pop and append of a list are atomic.
@@ -87,17 +89,19 @@ class CudaLaunch:
         maps: Sequence[int] | None = ()
         if self._maps is not None:
             maps = self._maps.addresses([at_path(slots, path) for path, _ in self._arguments])
-            if maps is None:
-                self._plain().start(grid, values, slots)
-                return
+        if maps is None or (self._loops and prod(grid) > MAX_LOOPED):
+            self._plain().start(grid, values, slots)
+            return
         stream = current_stream(self._index)
         try:
             block = self._blocks.pop()
         except IndexError:
-            block = ArgumentBlock(self._count, self._map_count)
+            block = ArgumentBlock(self._count, self._map_count, extents=self._loops)
         block.slots[:] = self._pack(slots)
         if maps:
             block.put_maps(maps)
+        if self._loops:
+            block.extents[:] = grid
         if self._scratch_bytes:
             self._start_with_scratch(grid, stream, block)
         else:
@@ -106,7 +110,8 @@ class CudaLaunch:
 
     def _plain(self) -> CudaLaunch:
         """The kernel compiled without tensor copies, for tensors that these can't describe: with
-        strides of 0 or less, or more than 2**32 elements along an axis."""
+        strides of 0 or less, or more than 2**32 elements along an axis; and for grids of more
+        programs than 32 bits can number."""
         if self._without_maps is None:
             kernel = self._kernel
             if kernel.src is None:
@@ -148,7 +153,7 @@ class CudaLaunch:
         maps = self._maps.native_fields() if self._maps is not None else {}
         if slots is None or self._scratch_bytes or maps is None:
             return None
-        if len(slots) + self._map_count > MAX_SLOTS:
+        if len(slots) + self._map_count + self._loops > MAX_SLOTS:
             return None
         runtime.use_cuda()
         function = self._function
@@ -174,6 +179,7 @@ def _shape(metadata: Metadata) -> Shape:
         shared=metadata.shared,
         spare=metadata.get("spare_shared", 0),
         ctas=metadata.num_ctas,
+        looped_axes=metadata.get("looped_axes", 0),
         packed=metadata.get("packed_programs", 1),
         cooperative=metadata.get("launch_cooperative_grid", False),
         dependent=metadata.get("begins_early", False),

@@ -209,6 +209,7 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         ("i64", "kind count threads cores scratch"),
         ("ptr", "kernel function"),
         ("i64", "shared spare spare_blocks packed packed_above ctas attribute_count"),
+        ("i64", "looped_axes most_blocks"),
         ("i64", "device_number"),
         ("ptr", "attributes context get_current launch work_stream stream_of device_index"),
         ("ptr", "last_kernel name refuse map_sets map_room map_plans map_encode"),
@@ -384,6 +385,9 @@ def kind_flags(annotation: str) -> int:
 
 LEAF: Final = BY_VALUE | BY_ALIGNMENT | TAKES_WIDE
 """Flags of the items of a tuple, together with `kind_flags("")`."""
+
+MAX_LOOPED: Final = (1 << 31) - 1
+"""The most programs of a launch whose blocks loop over them: a block counts them in 32 bits."""
 
 TO_FP32: Final = 256
 """A flag in Record.slots, in addition to the slot's index: convert fp64 to fp32."""

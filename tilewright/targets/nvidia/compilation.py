@@ -24,6 +24,7 @@ from tilewright.targets.nvidia.features import PACKED_PROGRAMS, WARP_SIZE, Proce
 from tilewright.targets.nvidia.notes import Waits, ptx_version
 from tilewright.targets.nvidia.occupancy import MOST_TO_SAVE, resident_ctas
 from tilewright.targets.nvidia.options import CudaOptions
+from tilewright.targets.nvidia.programs import looped_axes
 from tilewright.targets.nvidia.tma import facts_of
 from tilewright.targets.protocol import Lowered, Stage
 
@@ -191,7 +192,8 @@ def launch_facts(code: ThreadCode, options: CudaOptions) -> dict[str, Any]:
         "launch_warps": code.warps,
         "packed_programs": PACKED_PROGRAMS if code.packs else 1,
         "begins_early": code.begins_early or bool(options.launch_pdl),
-        "tensor_maps": [facts_of(what) for what in code.provided],
+        "tensor_maps": facts_of(code.provided),
+        "looped_axes": looped_axes(code.provided),
     }
 
 

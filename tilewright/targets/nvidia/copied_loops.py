@@ -90,18 +90,24 @@ class CopiedLoop:
         return self.slots, tuple(operands), tuple(map(tuple, self.parts))
 
 
+def product_loops(fn: Function, ctx: PassContext) -> dict[For, int]:
+    """The loops of products to be pipelined, with the number of their stages."""
+    default: int = ctx.options.get("num_stages", 1)
+    loops = [op for op in fn.walk() if isinstance(op, For) and (op.num_stages or default) > 1]
+    return {
+        op: op.num_stages or default
+        for op in loops
+        if any(isinstance(inner, Wgmma) for inner in op.body)
+    }
+
+
 def find_loops(fn: Function, ctx: PassContext) -> list[CopiedLoop]:
-    stages: int = ctx.options.get("num_stages", 1)
     finder = BlockFinder()
     scalars = Scalars(fn)
     found: list[CopiedLoop] = []
-    for op in list(fn.walk()):
-        if not isinstance(op, For) or (op.num_stages or stages) <= 1:
-            continue
-        if not any(isinstance(inner, Wgmma) for inner in op.body):
-            continue
+    for op, stages in product_loops(fn, ctx).items():
         try:
-            found.append(_copied_loop(fn, op, op.num_stages or stages, finder, scalars))
+            found.append(_copied_loop(fn, op, stages, finder, scalars))
         except Unsupported as error:
             ctx.missed(NAME, str(error), (error.op or op).loc)
     return _with_rings(fn, found, ctx)
@@ -117,7 +123,7 @@ def _with_rings(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list
             loop.slots = min(loop.slots, slots)
             loop.ring = rings.setdefault(loop.kind(), Ring(loop.slots))
         if shared_bytes(fn, loops) <= ctx.gpu.shared_bytes:
-            if _releases_at_once(loops):
+            if releases_at_once(loops):
                 _add_free_slots(fn, loops, ctx)
                 _add_spare_slots(fn, loops, ctx)
             return loops
@@ -126,7 +132,7 @@ def _with_rings(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list
     return []
 
 
-def _releases_at_once(loops: Sequence[CopiedLoop]) -> bool:
+def releases_at_once(loops: Sequence[CopiedLoop]) -> bool:
     """Whether there is one ring, of loops that release all operands at the same time.
 
     Only such rings have further slots: operands that are released one after the other, as those of

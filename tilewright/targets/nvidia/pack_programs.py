@@ -41,7 +41,12 @@ def pack_programs(fn: Function, ctx: PassContext) -> bool:
     return True
 
 
+def looks_at_block(op: InlineAsm | InlineAsmEffect) -> bool:
+    """Whether assembly depends on the block of threads that runs it, or on others of the launch."""
+    return _OF_A_BLOCK.search(op.code) is not None
+
+
 def _needs_a_block(op: Op) -> bool:
     if isinstance(op, InlineAsm | InlineAsmEffect):
-        return _OF_A_BLOCK.search(op.code) is not None
+        return looks_at_block(op)
     return isinstance(op, Dot | Roles | InitBarriers | AllocateRing | LoadBlock | AddBlock)

@@ -19,6 +19,7 @@ from tilewright.targets.nvidia.delay_protocols import delay_protocols
 from tilewright.targets.nvidia.overlap_launches import overlap_launches
 from tilewright.targets.nvidia.overlap_products import overlap_products
 from tilewright.targets.nvidia.pack_programs import pack_programs
+from tilewright.targets.nvidia.persist_programs import persist_programs
 from tilewright.targets.nvidia.schedule_products import schedule_products
 from tilewright.targets.nvidia.specialize_warps import specialize_warps
 from tilewright.targets.nvidia.widen_programs import widen_programs
@@ -38,7 +39,7 @@ SCALED = (
 STEPS = common_steps(
     first=[Step(widen_programs, when="wgmma"), *SCALED],
     choose_instructions=[Step(choose_mma)],
-    pipeline=[Step(specialize_warps, when="tma")],
+    pipeline=[Step(persist_programs, when="tma"), Step(specialize_warps, when="tma")],
     overlap=[Step(overlap_products, when="wgmma")],
     schedule=[
         Step(add_blocks, when="tma"),

@@ -45,10 +45,9 @@ class TensorMap(NamedTuple):
     added: bool
 
 
-def facts_of(what: Hashable) -> dict[str, Any]:
-    """A tensor map as metadata of a kernel."""
-    assert isinstance(what, TensorMap)
-    return what._asdict()
+def facts_of(provided: Sequence[Hashable]) -> list[dict[str, Any]]:
+    """The tensor maps among what a launch provides, as metadata of a kernel."""
+    return [what._asdict() for what in provided if isinstance(what, TensorMap)]
 
 
 def _geometry(op: LoadBlock) -> tuple[int, int, tuple[int, ...]]:
@@ -117,8 +116,9 @@ def _run(b: Builder, code: str, constraints: str, args: Sequence[V]) -> None:
 def emit_init_barriers(kernel: Kernel, op: InitBarriers) -> None:
     b = kernel.b
     with kernel.only_if(b.icmp("eq", kernel.thread, 0)):
-        for tensor in kernel.provided.values():
-            _run(b, "prefetch.tensormap [$0];", "l", [tensor])  # for the first copies
+        for what, tensor in kernel.provided.items():
+            if isinstance(what.what, TensorMap):
+                _run(b, "prefetch.tensormap [$0];", "l", [tensor])  # for the first copies
         for i, count in enumerate(op.arrivals):
             place = _place(kernel, op.barriers, i)
             _run(b, f"mbarrier.init.shared::cta.b64 [$0], {count};", "r", [place])

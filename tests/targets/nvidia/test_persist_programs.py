@@ -1,0 +1,243 @@
+"""Blocks that loop over programs, interpreted on the machine where all ends late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.async_machine import AsyncMachine
+from tests.gpu import products
+from tests.gpu.programs import Program, interpreted
+from tests.gpu.recipes import integral, rng_of
+from tests.targets.nvidia.test_products import check, compiled, count, square
+from tests.targets.nvidia.test_specialize_warps import MUTANTS
+from tilewright.base import knobs
+from tilewright.base.diagnostics import InterpreterError
+from tilewright.ir.core import Module
+from tilewright.ops.control import ProgramId
+from tilewright.ops.gpu import BlockCount, BlockId
+
+TILE = 64, 64, 32
+
+
+def looped(program: Program, stages: int = 3, warps: int = 4) -> Module:
+    module, ctx = compiled(program, num_warps=warps, num_stages=stages)
+    assert ctx.counts["persistent"] == 1, ctx.remarks
+    assert ctx.counts["rings"] == 1
+    assert not count(module, ProgramId)
+    return module
+
+
+def kept(program: Program) -> str:
+    """The reason why blocks do not loop over programs, "" if none is reported."""
+    module, ctx = compiled(program, num_warps=4, num_stages=3)
+    assert not ctx.counts["persistent"]
+    assert not count(module, BlockId)
+    return "".join(r.text for r in ctx.missed_remarks if r.by == "persist_programs")
+
+
+@pytest.mark.parametrize("orders", ["nn", "nt", "tn"])
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_matmul(stages: int, orders: str) -> None:
+    """Twelve tiles, of 0, 1, S - 1, S, S + 1 steps, on fewer blocks, and on as many and more."""
+    for steps in {0, 1, stages - 1, stages, stages + 1}:
+        program = products.matmul("fp16", "fp16", orders, (192, 256, 32 * steps), TILE)
+        module = looped(program, stages)
+        for blocks in (1, 5, 12, 17):
+            check(program, module, blocks=blocks)
+            check(program, module, seed=steps, spare=True, blocks=blocks)
+
+
+def test_one_program() -> None:
+    program = square(5)
+    module = looped(program)
+    for blocks in (None, 1, 3):
+        check(program, module, blocks=blocks)
+
+
+@pytest.mark.parametrize("tile", [(128, 256, 64), (256, 128, 64), (128, 128, 64)])
+def test_eight_warps(tile: tuple[int, int, int]) -> None:
+    program = products.matmul("bf16", "bf16", "nt", (304, 520, 144), tile)
+    module = looped(program, warps=8)
+    check(program, module, blocks=2)
+    check(program, module, seed=1, blocks=1)
+
+
+@tw.jit
+def batched_kernel(
+    a_ptr, b_ptr, c_ptr, counts_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
+    """One tile for each program of a grid with three axes; the first program stores its extents."""
+    batch = tl.program_id(2)
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        k = start + tl.arange(0, BK)
+        a = tl.load(
+            a_ptr + batch * M * K + rows[:, None] * K + k,
+            mask=(rows[:, None] < M) & (k < K),
+            other=0.0,
+        )
+        b = tl.load(
+            b_ptr + batch * K * N + k[:, None] * N + columns,
+            mask=(k[:, None] < K) & (columns < N),
+            other=0.0,
+        )
+        acc = tl.dot(a, b, acc)
+    out = c_ptr + batch * M * N + rows[:, None] * N + columns
+    tl.store(out, acc, mask=(rows[:, None] < M) & (columns < N))
+    tl.store(counts_ptr, tl.num_programs(0))
+    tl.store(counts_ptr + 1, tl.num_programs(1))
+    tl.store(counts_ptr + 2, tl.num_programs(2))
+
+
+def batched(m: int, n: int, k: int, batches: int) -> Program:
+    rng = rng_of(m, n, k, batches)
+    a, b = integral("fp16", (batches, m, k), rng), integral("fp16", (batches, k, n), rng)
+    c, counts = np.zeros((batches, m, n), np.float32), np.zeros(3, np.int32)
+    grid = tw.cdiv(m, 64), tw.cdiv(n, 64), batches
+    constants = {"BM": 64, "BN": 64, "BK": 32}
+    exact = (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float32)
+    expected = [a, b, exact, np.array(grid, np.int32)]
+    return Program(batched_kernel, [a, b, c, counts, m, n, k], constants, grid, None, expected)
+
+
+@pytest.mark.parametrize(
+    "shape", [(128, 192, 64, 2), (80, 64, 32, 3), (64, 144, 0, 1), (64, 64, 96, 5)]
+)
+def test_grid_of_three_axes(shape: tuple[int, int, int, int]) -> None:
+    program = batched(*shape)
+    module = looped(program)
+    blocks = [op.axes for op in module.walk() if isinstance(op, BlockId)]
+    assert set(blocks) == {3}
+    for most in (1, 2, 4, 40):
+        check(program, module, blocks=most)
+    check(program, module, seed=3, blocks=3)
+
+
+@tw.jit
+def rows_kernel(a_ptr, b_ptr, c_ptr, K, N: tl.constexpr, BK: tl.constexpr):
+    """Programs along y repeat what those along x do."""
+    m = tl.program_id(0) * 64 + tl.arange(0, 64)
+    acc = tl.zeros((64, N), tl.float32)
+    for start in range(0, K, BK):
+        k, n = start + tl.arange(0, BK), tl.arange(0, N)
+        acc = tl.dot(tl.load(a_ptr + m[:, None] * K + k), tl.load(b_ptr + k[:, None] * N + n), acc)
+    tl.atomic_add(c_ptr + m[:, None] * N + tl.arange(0, N), acc, sem="relaxed")
+
+
+def test_programs_along_axes_that_the_kernel_does_not_read() -> None:
+    """Only those along x are looped over; each of the others is a block of its own."""
+    rng = rng_of("rows")
+    a, b = integral("fp16", (320, 64), rng), integral("fp16", (64, 64), rng)
+    c = np.zeros((320, 64), np.float32)
+    exact = 6 * (a.astype(np.float32) @ b.astype(np.float32))
+    program = Program(
+        rows_kernel, [a, b, c, 64], {"N": 64, "BK": 32}, (5, 3, 2), None, [a, b, exact]
+    )
+    module = looped(program)
+    assert {op.axes for op in module.walk() if isinstance(op, BlockId | BlockCount)} == {1}
+    for blocks in ((1, 3, 2), (2, 3, 2), (5, 3, 2)):
+        with AsyncMachine(1) as machine:
+            found = interpreted(program, module, blocks)
+        machine.check_idle()
+        np.testing.assert_array_equal(found[2], exact)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("steps", [2, 3])
+def test_mutants_are_found(name: str, steps: int) -> None:
+    """As in `test_specialize_warps`, with several programs of few steps in a block."""
+    program = products.matmul("fp16", "fp32", "nn", (192, 192, 32 * steps), TILE)
+    module = looped(program)
+    check(program, module, blocks=1)
+    MUTANTS[name](module)
+    with pytest.raises((InterpreterError, AssertionError)):
+        check(program, module, blocks=1)
+
+
+# -- what stays as it is --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def disabled() -> Iterator[None]:
+    with knobs.compilation.scope():
+        knobs.compilation.disabled_passes = "persist_programs"
+        yield
+
+
+@pytest.mark.usefixtures("disabled")
+def test_disabled() -> None:
+    assert not kept(square(5))
+
+
+def test_persistent_kernel() -> None:
+    """A loop of the kernel's own is enough."""
+    assert not kept(products.persistent(5, 3, 64, 64))
+
+
+@tw.jit
+def waiting_kernel(a_ptr, b_ptr, c_ptr, flags_ptr, K, N: tl.constexpr, HOW: tl.constexpr):
+    """Programs that look at what others do, in several ways, and a product."""
+    if HOW == "spin":
+        while tl.atomic_or(flags_ptr, 0) != 0:
+            pass
+    index = tl.program_id(0)
+    if HOW == "result":
+        index = tl.atomic_add(flags_ptr, 1)
+    if HOW == "volatile":
+        index += tl.load(flags_ptr, volatile=True)
+    if HOW == "print":
+        print("program", index)
+    if HOW == "block":
+        index += tl.inline_asm_elementwise(
+            "mov.u32 $0, %ctaid.x;", "=r,r", [index], dtype=tl.int32, is_pure=True, pack=1
+        )
+    m, n, stop = index * 64 + tl.arange(0, 64), tl.arange(0, N), K
+    if HOW == "bound":
+        stop = tl.minimum(K, 32 * tl.program_id(0))
+    acc = tl.zeros((64, N), tl.float32)
+    for start in range(0, stop, 32):
+        k = start + tl.arange(0, 32)
+        acc = tl.dot(tl.load(a_ptr + m[:, None] * K + k), tl.load(b_ptr + k[:, None] * N + n), acc)
+    tl.store(c_ptr + m[:, None] * N + n, acc)
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("spin", "control.while"),
+        ("result", "atomic.rmw"),
+        ("volatile", "mem.load"),
+        ("print", "debug.print"),
+        ("block", "asm"),
+        ("bound", "iterations"),
+    ],
+)
+def test_programs_that_may_wait_for_others(how: str, reason: str) -> None:
+    a, b = np.zeros((256, 64), np.float16), np.zeros((64, 64), np.float16)
+    c, flags = np.zeros((256, 64), np.float32), np.zeros(1, np.int32)
+    program = Program(waiting_kernel, [a, b, c, flags, 64], {"N": 64, "HOW": how}, (4,))
+    assert reason in kept(program)
+
+
+def test_results_in_the_memory_of_operands() -> None:
+    """One program may overwrite what it has read, but copies for the next one might read that."""
+    a, b = np.zeros((256, 64), np.float16), np.zeros((64, 64), np.float16)
+    program = Program(rows_in_place_kernel, [a, b, 64], {"N": 64}, (4,))
+    kept(program)
+
+
+@tw.jit
+def rows_in_place_kernel(a_ptr, b_ptr, K, N: tl.constexpr):
+    m, n = tl.program_id(0) * 64 + tl.arange(0, 64), tl.arange(0, N)
+    acc = tl.zeros((64, N), tl.float32)
+    for start in range(0, K, 32):
+        k = start + tl.arange(0, 32)
+        acc = tl.dot(tl.load(a_ptr + m[:, None] * K + k), tl.load(b_ptr + k[:, None] * N + n), acc)
+    tl.store(a_ptr + m[:, None] * K + n, acc.to(tl.float16))

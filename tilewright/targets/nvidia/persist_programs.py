@@ -1,0 +1,165 @@
+"""Persistent programs: blocks of threads loop over programs, where a warp copies operands ahead.
+
+    program.id                          for program in range(block, programs, blocks):
+    for k in …:                             for k in …:
+        acc += product          becomes         acc += product
+    store(acc)                              store(acc)
+
+The copying warp then copies the first operands of the next program while the others store the
+results of this one. The launch decides how many blocks there are (`runtime/devices/cuda_function`);
+docs/decisions/0058 says when that is correct, and when it pays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from tilewright.analysis.block_begins import is_launch_invariant
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.passes import Original, PassContext, compiler_pass
+from tilewright.ir.types import Shared, Tile
+from tilewright.ops.arith import IntDiv, Mul, Rem
+from tilewright.ops.asm import InlineAsm
+from tilewright.ops.atomic import AtomicRMW
+from tilewright.ops.control import For, NumPrograms, ProgramId, While, Yield
+from tilewright.ops.gpu import BlockCount, BlockId, Fetch, StartDependents
+from tilewright.ops.memory import Load, Store
+from tilewright.passes.software_pipelining import holders_of
+from tilewright.targets.nvidia.copied_loops import find_loops, product_loops, releases_at_once
+from tilewright.targets.nvidia.pack_programs import looks_at_block
+
+NAME = "persist_programs"
+UNDONE = "undone: without a loop over programs there are more registers for the others"
+
+
+@compiler_pass(NAME)
+def persist_programs(fn: Function, ctx: PassContext) -> bool:
+    """Make the body of a function a loop over programs.
+
+    Needs: what `specialize_warps` needs; only functions whose loops of products it converts are
+    changed.
+    Leaves: a `control.for` around the body, whose bounds are those of the launch
+    (`gpu.block_id`), and arithmetic on its induction variable in place of `program.id`.
+    """
+    if not ctx.options.get("tensor_copies", True) or ctx.options.get("launch_cooperative_grid"):
+        return False
+    loops = list(product_loops(fn, ctx))
+    if not loops or any(isinstance(op, For | While) for op in _holders(loops)):
+        return False  # or the kernel has such a loop itself
+    waiting = next((op for op in fn.walk() if not _is_independent(op)), None)
+    if waiting is not None:
+        reason = f"blocks do not loop over programs, as one may wait for others by {waiting.name}"
+        ctx.missed(NAME, reason, waiting.loc)
+        return False
+    uneven = next((loop for loop in loops if not _is_even(loop)), None)
+    if uneven is not None:
+        reason = (
+            "blocks do not loop over programs, as not all have as many iterations: those that are "
+            "free take the next program"
+        )
+        ctx.missed(NAME, reason, uneven.loc)
+        return False
+    original = fn.clone()
+    _loop_over_programs(fn)
+    if not _are_copied(fn, loops, ctx):
+        fn.body = original.body
+        return False
+    ctx.before[NAME] = Original(original, UNDONE)
+    ctx.count("persistent")
+    what = "launches of many programs run several in a block, which copies operands of the next"
+    ctx.did(NAME, f"{what} while it stores the results of one", fn.loc)
+    return True
+
+
+def _holders(loops: list[For]) -> list[Op]:
+    """The control flow around loops."""
+    return [op for loop in loops for op in holders_of(loop)]
+
+
+def _is_even(loop: For) -> bool:
+    """Whether a loop has as many iterations in all programs."""
+    bounds = (loop.start, loop.stop, loop.step)
+    return not holders_of(loop) and all(map(is_launch_invariant, bounds))
+
+
+def _are_copied(fn: Function, loops: list[For], ctx: PassContext) -> bool:
+    """Whether `specialize_warps` will convert all loops of products, also where one program follows
+    another. It reports why not."""
+    copied = find_loops(fn, replace(ctx, remarks=[], counts=Counter[str]()))
+    return len(copied) == len(loops) and releases_at_once(copied)
+
+
+def _is_independent(op: Op) -> bool:
+    """Whether a program cannot wait for another one, or observe its order with others, by an op."""
+    match op:
+        case While():
+            return False
+        case Load():
+            return not op.volatile
+        case InlineAsm():
+            return not looks_at_block(op) and not (op.reads_memory or op.writes_memory)
+        case StartDependents():
+            return False
+        case Fetch():  # reads the program's own memory
+            return True
+        case Store():
+            return True
+        case AtomicRMW():
+            return not op.result.users
+        case _:
+            return op.local or not (op.reads_memory or op.writes_memory)
+
+
+def _loop_over_programs(fn: Function) -> None:
+    """Move the body of a function into a loop over programs, but for what all programs share."""
+    old, end = list(fn.body), fn.body.terminator
+    ids = [op for op in fn.walk() if isinstance(op, ProgramId)]
+    axes = 1 if all(op.axis == 0 for op in ids) else 3
+    body = Region([BlockId(axes).result.type])
+    shared: set[Value] = set(fn.body.args)
+    for op in old:
+        if op is not end and not _is_shared(op, shared):
+            op.remove()
+            body.append(op)
+        else:
+            shared.update(op.results)
+    builder = Builder(fn.body)
+    builder.anchor, builder.loc = end, fn.loc
+    first, step = builder.value(BlockId(axes)), builder.value(BlockCount(axes))
+    counts = [builder.value(NumPrograms(axis)) for axis in range(axes)]
+    total = counts[0]
+    for count in counts[1:]:
+        total = builder.value(Mul(total, count))
+    with builder.at_end(body):
+        builder.insert(Yield([]))
+    builder.insert(For(first, total, step, [], 1, 0, (), body))
+    builder.region, builder.anchor = body, body.first
+    _replace_ids(ids, _places(body.args[0], counts, builder))
+
+
+def _is_shared(op: Op, shared: set[Value]) -> bool:
+    """Whether an op computes a scalar from what all programs share."""
+    scalars = op.results and not any(isinstance(v.type, Tile | Shared) for v in op.results)
+    known = all(v in shared for v in op.operands)
+    return bool(scalars) and op.pure and not op.regions and known and not isinstance(op, ProgramId)
+
+
+def _places(program: Value, counts: list[Value], builder: Builder) -> list[Value]:
+    """The indices of a program along the axes of the grid, of its number."""
+    if len(counts) == 1:
+        return [program]
+    x, y, _ = counts
+    rest = builder.value(IntDiv(program, x))
+    return [
+        builder.value(Rem(program, x)),
+        builder.value(Rem(rest, y)),
+        builder.value(IntDiv(rest, y)),
+    ]
+
+
+def _replace_ids(ids: list[ProgramId], places: list[Value]) -> None:
+    for op in ids:
+        op.result.replace_with(places[op.axis])
+        op.erase()
