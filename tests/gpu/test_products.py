@@ -17,6 +17,7 @@ from tests.gpu.harness import Ahead
 from tests.gpu.programs import HOPPER, Prepared, prepare
 from tilewright.base import knobs
 from tilewright.compiler.pipeline import pipeline
+from tilewright.runtime.devices.cuda_function import Function
 from tilewright.targets.registry import target
 
 
@@ -51,6 +52,16 @@ def ahead(pool: Executor, request: pytest.FixtureRequest) -> Ahead:
 
 @pytest.mark.gpu
 def test_random_products_agree(fuzz_seed: int, ahead: Ahead) -> None:
+    run_all(batch(ProductJob, fuzz_seed), ahead)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_random_products_agree_on_few_blocks(
+    fuzz_seed: int, blocks: int, ahead: Ahead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU on which fewer blocks are resident than there are programs."""
+    monkeypatch.setattr(Function, "_resident_blocks", lambda _: blocks)
     run_all(batch(ProductJob, fuzz_seed), ahead)
 
 

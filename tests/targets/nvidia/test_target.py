@@ -216,6 +216,7 @@ def test_stages_and_metadata(hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPat
         "launch_warps": 4,
         "begins_early": False,
         "packed_programs": 1,
+        "looped_axes": 0,
         "tensor_maps": [],
         "ptx_version": 81,
         "n_spills": 0,

@@ -184,8 +184,7 @@ class Function:
         self._reserve_shared()
         self._choose_packing()
         if self.shape.looped_axes:
-            few = self.device.properties.multiprocessor_count
-            self.most_blocks = self._resident(self.shape.shared) * few
+            self.most_blocks = self._resident_blocks()
         if self.shape.ctas > PORTABLE_CTAS:
             self._set_attribute(_NON_PORTABLE_CLUSTER, 1)
 
@@ -242,13 +241,18 @@ class Function:
         count, shared = self.shape.packed, self.shape.shared
         if count > 1:
             alone = self._resident(shared)
-            self.packed_above = alone * self.device.properties.multiprocessor_count
+            self.packed_above = self._resident_blocks()
             while count > 1 and (
                 count * shared > STATIC_SHARED_LIMIT
                 or count * self._resident(count * shared, count) < alone
             ):
                 count //= 2
         self.packed = count
+
+    def _resident_blocks(self) -> int:
+        """The number of blocks that are resident on the device at once."""
+        each = self._resident(self.shape.shared)
+        return each * self.device.properties.multiprocessor_count
 
     def _resident(self, shared: int, programs: int = 1) -> int:
         """The number of blocks that are resident on a multiprocessor at once."""
