@@ -24,6 +24,14 @@ from tilewright.ops.gpu import BlockCount, BlockId
 TILE = 64, 64, 32
 
 
+@pytest.fixture(autouse=True)
+def exact_slots() -> Iterator[None]:
+    """Rings have as many slots as the kernels say."""
+    with knobs.compilation.scope():
+        knobs.compilation.disabled_passes = "free_slots"
+        yield
+
+
 def looped(program: Program, stages: int = 3, warps: int = 4) -> Module:
     module, ctx = compiled(program, num_warps=warps, num_stages=stages)
     assert ctx.counts["persistent"] == 1, ctx.remarks
@@ -164,16 +172,16 @@ def test_mutants_are_found(name: str, steps: int) -> None:
 # -- what stays as it is --------------------------------------------------------------------------
 
 
-@pytest.fixture
-def disabled() -> Iterator[None]:
-    with knobs.compilation.scope():
-        knobs.compilation.disabled_passes = "persist_programs"
-        yield
-
-
-@pytest.mark.usefixtures("disabled")
 def test_disabled() -> None:
+    knobs.compilation.disabled_passes = "persist_programs"
     assert not kept(square(5))
+
+
+def test_memory_for_results_that_costs_a_slot() -> None:
+    """Six programs of 64x64x32 fit with four slots each, and with three beside that memory."""
+    knobs.compilation.disabled_passes = ""
+    program = products.matmul("fp16", "fp16", "nn", (64, 64, 160), TILE)
+    assert "memory of a slot" in kept(program)
 
 
 def test_persistent_kernel() -> None:
@@ -202,7 +210,7 @@ def waiting_kernel(a_ptr, b_ptr, c_ptr, flags_ptr, K, N: tl.constexpr, HOW: tl.c
     if HOW == "bound":
         stop = tl.minimum(K, 32 * tl.program_id(0))
     acc = tl.zeros((64, N), tl.float32)
-    for start in range(0, stop, 32):
+    for start in tl.range(0, stop, 32):
         k = start + tl.arange(0, 32)
         acc = tl.dot(tl.load(a_ptr + m[:, None] * K + k), tl.load(b_ptr + k[:, None] * N + n), acc)
     tl.store(c_ptr + m[:, None] * N + n, acc)
@@ -230,7 +238,7 @@ def test_results_in_the_memory_of_operands() -> None:
     """One program may overwrite what it has read, but copies for the next one might read that."""
     a, b = np.zeros((256, 64), np.float16), np.zeros((64, 64), np.float16)
     program = Program(rows_in_place_kernel, [a, b, 64], {"N": 64}, (4,))
-    kept(program)
+    assert "may read results" in kept(program)
 
 
 @tw.jit

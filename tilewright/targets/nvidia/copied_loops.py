@@ -110,10 +110,10 @@ def find_loops(fn: Function, ctx: PassContext) -> list[CopiedLoop]:
             found.append(_copied_loop(fn, op, stages, finder, scalars))
         except Unsupported as error:
             ctx.missed(NAME, str(error), (error.op or op).loc)
-    return _with_rings(fn, found, ctx)
+    return with_rings(fn, found, ctx)
 
 
-def _with_rings(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list[CopiedLoop]:
+def with_rings(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list[CopiedLoop]:
     """Assign rings to the loops, with as many slots as memory allows; none if it is not enough
     for two."""
     most = max((loop.slots for loop in loops), default=0)

@@ -7,12 +7,13 @@
 
 The copying warp then copies the first operands of the next program while the others store the
 results of this one. The launch decides how many blocks there are (`runtime/devices/cuda_function`);
-docs/decisions/0058 says when that is correct, and when it pays.
+docs/decisions/0060 says when that is correct, and when it pays.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tilewright.analysis.block_begins import is_launch_invariant
@@ -27,7 +28,14 @@ from tilewright.ops.control import For, NumPrograms, ProgramId, While, Yield
 from tilewright.ops.gpu import BlockCount, BlockId, Fetch, StartDependents
 from tilewright.ops.memory import Load, Store
 from tilewright.passes.software_pipelining import holders_of
-from tilewright.targets.nvidia.copied_loops import find_loops, product_loops, releases_at_once
+from tilewright.targets.nvidia.copied_loops import (
+    CopiedLoop,
+    find_loops,
+    leaves_alone,
+    product_loops,
+    releases_at_once,
+    with_rings,
+)
 from tilewright.targets.nvidia.pack_programs import looks_at_block
 
 NAME = "persist_programs"
@@ -45,7 +53,7 @@ def persist_programs(fn: Function, ctx: PassContext) -> bool:
     """
     if not ctx.options.get("tensor_copies", True) or ctx.options.get("launch_cooperative_grid"):
         return False
-    loops = list(product_loops(fn, ctx))
+    loops = product_loops(fn, ctx)
     if not loops or any(isinstance(op, For | While) for op in _holders(loops)):
         return False  # or the kernel has such a loop itself
     waiting = next((op for op in fn.walk() if not _is_independent(op)), None)
@@ -61,10 +69,20 @@ def persist_programs(fn: Function, ctx: PassContext) -> bool:
         )
         ctx.missed(NAME, reason, uneven.loc)
         return False
+    copied = find_loops(fn, _quiet(ctx))  # `specialize_warps` reports why others are not copied
+    if len(copied) < len(loops) or not releases_at_once(copied):
+        return False
+    if not all(_can_be_early(fn, loop) for loop in copied):
+        reason = "blocks do not loop over programs, as copies for the next one may read results"
+        ctx.missed(NAME, reason, copied[0].loop.loc)
+        return False
     original = fn.clone()
+    slots = copied[0].ring.slots
     _loop_over_programs(fn)
-    if not _are_copied(fn, loops, ctx):
+    if _slots_of(fn, copied, loops, ctx) < slots:
         fn.body = original.body
+        reason = "blocks do not loop over programs, as storing results takes the memory of a slot"
+        ctx.missed(NAME, reason, copied[0].loop.loc)
         return False
     ctx.before[NAME] = Original(original, UNDONE)
     ctx.count("persistent")
@@ -73,7 +91,12 @@ def persist_programs(fn: Function, ctx: PassContext) -> bool:
     return True
 
 
-def _holders(loops: list[For]) -> list[Op]:
+def _quiet(ctx: PassContext) -> PassContext:
+    """The context without its reports."""
+    return replace(ctx, remarks=[], counts=Counter[str]())
+
+
+def _holders(loops: Iterable[For]) -> list[Op]:
     """The control flow around loops."""
     return [op for loop in loops for op in holders_of(loop)]
 
@@ -84,11 +107,22 @@ def _is_even(loop: For) -> bool:
     return not holders_of(loop) and all(map(is_launch_invariant, bounds))
 
 
-def _are_copied(fn: Function, loops: list[For], ctx: PassContext) -> bool:
-    """Whether `specialize_warps` will convert all loops of products, also where one program follows
-    another. It reports why not."""
-    copied = find_loops(fn, replace(ctx, remarks=[], counts=Counter[str]()))
-    return len(copied) == len(loops) and releases_at_once(copied)
+def _can_be_early(fn: Function, loop: CopiedLoop) -> bool:
+    """Whether copies may read their operands before any store of the kernel."""
+    loads = [copied.share.src.op for copied in loop.copies]
+    read = [load for load in loads if isinstance(load, Load)]
+    return all(leaves_alone(fn, load, op) for load in read for op in fn.walk())
+
+
+def _slots_of(
+    fn: Function, copied: list[CopiedLoop], stages: Mapping[For, int], ctx: PassContext
+) -> int:
+    """The slots of the ring now that memory for storing results is needed beside it; 0 if there is
+    not enough for a ring."""
+    for loop in copied:
+        loop.slots = stages[loop.loop]
+    found = with_rings(fn, copied, _quiet(ctx))
+    return found[0].ring.slots if found else 0
 
 
 def _is_independent(op: Op) -> bool:
