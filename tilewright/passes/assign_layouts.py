@@ -119,6 +119,8 @@ class _Assignment:
         has_products: whether there are ops that prescribe layouts.
         vectors: see `_vectors`.
         matrices: see `_matrices`.
+        anchored: the ops that prescribe layouts whose results have got them.
+        only_matrices: whether only layouts that ops prescribe are propagated.
     """
 
     def __init__(self, fn: Function, ctx: PassContext) -> None:
@@ -134,14 +136,17 @@ class _Assignment:
         self.has_products = any(type(op) in ANCHORS for op in fn.walk())
         self.vectors = self._vectors()
         self.matrices: dict[tuple[int, ...], _Matrix] = {}
+        self.anchored: set[Op] = set()
+        self.only_matrices = False
 
     def run(self) -> None:
-        self._assign_all()
-        if self.ctx.enabled(WARP_ROWS):
+        if self.has_products and self.ctx.enabled(WARP_ROWS):
+            # These layouts take precedence, so that no others are needed to determine them.
+            self.only_matrices = True
+            self._assign_all()
+            self.only_matrices = False
             self.matrices = self._matrices()
-            if self.matrices:
-                self.assigned.clear()
-                self._assign_all()
+        self._assign_all()
         if changed := choose_sides(self.fn, self):
             self.ctx.count("changed sides", changed)
         self._convert_region(self.fn.body)
@@ -312,23 +317,31 @@ class _Assignment:
                 if found is not None:
                     self._assign(op.results[0], Assigned(priority, found))
             return
-        anchor = ANCHORS.get(type(op))
-        if anchor is not None:
-            for result, layout in zip(op.results, anchor(op, self.ctx).results, strict=True):
-                self._assign(result, Assigned(MATRIX, layout) if layout is not None else None)
+        if type(op) in ANCHORS:
+            self._assign_prescribed(op)
             return
         match op:
             case _ if is_store(op):
                 pass
             case _ if isinstance(op, Load | Reading) and is_tile(op.ptr):
-                self._assign(op.result, Assigned(ACCESS, self._load_layout(op)))
+                if not self.only_matrices:
+                    self._assign(op.result, Assigned(ACCESS, self._load_layout(op)))
             case _ if derives_from_first_operand(op):
                 source = self._source(op)
+                if self.only_matrices and source.priority != MATRIX:
+                    return
                 demands = derived_demands(op, source.layout)
                 for result, layout in zip(op.results, demands.results, strict=True):
                     self._assign(result, Assigned(source.priority, layout) if layout else None)
             case _:
                 pass
+
+    def _assign_prescribed(self, op: Op) -> None:
+        if op in self.anchored:
+            return
+        self.anchored.add(op)
+        for result, layout in zip(op.results, ANCHORS[type(op)](op, self.ctx).results, strict=True):
+            self._assign(result, Assigned(MATRIX, layout) if layout is not None else None)
 
     def _source(self, op: Op) -> Assigned:
         """The layout of the highest priority among the operands with the shape of the first one; a
