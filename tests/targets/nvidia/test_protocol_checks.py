@@ -51,6 +51,13 @@ def test_delays_do_not_change_results() -> None:
         check(program, module, seed=1)
 
 
+def test_protocols_stay_however_slow_delays_make_them() -> None:
+    program = products.attention(128, 512, 512, (128, 128), True, heads=1)
+    options = {"num_warps": 8, "num_stages": 2, "random_delays": 1}
+    ptx = compile(source_of(program)[0], target=HOPPER, options=options).asm["ptx"]
+    assert all(step in ptx for step in ("mbarrier.try_wait", "bar.arrive", "nanosleep.u32"))
+
+
 def test_delays_are_instructions() -> None:
     source, _ = source_of(square(4))
     ptx = compile(source, target=HOPPER, options={"num_stages": 3, "random_delays": 1}).asm["ptx"]

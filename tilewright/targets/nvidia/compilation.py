@@ -53,12 +53,15 @@ class Cubin(MachineCode):
             wait gains nothing from more resident programs.
         debug: whether it is a debug build, of which failed assertions call a function. Any call
             serialises products; that is an accepted cost of the checks.
+        tests_protocols: whether limits of waits or random delays are to find wrong protocols, so
+            that the variant that has the protocols stays, however slow they make it.
     """
 
     assembled: Assembled
     residency: Residency
     waits: bool
     debug: bool
+    tests_protocols: bool
 
     @property
     def spills(self) -> int:
@@ -71,10 +74,8 @@ class Cubin(MachineCode):
         return self.waits and self.residency.ctas < self.residency.plain
 
     def is_doubtful(self) -> bool:
-        """A debug build is not: its calls spill registers, and it keeps the protocols whose waits
-        it limits."""
         slow = self.lacks_programs or self.spills > 0 or self.assembled.serialises_products
-        return slow and not self.debug
+        return slow and not self.tests_protocols
 
     def is_better_than(self, other: Cubin) -> bool:
         """Whether it is better than the cubin with a copying warp. Fewer spills count if they are
@@ -162,7 +163,8 @@ def machine_code(
         best,
         _residency(code, chip, best.used.registers),
         Waits.FOR_PRODUCTS in code.notes,
-        options.debug,
+        debug=options.debug,
+        tests_protocols=options.debug or bool(options.random_delays),
     )
 
 
