@@ -19,6 +19,7 @@ from tests.amd_emulator.formats import (
 )
 
 LITERAL = 255  # the code of a source whose value is the word behind the instruction
+FIXED = ("v_fmaak", "v_fmamk", "v_madak", "v_madmk")  # these have a literal always
 _SEGMENTS = ("FLAT", "SCRATCH", "GLOBAL")
 
 
@@ -153,7 +154,7 @@ class Decoder:
             else:
                 made.sdwa = fields_of(SDWA_FIELDS, word)
             return 4
-        fixed = "fmaak" in made.name or "fmamk" in made.name or made.name == "s_setreg_imm32_b32"
+        fixed = made.name.startswith(FIXED) or made.name == "s_setreg_imm32_b32"
         sources = [made.fields.get(name) for name in ("src0", "src1", "src2")]
         if fixed or (made.format != MAI.name and LITERAL in sources):
             made.literal = word
@@ -177,7 +178,7 @@ class Decoder:
                 "vsrc1": fields[f"vsrc{half}1"],
             }
             halves.append(Instruction(address, b"", "VOPD", found[0], found[1], own))
-        fixed = any("fmaak" in half.name or "fmamk" in half.name for half in halves)
+        fixed = any(half.base.startswith(FIXED) for half in halves)
         size = 8
         if fixed or LITERAL in (fields["srcx0"], fields["srcy0"]):
             word = int.from_bytes(code[address + 8 : address + 12], "little")

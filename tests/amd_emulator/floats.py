@@ -341,10 +341,19 @@ def _conversions() -> dict[str, Operation]:
     found["v_cvt_flr_i32_f32"] = lambda x: to_integer(x, np.int32, np.floor)
     found["v_cvt_rpi_i32_f32"] = lambda x: to_integer(x + np.float32(0.5), np.int32, np.floor)
     found["v_cvt_pkrtz_f16_f32"] = lambda a, b: _halves_as_word(toward_zero(a), toward_zero(b))
+    found["v_cvt_pk_f16_f32"] = lambda a, b: _halves_as_word(
+        a.astype(np.float16), b.astype(np.float16)
+    )
     found["v_cvt_pk_bf16_f32"] = lambda a, b: to_bf16(a) | to_bf16(b) << 16
     found["v_cvt_f32_bf16"] = lambda x: (x.astype(np.uint32) << 16).view(np.float32)
     found["v_pack_b32_f16"] = _halves_as_word
     return found
+
+
+def _multiply_add(a: Array, b: Array, c: Array) -> Array:
+    """The older product and sum of CDNA 2, each rounded, which flush denormals."""
+    product = _flushed(_flushed(a) * _flushed(b))
+    return _flushed(product + _flushed(c))
 
 
 def float_operations() -> dict[str, Operation]:
@@ -361,6 +370,8 @@ def float_operations() -> dict[str, Operation]:
     found["v_pk_fma_f16"] = found["v_pk_fma_f32"] = fma
     found["v_frexp_exp_i32_f32"] = found["v_frexp_exp_i32_f64"] = exponent
     found["v_frexp_exp_i16_f16"] = exponent
+    for name in ("mad", "madak", "madmk", "mac"):
+        found[f"v_{name}_f32"] = _multiply_add
     found["v_rcp_iflag_f32"] = _UNARY["rcp"]
     found["v_mul_legacy_f32"] = lambda a, b: np.where((a == 0) | (b == 0), np.float32(0), a * b)
     return found

@@ -210,7 +210,8 @@ _WORDS: dict[str, Operation] = {
     "v_or3_b32": lambda a, b, c: a | b | c,
     "v_xor3_b32": lambda a, b, c: a ^ b ^ c,
     "v_perm_b32": permute_bytes,
-    "v_bitop3_b32": lambda a, b, c: a,  # by its table, in `vector`
+    "v_bitop3_b16": lambda a, b, c: a,  # by its table, in `vector`
+    "v_bitop3_b32": lambda a, b, c: a,
     "v_alignbit_b32": align,
     "v_alignbyte_b32": lambda a, b, c: align(a, b, (c & 3) * 8),
     "v_cndmask_b32": lambda a, b, m: np.where(m, b, a),

@@ -157,7 +157,7 @@ class OperandReader:
 
     def _place(self, made: Instruction, index: int) -> int:
         """The number of the field of a source: a literal in between has none."""
-        return 1 if "fmamk" in made.name and index == 2 else index
+        return 1 if made.base.startswith(("v_fmamk", "v_madmk")) and index == 2 else index
 
     def _accumulation(self, made: Instruction, place: int, found: Operand) -> None:
         reads = made.name == "v_accvgpr_read_b32"
@@ -169,7 +169,9 @@ class OperandReader:
         fields = made.fields
         if made.format == "VOP3P":
             self._packed(made, place, found)
-        elif made.format == "VOP3" and not made.name.startswith("v_bitop3"):
+        elif made.format == "VOP3" and made.name.startswith("v_bitop3"):
+            found.half = fields["op_sel"] >> place & 1 if _bits(found.kind) == 16 else 0
+        elif made.format == "VOP3":
             found.negate = bool(fields["neg"] >> place & 1)
             # The format of instructions with two results has another field in the place of `abs`.
             two = len(self.signature(made).results) == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.amd_emulator.accesses import access_of, data_words
-from tests.amd_emulator.decode import LITERAL, Decoder, Instruction
+from tests.amd_emulator.decode import FIXED, LITERAL, Decoder, Instruction
 from tests.amd_emulator.operands import AGPR, EXEC, VCC, VGPR, Operand, OperandReader
 
 _FLOATS = {
@@ -110,7 +110,7 @@ class Printer:
         if made.sdwa is not None:
             return "_sdwa"
         if made.format in _SHORT_FORMATS:
-            fixed = any(x in made.name for x in ("fmaak", "fmamk", "v_readfirstlane", "v_nop"))
+            fixed = made.base.startswith((*FIXED, "v_readfirstlane", "v_nop"))
             return "_dpp" if made.dpp is not None else "" if fixed else "_e32"
         if made.format != "VOP3":
             return ""
@@ -126,10 +126,11 @@ class Printer:
         if made.format == "VOP3P-MAI":
             return _matrix_modifiers(made)
         found: list[str] = []
-        if made.name == "v_bitop3_b32":
-            return [f"bitop3:{truth_table(made.fields):#x}"]
         if made.format == "VOP3":
             found += self._op_sel(made, results, sources)
+        if made.name.startswith("v_bitop3"):
+            return [f"bitop3:{truth_table(made.fields):#x}", *found]
+        if made.format == "VOP3":
             found += ["clamp"] * made.fields["clamp"]
             found += [("", "mul:2", "mul:4", "div:2")[made.fields["omod"]]]
         if made.sdwa is not None:

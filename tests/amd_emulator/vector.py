@@ -54,7 +54,7 @@ def vector_instruction(made: Instruction, reader: OperandReader, access: Access)
     if made.base == "v_swap_b32":
         return _swap(results[0], sources[1], reads)
     operation = _operation(made, sources)
-    if made.base == "v_bitop3_b32":
+    if made.base.startswith("v_bitop3"):
         operation = _bit_operation(truth_table(made.fields))
     if results[0].kind == "m":
         return _comparison(made, results[0], access, operation, reads)
@@ -101,7 +101,7 @@ def _bit_operation(table: int) -> Operation:
     """Any operation on bits, as a table whose index has the bits of a, b and c."""
 
     def run(a: Array, b: Array, c: Array) -> Array:
-        found = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), np.uint32)
+        found = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), a.dtype)
         for i in range(8):
             if table >> i & 1:
                 found |= (a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c)

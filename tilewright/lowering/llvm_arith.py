@@ -324,11 +324,12 @@ class ValueBuilder:
 
     # Arithmetic on floats ---------------------------------------------------------------------
 
-    def _float(self, name: str, a: Operand, b: Operand) -> V:
+    def _float(self, name: str, a: Operand, b: Operand, metadata: str = "") -> V:
         a, b = self._pair(name, a, b)
         if not a.type.is_float:
             raise TypeError(f"{name} takes floats, not {a!r}")
-        return self._value(f"{name} {self._fast}{a.type.text} {a.text}, {b.text}", a.type)
+        tail = f", {metadata}" if metadata else ""
+        return self._value(f"{name} {self._fast}{a.type.text} {a.text}, {b.text}{tail}", a.type)
 
     def fadd(self, a: Operand, b: Operand) -> V:
         """Float a + b."""
@@ -342,9 +343,10 @@ class ValueBuilder:
         """Float a * b."""
         return self._float("fmul", a, b)
 
-    def fdiv(self, a: Operand, b: Operand) -> V:
-        """Float a / b, correctly rounded unless fast flags say otherwise."""
-        return self._float("fdiv", a, b)
+    def fdiv(self, a: Operand, b: Operand, metadata: str = "") -> V:
+        """Float a / b, correctly rounded unless fast flags or metadata (``"!fpmath !3"``) say
+        otherwise."""
+        return self._float("fdiv", a, b, metadata)
 
     def fneg(self, a: V) -> V:
         """The sign bit inverted, of NaN too."""

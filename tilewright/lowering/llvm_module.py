@@ -11,15 +11,20 @@ from tilewright.lowering.llvm_values import LType, Number, V, pointer, row, scal
 
 
 class Module:
-    """An LLVM module under construction. `text()` requires that all blocks are closed."""
+    """An LLVM module under construction. `text()` requires that all blocks are closed.
+
+    Attributes:
+        constant_space: the address space of constants.
+    """
 
     __slots__ = (
         "_attributes", "_declarations", "_functions", "_globals", "_header", "_metadata",
-        "_metadata_ids", "_named", "_rows", "name",
+        "_metadata_ids", "_named", "_rows", "constant_space", "name",
     )  # fmt: skip
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, constant_space: int = 0) -> None:
         self.name = name
+        self.constant_space = constant_space
         self._header = [f"; ModuleID = '{name}'"]
         self._attributes: dict[str, str] = {}
         self._declarations: dict[str, str] = {}
@@ -77,9 +82,15 @@ class Module:
         return self._attributes.setdefault(attributes, f"#{len(self._attributes)}")
 
     def global_constant(
-        self, hint: str, element: LType, numbers: Sequence[Number], align: int = 64, space: int = 0
+        self,
+        hint: str,
+        element: LType,
+        numbers: Sequence[Number],
+        align: int = 64,
+        space: int | None = None,
     ) -> V:
         """A private constant array; the result is its address. Equal arrays are shared."""
+        space = self.constant_space if space is None else space
         body = ", ".join(f"{element.text} {scalar_text(element, n)[0]}" for n in numbers)
         address_space = f"addrspace({space}) " if space else ""
         line = (

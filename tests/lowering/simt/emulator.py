@@ -42,7 +42,7 @@ from tilewright.lowering.emit import (
     zero,
 )
 from tilewright.lowering.guard import guarded
-from tilewright.lowering.simt.hardware import Atomic, CachePolicy
+from tilewright.lowering.simt.hardware import Atomic, CachePolicy, PlainHardware
 from tilewright.lowering.simt.kernel import Kernel
 from tilewright.lowering.simt.shared_memory import ALIGN
 from tilewright.lowering.simt.team import Team
@@ -176,7 +176,7 @@ def _object_code(text: str) -> bytes:
     return machine.emit_object(module)
 
 
-class EmulatedHardware:
+class EmulatedHardware(PlainHardware):
     """`Hardware` of which a warp may have any number of lanes that is a power of two."""
 
     def __init__(self, lanes: int, name: str = EMULATOR) -> None:

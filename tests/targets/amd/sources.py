@@ -41,6 +41,12 @@ def total(x_ptr, out_ptr, BLOCK: tl.constexpr):
 
 
 @tw.jit
+def shares(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    x = tl.exp(tl.load(x_ptr + tl.arange(0, BLOCK)))
+    tl.store(out_ptr + tl.arange(0, BLOCK), x / tl.sum(x, 0))
+
+
+@tw.jit
 def grid(out_ptr):
     tl.store(out_ptr + tl.program_id(0), tl.num_programs(0))
 

@@ -12,6 +12,7 @@ from tests.targets.amd.sources import (
     copy,
     counted,
     grid,
+    shares,
     total,
 )
 from tilewright.targets.amd.features import PROCESSORS
@@ -53,6 +54,13 @@ def test_additions_of_fp32_are_instructions(arch: str) -> None:
     found = counted(compiled(accumulate, PAIR, arch, BLOCK=PROCESSORS[arch].lanes))
     assert found["global_atomic_add_f32"] == 1
     assert not [name for name in found if "cmpswap" in name]
+
+
+@pytest.mark.parametrize("arch", PROCESSORS)
+def test_exponentials_and_quotients_take_few_instructions(arch: str) -> None:
+    found = counted(compiled(shares, PAIR, arch, BLOCK=PROCESSORS[arch].lanes))
+    assert found["v_exp_f32"] == found["v_rcp_f32"] == 1
+    assert not [name for name in found if name.startswith(("v_div_", "flat_"))]
 
 
 def test_barriers_order_shared_memory_only_within_a_compute_unit() -> None:

@@ -50,7 +50,8 @@ class Hardware(Protocol):
     Attributes:
         name: the target under which lowerings are overridden (`emits`, `lowers`).
         lanes: threads of a warp, a power of two.
-        shared_space: LLVM's address space of shared memory.
+        constant_space: LLVM's address space of constants.
+        shared_space: that of shared memory.
         sizes_shared: whether the code states the size of shared memory; else the launch does.
         rounds_to_bf16: see `lowering.emit.Builder`.
         loads_matrices: whether `load_matrices` is available.
@@ -59,6 +60,7 @@ class Hardware(Protocol):
 
     name: str
     lanes: int
+    constant_space: int
     shared_space: int
     sizes_shared: bool
     rounds_to_bf16: bool
@@ -235,6 +237,7 @@ class PlainHardware:
     """Base of a `Hardware` without optional instructions. Those that no code is generated for
     without the corresponding feature raise `NotImplementedError`; hints emit nothing."""
 
+    constant_space = 0
     loads_matrices = False
     stores_matrices = False
 

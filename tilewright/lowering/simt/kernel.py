@@ -119,7 +119,7 @@ class Kernel:
         self._sure: dict[Value, bool] = {}  # see `equal_registers`
         machine = self.ctx.machine
         self.shared = SharedMemory(fn, machine.shared_bytes if machine else 0)
-        self.module = Module(fn.name)
+        self.module = Module(fn.name, hw.constant_space)
         provided = _provided(fn)
         params = [(self._param_type(a.type), "") for a in fn.args]
         params += [(PTR, p.attributes) for p in provided]

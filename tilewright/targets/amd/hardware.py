@@ -46,6 +46,7 @@ class AmdHardware(PlainHardware):
     """The instructions of a processor."""
 
     name = NAME
+    constant_space = 4  # otherwise accesses by addresses of any space, which are slower
     shared_space = 3
     sizes_shared = True
 

@@ -27,7 +27,7 @@ from tilewright.lowering.emit import (
     vector,
     zero,
 )
-from tilewright.lowering.simt.hardware import Atomic, CachePolicy
+from tilewright.lowering.simt.hardware import Atomic, CachePolicy, PlainHardware
 from tilewright.lowering.simt.team import Team
 from tilewright.targets.nvidia.atomic import emit_atomic, instruction, longest
 from tilewright.targets.nvidia.code import Code, row
@@ -57,7 +57,7 @@ def _special(b: Builder, name: str, axis: int) -> V:
     return b.intrinsic(f"llvm.nvvm.read.ptx.sreg.{name}.{AXES[axis]}", I32, [])
 
 
-class NvidiaHardware:
+class NvidiaHardware(PlainHardware):
     """The instructions of an architecture.
 
     Args:
