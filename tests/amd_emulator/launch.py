@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,19 +23,25 @@ def target_of(arch: str) -> GPUTarget:
 
 
 def launch(
-    hsaco: bytes, arch: str, warps: int, grid: Sequence[int], args: Sequence[Any]
+    hsaco: bytes,
+    arch: str,
+    warps: int,
+    grid: Sequence[int],
+    args: Sequence[Any],
+    starts: Mapping[int, int] = MappingProxyType({}),
 ) -> list[Array]:
     """The arrays after a launch of the only kernel of a code object.
 
     Args:
         args: of the run-time parameters: arrays, `Shifted` arrays, numbers.
+        starts: for some arguments, the element of the array that the kernel gets the address of.
     """
     (found,) = read_kernels(hsaco).values()
     entries = [e for e in found.metadata[".args"] if not e[".value_kind"].startswith("hidden_")]
     machine = Machine(arch)
     segment = bytearray(found.metadata[".kernarg_segment_size"])
     places: list[tuple[int, int, Array]] = []
-    for entry, value in zip(entries, args, strict=True):
+    for number, (entry, value) in enumerate(zip(entries, args, strict=True)):
         offset, size = entry[".offset"], entry[".size"]
         if is_array(value):
             array = value.array if isinstance(value, Shifted) else value
@@ -42,7 +49,7 @@ def launch(
             room = np.concatenate([np.zeros(shift, np.uint8), _bytes(array)])
             start = machine.memory.place(room)
             places.append((start, shift, array))
-            raw = struct.pack("<Q", start + shift)
+            raw = struct.pack("<Q", start + shift + starts.get(number, 0) * array.itemsize)
         else:
             raw = _scalar(value, size)
         segment[offset : offset + size] = raw

@@ -10,7 +10,7 @@ import numpy as np
 from tests.amd_emulator import memory
 from tests.amd_emulator.accesses import Access, access_of
 from tests.amd_emulator.decode import Instruction
-from tests.amd_emulator.operands import AGPR, VGPR
+from tests.amd_emulator.operands import AGPR, EXEC, VGPR
 from tests.amd_emulator.state import Array, EmulatorError, Waves
 from tests.amd_emulator.text import returns_value
 from tests.amd_emulator.values import APERTURES
@@ -106,11 +106,12 @@ def vector_memory(made: Instruction, machine: Machine) -> Run:
     result = source if buffer else fields["vdst"]
     found = Data(access, source + offset, result + offset)
     returns = access.action != "store" and (access.action == "load" or returns_value(fields))
+    if buffer:
+        return _buffer_instruction(made, machine, found)
     place = {
         "GLOBAL": _global_place,
         "FLAT": _flat_place,
         "SCRATCH": _scratch_place,
-        "MUBUF": _buffer_place,
     }[made.format](made, machine, access)
     registers = [found.result + i for i in range(access.words)] if returns else []
     counter = machine.counters.load if returns else machine.counters.store
@@ -194,9 +195,48 @@ def _scratch_place(made: Instruction, machine: Machine, access: Access) -> Place
     return place
 
 
-def _buffer_place(made: Instruction, machine: Machine, access: Access) -> Place:
-    """Accesses by a buffer resource; loads out of its range give 0, stores do nothing."""
-    raise NotImplementedError(f"no semantics of {made.name}")
+def _buffer_instruction(made: Instruction, machine: Machine, found: Data) -> Run:
+    """An access by the descriptor of a buffer: out of its range, a load gives 0, and a store does
+    nothing. All words of an access must be in or out of it."""
+    fields, access = made.fields, found.access
+    if access.action not in ("load", "store") or fields["idxen"] or fields.get("lds"):
+        raise NotImplementedError(f"no semantics of {made.name}")
+    first = fields["srsrc"] * (1 if machine.decoder.generation == "gfx12" else 4)
+    loads = access.action == "load"
+    registers = [found.result + i for i in range(access.words)] if loads else []
+
+    def run(w: Waves) -> None:
+        descriptor = [w.scalar(first + i).astype(np.int64)[:, None] for i in range(4)]
+        if ((descriptor[1] >> 16) & 0x7FFF).any():
+            raise EmulatorError("buffers with a stride are not emulated")
+        offset = np.full(w.active.shape, fields["offset"], np.int64)
+        if fields["offen"]:
+            offset = offset + w.vector(fields["vaddr"] + VGPR)
+        offset = offset + _scalar_offset(w, fields["soffset"], machine)
+        outside = offset >= descriptor[2]
+        if (~outside & (offset + access.size > descriptor[2]))[w.active].any():
+            raise EmulatorError("an access crosses the end of its buffer")
+        before, inside = w.mask(EXEC), w.active & ~outside
+        base = descriptor[0] | (descriptor[1] & 0xFFFF) << 32
+        w.set_exec(inside)
+        places = machine.memory.offsets((base + offset)[inside].astype(np.uint64), access.size)
+        perform(w, machine.memory.data, places, found, loads)
+        if loads:
+            w.set_exec(before & outside)
+            nothing = np.zeros(int((before & outside).sum()), np.uint32)
+            found.write(w, [nothing] * access.words)
+        w.set_exec(before)
+        w.issue(machine.counters.load if loads else machine.counters.store, registers)
+
+    return run
+
+
+def _scalar_offset(w: Waves, code: int, machine: Machine) -> Array | int:
+    if code >= 128:  # an inline constant
+        return code - 128
+    if machine.decoder.has_vopd and code == 124:
+        return 0
+    return w.scalar(code).astype(np.int64)[:, None]
 
 
 # -- scalar memory ----------------------------------------------------------------------------

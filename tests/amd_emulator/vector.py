@@ -101,7 +101,7 @@ def _bit_operation(table: int) -> Operation:
     """Any operation on bits, as a table whose index has the bits of a, b and c."""
 
     def run(a: Array, b: Array, c: Array) -> Array:
-        found = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), a.dtype)
+        found: Array = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), a.dtype)
         for i in range(8):
             if table >> i & 1:
                 found |= (a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c)

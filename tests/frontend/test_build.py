@@ -215,7 +215,11 @@ def test_arguments_have_their_names_types_and_attributes() -> None:
     assert entry.name == "kernel"
     assert entry.arg_names == ["x", "n", "y"]
     assert [a.type for a in entry.args] == [Pointer(FP32, True), I32, Pointer(FP32)]
-    assert entry.arg_attrs == [{"divisibility": 16, "alias": 1}, {"divisibility": 8}, {}]
+    assert entry.arg_attrs == [
+        {"divisibility": 16, "alias": 1},
+        {"divisibility": 8},
+        {"pointer_range": 32},
+    ]
 
 
 def test_values_of_parameters() -> None:

@@ -32,7 +32,11 @@ from tilewright.ops.control import Return
 Path = tuple[int, ...]
 
 # Attributes of arguments in Triton's notation -> their names in tile IR.
-ATTRIBUTES = {"tt.divisibility": "divisibility", "tw.alias": "alias"}
+ATTRIBUTES = {
+    "tt.divisibility": "divisibility",
+    "tt.pointer_range": "pointer_range",
+    "tw.alias": "alias",
+}
 _HIDDEN = os.path.dirname(os.path.abspath(ast_to_ir.__file__))
 
 
@@ -59,8 +63,8 @@ def build_module(
             ``"tensordesc<fp16[64, 64]>"``; a tuple of them for a tuple.
         constexprs: values of compile-time parameters, by name or by path: ``(index,)`` of the
             parameter, then indices into nested tuples.
-        attrs: path of an argument -> ``[name, value]`` pairs: "tt.divisibility", "tw.alias". The
-            base of a descriptor is its part 0.
+        attrs: path of an argument -> ``[name, value]`` pairs: "tt.divisibility",
+            "tt.pointer_range", "tw.alias". The base of a descriptor is its part 0.
         options: properties of the target, see `FrontendOptions`.
 
     Raises:

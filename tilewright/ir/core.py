@@ -374,8 +374,9 @@ class Function:
     """A function: the kernel if it is the module's entry, a device function otherwise.
 
     `arg_attrs` holds, for each argument, properties guaranteed by the caller: ``divisibility`` (an
-    int: a divisor of the integer, or of the address in bytes) and ``alias`` (an int, the alias
-    class: accesses through pointers of different classes do not overlap).
+    int: a divisor of the integer, or of the address in bytes), ``alias`` (an int, the alias class:
+    accesses through pointers of different classes do not overlap) and ``pointer_range`` (32: all
+    accesses through the pointer are less than 2**31 bytes from it).
     """
 
     def __init__(

@@ -61,7 +61,12 @@ from tilewright.passes.layout_sides import (
 WARP_ROWS = optional_part("warp_rows")
 VECTOR_BYTES = 16  # the widest access of a thread
 SECTOR_BYTES = 32  # the granularity of transfers from and to global memory
+WORD_BYTES = 4  # of a register
 MAX_ROUNDS = 8
+
+STAGED_PAIRS = "staged_pairs"
+"""The feature of a target where a thread loads adjacent rows of operands that are transposed in
+shared memory, to store words instead of single elements."""
 
 
 AnyAccess = Load | Store | AnyAtomic
@@ -219,8 +224,22 @@ class _Assignment:
         if not _is_staged(op):
             return self._memory_layout(op)
         extents, order, vector = self._access(op)
-        vector = min(vector, per_thread(extents, self.lanes, self.warps))
+        most = per_thread(extents, self.lanes, self.warps)
+        vector = min(vector, most)
+        if STAGED_PAIRS in self.ctx.features and self._is_transposed(op, order):
+            rows = min(WORD_BYTES // _size_behind(op.ptr), most // vector, extents[order[1]])
+            if rows > 1:
+                return coalesced(extents, order, vector, self.lanes, self.warps, rows)
         return self._coalesced(extents, order, vector)
+
+    def _is_transposed(self, op: Load | Reading, order: Sequence[int]) -> bool:
+        """Whether the elements that are adjacent in the buffers of a staged tile are not so in
+        global memory."""
+        buffers = [user.results[0].layout for user in op.results[0].users]
+        return len(order) == 2 and all(
+            layout is not None and layout.coordinates(layout.columns[0])[order[0]] == 0
+            for layout in buffers
+        )
 
     def _memory_layout(self, op: AnyAccess) -> LinearLayout:
         extents, order, _ = self._access(op)

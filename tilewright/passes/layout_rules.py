@@ -272,10 +272,15 @@ def spread(
 
 
 def coalesced(
-    extents: Sequence[int], order: Sequence[int], vector: int, lanes: int, warps: int
+    extents: Sequence[int],
+    order: Sequence[int],
+    vector: int,
+    lanes: int,
+    warps: int,
+    rows: int = 1,
 ) -> LinearLayout:
     """A layout in which consecutive lanes hold consecutive vectors of `vector` elements along
-    `order[0]`, the fastest dimension.
+    `order[0]`, the fastest dimension; each of `rows` consecutive rows, if there is more than one.
 
     Lanes are distributed over the fastest dimension first. Warps are distributed over the slowest
     dimension first, so that, if there are enough rows, each row is within one warp and its
@@ -284,6 +289,8 @@ def coalesced(
     rank = len(extents)
     registers, lane_grid, warp_grid = [1] * rank, [1] * rank, [1] * rank
     registers[order[0]] = min(vector, extents[order[0]])
+    if rows > 1:
+        registers[order[1]] = rows
     for dim in order:
         lane_grid[dim] = min(lanes, extents[dim] // registers[dim])
         lanes //= lane_grid[dim]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tilewright.ir.types import DType
 from tilewright.lowering.emit import Builder, LType, V
@@ -44,6 +44,20 @@ class Atomic:
     returns: bool
 
 
+class Place(NamedTuple):
+    """Where a lane accesses a buffer.
+
+    Attributes:
+        base: the address of the buffer, the same in all lanes.
+        offset: in bytes, an unsigned i32.
+        size: of the buffer, in bytes.
+    """
+
+    base: V
+    offset: V
+    size: int
+
+
 class Hardware(Protocol):
     """The instructions of a GPU that LLVM IR has no common form for.
 
@@ -54,6 +68,7 @@ class Hardware(Protocol):
         shared_space: that of shared memory.
         sizes_shared: whether the code states the size of shared memory; else the launch does.
         rounds_to_bf16: see `lowering.emit.Builder`.
+        has_buffers: whether `load_buffer` and `store_buffer` are available.
         loads_matrices: whether `load_matrices` is available.
         stores_matrices: whether `store_matrices` is available.
     """
@@ -64,6 +79,9 @@ class Hardware(Protocol):
     shared_space: int
     sizes_shared: bool
     rounds_to_bf16: bool
+
+    @property
+    def has_buffers(self) -> bool: ...
 
     @property
     def loads_matrices(self) -> bool: ...
@@ -176,6 +194,14 @@ class Hardware(Protocol):
         """
         ...
 
+    def load_buffer(self, b: Builder, place: Place, words: int, word_bits: int, mask: V) -> list[V]:
+        """As `load`, from a buffer; 0 if masked off."""
+        ...
+
+    def store_buffer(self, b: Builder, place: Place, words: Sequence[V], mask: V) -> None:
+        """As `store`, to a buffer."""
+        ...
+
     def store(
         self, b: Builder, ptr: V, words: Sequence[V], mask: V | None, policy: CachePolicy
     ) -> None:
@@ -238,6 +264,7 @@ class PlainHardware:
     without the corresponding feature raise `NotImplementedError`; hints emit nothing."""
 
     constant_space = 0
+    has_buffers = False
     loads_matrices = False
     stores_matrices = False
 
@@ -268,6 +295,12 @@ class PlainHardware:
 
     def wait_copies(self, b: Builder, pending: int) -> None:
         raise _absent("async_copy")
+
+    def load_buffer(self, b: Builder, place: Place, words: int, word_bits: int, mask: V) -> list[V]:
+        raise _absent("buffers")
+
+    def store_buffer(self, b: Builder, place: Place, words: Sequence[V], mask: V) -> None:
+        raise _absent("buffers")
 
     def load_matrices(self, b: Builder, row: V, count: int, transposed: bool) -> list[V]:
         raise _absent("loads of matrices")

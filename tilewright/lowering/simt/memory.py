@@ -16,6 +16,7 @@ from tilewright.layout.families import row_major
 from tilewright.layout.linear import REGISTER
 from tilewright.lowering.emit import I64, LType, V, const, int_type
 from tilewright.lowering.simt.access_report import VECTOR_BYTES, report_access
+from tilewright.lowering.simt.buffer_access import load_buffer, places
 from tilewright.lowering.simt.hardware import CachePolicy
 from tilewright.lowering.simt.kernel import Kernel, Registers, each_once, emits
 from tilewright.lowering.simt.slopes import walk_of
@@ -107,13 +108,17 @@ def emit_load(kernel: Kernel, op: memory.Load) -> None:
     pointers = kernel.env[op.ptr]
     masks = kernel.env[op.mask] if op.mask is not None else None
     others = kernel.env[op.other] if op.other is not None else None
+    place = places(kernel, op.ptr, op.mask, policy)
     found: Registers = []
     for start in range(0, len(pointers), length):
         other = access.pack(others[start : start + length]) if others else None
         mask = masks[start] if masks else None
-        got = kernel.hw.load(
-            kernel.b, pointers[start], access.count, access.bits, mask, other, policy
-        )
+        if place is not None and mask is not None:
+            got = load_buffer(kernel, place(start), access, mask, other)
+        else:
+            got = kernel.hw.load(
+                kernel.b, pointers[start], access.count, access.bits, mask, other, policy
+            )
         found += access.unpack(got)
     kernel.bind(op, found)
 
@@ -128,6 +133,7 @@ def emit_store(kernel: Kernel, op: memory.Store) -> None:
     pointers = kernel.env[op.ptr]
     masks = kernel.env[op.mask] if op.mask is not None else None
     owner = one_of_many(kernel, op.ptr)
+    place = places(kernel, op.ptr, op.mask, policy)
 
     def store(values: Mapping[int, V]) -> None:
         for start in groups(kernel, op.ptr, length):
@@ -137,7 +143,10 @@ def emit_store(kernel: Kernel, op: memory.Store) -> None:
             if owner is not None:
                 mask = owner if mask is None else kernel.b.and_(owner, mask)
             words = access.pack([values[start + i] for i in range(length)])
-            kernel.hw.store(kernel.b, pointers[start], words, mask, policy)
+            if place is not None and mask is not None:
+                kernel.hw.store_buffer(kernel.b, place(start), words, mask)
+            else:
+                kernel.hw.store(kernel.b, pointers[start], words, mask, policy)
 
     waiting: deque[Mapping[int, V]] = deque()
     for part in kernel.parts(op.value):

@@ -19,8 +19,9 @@ KIB = 1024
 MAX_THREADS = 1024  # of a work-group
 VECTOR_REGISTERS = 256  # of a thread that instructions other than matrix instructions address
 
-_CDNA = frozenset({"mfma", "mfma_i8_4"})
-_RDNA = frozenset({"row_xmask", "permlanex16", "cumode"})
+_ALL = frozenset({"staged_pairs"})
+_CDNA = _ALL | {"mfma", "mfma_i8_4"}
+_RDNA = _ALL | {"row_xmask", "permlanex16", "cumode"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,13 @@ class Processor:
     simds: int
     shared_limit: int
     features: frozenset[str]
+
+    @property
+    def buffer_flags(self) -> int:
+        """The last word of a buffer's descriptor, of which raw accesses read: a format that is not
+        invalid and, on RDNA, that the offset is compared with the size."""
+        compared = (3 << 28) | (1 << 24)
+        return (7 << 12) | (4 << 15) | (0 if "mfma" in self.features else compared)
 
     @property
     def llvm_features(self) -> str:

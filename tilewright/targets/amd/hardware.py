@@ -1,7 +1,7 @@
 """AMD's implementation of the `Hardware` interface of the shared lowering.
 
-Accesses with a mask are branches around the access, as a lane that is masked off must not access
-memory. Order and scope of accesses follow LLVM's memory model for AMD GPUs.
+A lane that is masked off must not access memory: it has an offset out of the range of a buffer, or
+the access is behind a branch. Order and scope of accesses follow LLVM's memory model for AMD GPUs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.lowering.emit import (
+    I16,
     I32,
     I64,
     VOID,
@@ -23,7 +24,7 @@ from tilewright.lowering.emit import (
     zero,
 )
 from tilewright.lowering.guard import guarded
-from tilewright.lowering.simt.hardware import Atomic, CachePolicy, PlainHardware
+from tilewright.lowering.simt.hardware import Atomic, CachePolicy, Place, PlainHardware
 from tilewright.lowering.simt.team import Team
 from tilewright.targets.amd.atomic import ORDERS, emit_atomic, longest
 from tilewright.targets.amd.features import Processor
@@ -32,6 +33,7 @@ from tilewright.targets.amd.shuffle import shuffle, shuffle_xor
 
 GLOBAL = pointer(1)
 CONSTANT = pointer(4)
+BUFFER = pointer(8)
 AXES = "xyz"
 CLOCK_NANOSECONDS = 10  # a tick of the clock at 100 MHz
 
@@ -47,6 +49,7 @@ class AmdHardware(PlainHardware):
 
     name = NAME
     constant_space = 4  # otherwise accesses by addresses of any space, which are slower
+    has_buffers = True
     shared_space = 3
     sizes_shared = True
 
@@ -129,6 +132,39 @@ class AmdHardware(PlainHardware):
         with b.when(mask):
             b.store(row, place, align, hint)
 
+    # -- buffers --------------------------------------------------------------------------------
+
+    def load_buffer(self, b: Builder, place: Place, words: int, word_bits: int, mask: V) -> list[V]:
+        bits = words * word_bits
+        kind = int_type(min(bits, 32)) if bits <= 32 else vector(I32, bits // 32)
+        args = [self._buffer(b, place), _offset(b, place, mask), const(I32, 0), const(I32, 0)]
+        found = b.intrinsic("llvm.amdgcn.raw.ptr.buffer.load", kind, args, overloads=[kind])
+        word = int_type(word_bits)
+        if words == 1:
+            return [b.bitcast(found, word)]
+        row = b.bitcast(found, vector(word, words))
+        return [b.extract(row, i) for i in range(words)]
+
+    def store_buffer(self, b: Builder, place: Place, words: Sequence[V], mask: V) -> None:
+        row = _row(b, words)
+        bits = len(words) * words[0].type.bits
+        kind = int_type(min(bits, 32)) if bits <= 32 else vector(I32, bits // 32)
+        args = [b.bitcast(row, kind), self._buffer(b, place), _offset(b, place, mask)]
+        args += [const(I32, 0), const(I32, 0)]
+        b.intrinsic("llvm.amdgcn.raw.ptr.buffer.store", VOID, args, overloads=[kind])
+
+    def _buffer(self, b: Builder, place: Place) -> V:
+        """The descriptor of a buffer. All lanes have the same one, of which LLVM needs a proof."""
+        base = b.ptrtoint(place.base, I64)
+        base = b.intrinsic("llvm.amdgcn.readfirstlane", I64, [base], overloads=[I64])
+        args = [
+            b.inttoptr(base, GLOBAL),
+            const(I16, 0),
+            const(I64, place.size),
+            const(I32, self.chip.buffer_flags),
+        ]
+        return b.intrinsic("llvm.amdgcn.make.buffer.rsrc", BUFFER, args, overloads=[BUFFER, GLOBAL])
+
     def atomic_length(self, what: Atomic) -> int:
         return longest(what, self.chip.features)
 
@@ -165,6 +201,11 @@ class AmdHardware(PlainHardware):
     def fail(self, b: Builder, message: str, file: str, line: int, function: str) -> None:
         """Stop the program by a trap: the message is lost."""
         b.call("llvm.trap", VOID, [])
+
+
+def _offset(b: Builder, place: Place, mask: V) -> V:
+    """The offset of a lane; one out of the buffer's range if it is masked off."""
+    return b.select(mask, place.offset, const(I32, place.size - (1 << 32)))
 
 
 def _unless_always(mask: V | None) -> V | None:

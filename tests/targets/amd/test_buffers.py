@@ -1,0 +1,88 @@
+"""Masked accesses by buffers leave what the interpreter leaves, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.amd_emulator.launch import launch, target_of
+from tests.targets.amd.sources import ALIGNED, WAVE_32, WAVE_64, counted
+from tilewright.compiler.driver import compile
+from tilewright.compiler.source import ASTSource
+from tilewright.targets.amd.features import PROCESSORS
+
+RANGE = [["tt.pointer_range", 32]]
+TYPES = {"int8": "i8", "float16": "fp16", "float32": "fp32", "int64": "i64"}
+
+
+@tw.jit
+def shifted(x_ptr, out_ptr, n, other, BLOCK: tl.constexpr):
+    """Offsets of known range, behind a uniform one."""
+    row = tl.program_id(0).to(tl.int64) * n
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row + i, mask=i < n, other=other)
+    tl.store(out_ptr + row + i, x, mask=i < n - 1)
+
+
+@tw.jit
+def reversed_rows(x_ptr, out_ptr, n, stride, BLOCK: tl.constexpr):
+    """Offsets of any range, of either sign, from arguments with one."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i * stride, mask=i < n)
+    tl.store(out_ptr - i * stride, x, mask=i < n)
+
+
+def names(code: Any) -> set[str]:
+    return {re.sub(r"_(u?byte|sbyte|[us]?short|dword|[bui]\d+).*", "", n) for n in counted(code)}
+
+
+@pytest.mark.parametrize("arch", PROCESSORS)
+@pytest.mark.parametrize("type", TYPES)
+def test_offsets_of_known_range(type: str, arch: str) -> None:
+    rows, n, block = 3, 200, 256
+    x = np.arange(1, rows * n + 1).astype(type)
+    out = np.full(rows * n, 99, type)
+    types = {"x_ptr": f"*{TYPES[type]}", "out_ptr": f"*{TYPES[type]}", "n": "i32", "other": "i32"}
+    attrs = {(0,): ALIGNED, (1,): ALIGNED}
+    source = ASTSource(shifted, types, {"BLOCK": block}, attrs)
+    code = compile(source, target_of(arch), {"num_warps": 2})
+    assert {"buffer_load", "buffer_store"} <= names(code)
+    assert not {"global_load", "global_store"} & names(code)
+    _, found = launch(code.asm["hsaco"], arch, 2, (rows,), [x, out, n, 7])
+    right = x.copy()
+    right[n - 1 :: n] = 99
+    assert np.array_equal(found, right)
+
+
+@pytest.mark.parametrize("arch", [WAVE_64, WAVE_32])
+@pytest.mark.parametrize("stride", [1, -1, 3])
+def test_offsets_from_arguments_with_a_range(stride: int, arch: str) -> None:
+    n, block = 300, 256
+    memory = np.arange(3 * n, dtype=np.float32)
+    types = {"x_ptr": "*fp32", "out_ptr": "*fp32", "n": "i32", "stride": "i32"}
+    attrs = {(0,): RANGE, (1,): RANGE}
+    source = ASTSource(reversed_rows, types, {"BLOCK": block}, attrs)
+    code = compile(source, target_of(arch), {"num_warps": 2})
+    assert {"buffer_load", "buffer_store"} <= names(code)
+    x = memory if stride > 0 else np.concatenate([memory[::-1], memory])
+    out = np.zeros_like(memory if stride < 0 else np.concatenate([memory, memory]))
+    # Of negative offsets the pointer is in the middle of the array.
+    places = [len(memory) if s < 0 else 0 for s in (stride, -stride)]
+    found = launch(code.asm["hsaco"], arch, 2, (2,), [x, out, n, stride], dict(enumerate(places)))[
+        1
+    ]
+    right = out.copy()
+    i = np.arange(n)
+    right[places[1] - i * stride] = x[places[0] + i * stride]
+    assert np.array_equal(found, right)
+
+
+def test_offsets_of_unknown_range_are_not_used() -> None:
+    types = {"x_ptr": "*fp32", "out_ptr": "*fp32", "n": "i32", "stride": "i32"}
+    code = compile(ASTSource(reversed_rows, types, {"BLOCK": 256}), target_of(WAVE_64))
+    assert not {"buffer_load", "buffer_store"} & names(code)
