@@ -43,3 +43,27 @@ class ArgumentBlock:
     def put_maps(self, addresses: Sequence[int]) -> None:
         """Pass tensor maps, by their addresses, after the arguments."""
         self._pointers[self._count : self._count + len(addresses)] = addresses
+
+
+class ArgumentBlocks:
+    """The blocks of a kernel's launches: a free list.
+
+    Concurrent launches, and one in a signal handler that interrupts another, each take their own;
+    pop and append of a list are atomic. The arguments are those of `ArgumentBlock`.
+    """
+
+    __slots__ = ("_count", "_extents", "_free", "_maps")
+
+    def __init__(self, count: int, maps: int = 0, *, extents: bool = False) -> None:
+        self._count, self._maps, self._extents = count, maps, extents
+        self._free: list[ArgumentBlock] = []
+
+    def take(self) -> ArgumentBlock:
+        """A block that no other launch uses until it is given back."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return ArgumentBlock(self._count, self._maps, extents=self._extents)
+
+    def give_back(self, block: ArgumentBlock) -> None:
+        self._free.append(block)

@@ -28,7 +28,7 @@ from tilewright.runtime.devices.cuda_torch import (
     stream_function,
 )
 from tilewright.runtime.grid import Grid
-from tilewright.runtime.launchers.argument_block import ArgumentBlock
+from tilewright.runtime.launchers.argument_block import ArgumentBlock, ArgumentBlocks
 from tilewright.runtime.launchers.packing import make_packer
 from tilewright.runtime.launchers.tensor_maps import TensorMaps
 from tilewright.runtime.native.layout import CUDA, MAX_LOOPED, MAX_SLOTS
@@ -63,7 +63,6 @@ class CudaLaunch:
         self._arguments = metadata.arguments
         self._types = list(metadata.signature.values())
         self._pack = make_packer(metadata.arguments)
-        self._count = len(metadata.arguments)
         self._scratch_bytes: int = metadata.get("global_scratch_size", 0)
         self._scratch_align: int = metadata.get("global_scratch_align", 1)
         maps = metadata.get("tensor_maps")
@@ -71,9 +70,8 @@ class CudaLaunch:
         self._map_count = len(maps or ())
         self._loops: bool = self._function.shape.looped_axes > 0
         self._without_maps: CudaLaunch | None = None
-        # A free list of blocks. Concurrent launches, and one in a signal handler that interrupts
-        # another, each pop their own; pop and append of a list are atomic.
-        self._blocks: list[ArgumentBlock] = []
+        count = len(metadata.arguments)
+        self._blocks = ArgumentBlocks(count, self._map_count, extents=self._loops)
 
     @property
     def handle(self) -> int:
@@ -93,10 +91,7 @@ class CudaLaunch:
             self._plain().start(grid, values, slots)
             return
         stream = current_stream(self._index)
-        try:
-            block = self._blocks.pop()
-        except IndexError:
-            block = ArgumentBlock(self._count, self._map_count, extents=self._loops)
+        block = self._blocks.take()
         block.slots[:] = self._pack(slots)
         if maps:
             block.put_maps(maps)
@@ -106,7 +101,7 @@ class CudaLaunch:
             self._start_with_scratch(grid, stream, block)
         else:
             self._function.launch(grid, stream, block.parameters)
-        self._blocks.append(block)
+        self._blocks.give_back(block)
 
     def _plain(self) -> CudaLaunch:
         """The kernel compiled without tensor copies, for tensors that these can't describe: with

@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.runtime.devices.hip import current_index, current_stream, device
 from tilewright.runtime.grid import Grid
-from tilewright.runtime.launchers.argument_block import ArgumentBlock
+from tilewright.runtime.launchers.argument_block import ArgumentBlocks
 from tilewright.runtime.launchers.packing import make_packer
 
 
@@ -24,10 +24,7 @@ class HipLaunch:
         self._function = gpu.load(kernel.kernel, kernel.name)
         self._threads: int = metadata.num_warps * metadata.warp_size
         self._pack = make_packer(metadata.arguments)
-        self._count = len(metadata.arguments)
-        # A free list: concurrent launches, and one in a signal handler that interrupts another,
-        # each pop their own; pop and append of a list are atomic.
-        self._blocks: list[ArgumentBlock] = []
+        self._blocks = ArgumentBlocks(len(metadata.arguments))
 
     @property
     def handle(self) -> int:
@@ -40,11 +37,8 @@ class HipLaunch:
         return self._function.module
 
     def start(self, grid: Grid, values: Sequence[Any], slots: Sequence[Any]) -> None:
-        try:
-            block = self._blocks.pop()
-        except IndexError:
-            block = ArgumentBlock(self._count)
+        block = self._blocks.take()
         block.slots[:] = self._pack(slots)
         stream = current_stream(self._index)
         self._function.launch(grid, self._threads, stream, block.parameters)
-        self._blocks.append(block)
+        self._blocks.give_back(block)
