@@ -27,7 +27,7 @@ _DTYPES: dict[str, Any] = {
 
 def bits_of(kind: str) -> int:
     """The size of an element of a type in bits."""
-    text = kind[2:] if kind.startswith("v2") else kind[1:]
+    text = kind[3:] if kind.startswith("v2") else kind[1:]
     return int(text) if text.isdigit() else 32
 
 
