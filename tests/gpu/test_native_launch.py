@@ -111,6 +111,66 @@ def test_packed_programs(grid: tuple[int, ...]) -> None:
     assert compiled.metadata.packed_programs == 4
 
 
+def products(
+    a, b, c, counts, m, n, k,
+    axes: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """A tile of each program, on a grid of one axis or of three; all store its extents."""
+    x, y, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    if axes == 1:
+        tiles_m, tiles_n = tl.cdiv(m, BM), tl.cdiv(n, BN)
+        x, y, batch = x % tiles_m, x // tiles_m % tiles_n, x // (tiles_m * tiles_n)
+    rows, columns = x * BM + tl.arange(0, BM), y * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, k, BK):
+        inner = start + tl.arange(0, BK)
+        left = a + batch * m * k + rows[:, None] * k + inner
+        right = b + batch * k * n + inner[:, None] * n + columns
+        left = tl.load(left, (rows[:, None] < m) & (inner < k), 0.0)
+        right = tl.load(right, (inner[:, None] < k) & (columns < n), 0.0)
+        total = tl.dot(left, right, total)
+    inside = (rows[:, None] < m) & (columns < n)
+    tl.store(c + batch * m * n + rows[:, None] * n + columns, total.to(tl.float16), inside)
+    for axis in tl.static_range(3):
+        tl.store(counts + axis, tl.num_programs(axis))
+
+
+@pytest.mark.parametrize("axes", [1, 3])
+@pytest.mark.parametrize("size", [(9, 72, 80), (8, 1000, 1320)])
+def test_blocks_that_loop_over_programs(axes: int, size: tuple[int, int, int]) -> None:
+    """Fewer programs than are resident at once, and many more; directly and in a graph."""
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("needs tensor copies")
+    kernel, (batches, m, n), k = jit(products), size, 192
+    # Small integers, so that sums of any order are exact.
+    a = torch.randint(-3, 4, (batches, m, k), device="cuda").half()
+    b = torch.randint(-3, 4, (batches, k, n), device="cuda").half()
+    counts = torch.zeros(3, device="cuda", dtype=torch.int32)
+    grid = (-(-m // 64), -(-n // 128), batches)
+    grid = (grid[0] * grid[1] * grid[2],) if axes == 1 else grid
+    constants = {"axes": axes, "BM": 64, "BN": 128, "BK": 64, "num_warps": 4}
+    c = torch.empty(batches, m, n, device="cuda", dtype=torch.float16)
+
+    def launch() -> None:
+        kernel[grid](a, b, c, counts, m, n, k, **constants)
+
+    for _ in range(3):  # the first one by Python
+        c.zero_()
+        launch()
+        assert torch.equal(c, a @ b)
+        assert counts.tolist() == [*grid, 1, 1][:3]
+    (cache,) = kernel.device_caches.values()
+    (compiled,) = cache.kernel_cache.values()
+    assert compiled.metadata.looped_axes == axes
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launch()
+    a.neg_()
+    c.zero_()
+    graph.replay()
+    assert torch.equal(c, a @ b)
+
+
 def test_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = ready(monkeypatch)
     for _ in range(8):
