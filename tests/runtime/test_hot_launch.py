@@ -10,7 +10,8 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime import hot_launch
+from tilewright.runtime import gradients
+from tilewright.runtime.derived_buffers import BufferSizes
 from tilewright.runtime.native import launcher
 from tilewright.runtime.native.runtime import runtime
 
@@ -98,7 +99,7 @@ def test_other_numbers_of_the_same_types() -> None:
 
 
 def test_integers_that_are_no_plain_ints() -> None:
-    """Predictions ignore them."""
+    """Python launches them."""
 
     class N(IntEnum):
         FEW = 5
@@ -196,30 +197,115 @@ def test_other_layouts_are_errors_at_each_launch(ones: Any) -> None:
 
 
 @native
-@pytest.mark.parametrize("dropped", ["plan", "integers", "layouts"])
+@pytest.mark.parametrize("dropped", ["integers", "layouts"])
 def test_each_part_of_the_key_is_needed(dropped: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the comparison of plans, or integers by value, one of the tests above fails."""
+    """Without integers by value, or layouts, one of the tests above fails."""
     made = launcher.make_launcher
 
-    def without(field: str, kept: frozenset[str]) -> None:
-        monkeypatch.setattr(launcher, "make_launcher", lambda kernel, fallback, in_key: made(
-            kernel, fallback, in_key=in_key._replace(**{field: kept})
-        ))  # fmt: skip
+    def without(kernel: Any, fallback: Any, in_key: Any, mappings: Any) -> Any:
+        in_key = in_key._replace(**{dropped: frozenset()})
+        return made(kernel, fallback, in_key=in_key, mappings=mappings)
 
-    if dropped == "plan":
-        monkeypatch.setattr(hot_launch, "is_predicted", lambda *args: True)
+    monkeypatch.setattr(launcher, "make_launcher", without)
+    if dropped == "integers":
         with pytest.raises(AssertionError):
-            test_other_types_with_the_same_numbers([])
-        with pytest.raises(AssertionError):
-            test_what_no_program_loads_is_zeroed_at_each_launch()
-    elif dropped == "integers":
-        without("values", frozenset([hot_launch.STEP]))
+            test_other_numbers_of_the_same_types()
         with pytest.raises(AssertionError):
             test_an_integer_where_a_float_was()
     else:
-        without("layouts", frozenset())
         with pytest.raises(AssertionError):
             test_what_no_program_loads_is_zeroed_at_each_launch()
         for ones in (torch.ones, np.ones):
             with pytest.raises(pytest.fail.Exception):
                 test_other_layouts_are_errors_at_each_launch(ones)
+
+
+@native
+def test_arrays_are_taken_by_their_names(in_python: list[int]) -> None:
+    """In any order; Python launches other arrays, or a missing one, and has the errors."""
+    backward = tw.grad(scaled_rows)
+    rows = Rows()
+    for _ in range(3):
+        rows.check(backward)
+    before = len(in_python)
+    into = {"w_ptr": rows.dw, "x_ptr": rows.dx}
+    args = rows.x, rows.w, rows.y, 16, 16, 2.0
+
+    def launch(into: Any, **more: Any) -> Any:
+        for array in (rows.dx, rows.dw):
+            array.fill_(torch.nan)
+        return backward[(4,)](*args, BLOCK=16, grads={"y_ptr": rows.dy}, into=into, **more)
+
+    launch(into)
+    assert len(in_python) == before
+    torch.testing.assert_close(rows.dw, (rows.dy * rows.x * 2).sum(0))
+    torch.testing.assert_close(rows.dx, rows.dy * rows.w * 2)
+    for _ in range(3):
+        launch({"x_ptr": rows.dx})
+        torch.testing.assert_close(rows.dx, rows.dy * rows.w * 2)
+        assert rows.dw.isnan().all()
+    launch(into)
+    torch.testing.assert_close(rows.dw, (rows.dy * rows.x * 2).sum(0))
+    for wrong in ({"x_ptr": rows.dx, "z_ptr": rows.dw}, {**into, "n": rows.dw}):
+        with pytest.raises((ValueError, TypeError)):
+            launch(wrong)
+    with pytest.raises(TypeError, match="into"):
+        backward[(4,)](*args, BLOCK=16, grads={"y_ptr": rows.dy})
+    launch(into, warmup=True)
+    assert rows.dx.isnan().all(), "a warm-up launches nothing"
+
+
+@native
+def test_a_launch_is_repeated_by_who_keeps_it(in_python: list[int]) -> None:
+    """`backward[grid]` that was kept before the first launch is native from the third on."""
+    backward, rows = tw.grad(swish), Rows(1, 16)
+    launch = backward[(1,)]
+    for _ in range(4):
+        launch(rows.x, rows.y, BLOCK=16, grads={"y_ptr": rows.dy}, into={"x_ptr": rows.dx})
+    assert len(in_python) == 2
+
+
+@native
+def test_tangents_are_launched_natively(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    planned = gradients.Tangents._planned
+
+    def counted(self: Any, *args: Any) -> Any:
+        calls.append(1)
+        return planned(self, *args)
+
+    monkeypatch.setattr(gradients.Tangents, "_planned", counted)
+    both, rows = tw.jvp(swish), Rows(1, 16)
+    s = torch.sigmoid(rows.x)
+    for _ in range(5):
+        both[(1,)](rows.x, rows.y, BLOCK=16, tangents={"x_ptr": rows.dy}, into={"y_ptr": rows.dx})
+        torch.testing.assert_close(rows.dx, rows.dy * s * (1 + rows.x * (1 - s)))
+        rows.dx.fill_(torch.nan)
+    assert len(calls) == 2
+    with pytest.raises((TypeError, KeyError)):
+        both[(1,)](
+            rows.x, rows.y, BLOCK=16, accumulate=True, tangents={"x_ptr": rows.dy},
+            into={"y_ptr": rows.dx},
+        )  # fmt: skip
+
+
+@native
+def test_memory_that_cannot_be_allocated_is_an_error() -> None:
+    backward, rows = tw.grad(scaled_rows), Rows()
+    for _ in range(2):
+        rows.check(backward)
+    workspace = BufferSizes.workspace
+
+    def refuse() -> Any:
+        raise MemoryError("no memory")
+
+    rows = Rows(5)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            BufferSizes, "workspace",
+            lambda self, of_wrt: workspace(self, of_wrt)._replace(allocate=refuse),
+        )  # fmt: skip
+        for _ in range(2):
+            rows.check(backward)
+    with pytest.raises(MemoryError, match="no memory"):
+        rows.check(backward)

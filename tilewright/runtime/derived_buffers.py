@@ -1,26 +1,42 @@
 """Arrays and numbers of a derived kernel's launch, besides the arguments of the call.
 
-Sizes depend on the plan and on the layouts of the gradients that workers add up. They are computed
-once for all launches with these layouts, of which each only allocates.
+Sizes depend on the plan and on the layouts of the gradients that workers add up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
-from tilewright.runtime.derived_launch import Arrays, Made, Plan, Step, size_of
+import numpy as np
+
+from tilewright.runtime.derived_launch import Arrays, Made, Part, Plan, Step, size_of
 from tilewright.runtime.grid import Grid
 from tilewright.runtime.partial_sums import (
+    Addition,
     Floats,
     Sums,
     add_up,
     floats_like,
-    layout_of,
     sums_of,
     workers_of,
 )
+
+ALIGNED = 256  # bytes, as allocators align memory
+
+
+class Workspace(NamedTuple):
+    """All buffers of a launch, in one.
+
+    Attributes:
+        allocate: returns a new array of bytes.
+        offsets: where in it each buffer begins.
+    """
+
+    allocate: Callable[[], Any]
+    offsets: Mapping[Made, int]
 
 
 class BufferSizes:
@@ -31,15 +47,14 @@ class BufferSizes:
         of_wrt: by input the array for its gradient.
 
     Attributes:
-        layouts: those of the gradients that workers add up.
         workers: how many there are; 0 if the plan has none.
+        known: the arguments that are the same for all launches: numbers, and arrays of them.
     """
 
     def __init__(self, plan: Plan, of_wrt: Arrays) -> None:
-        self.layouts = layouts_of(plan, of_wrt)
         self.workers = 0
         like = next(iter(of_wrt.values()), None)
-        self._known: dict[Made, Any] = dict(plan.numbers)
+        self.known: dict[Made, Any] = dict(plan.numbers)
         self._floats: dict[Made, Floats] = {}
         self._sums: dict[str, Sums] = {}
         for step in plan.steps:
@@ -47,13 +62,13 @@ class BufferSizes:
                 programs = prod(step.grid[axis] for axis in step.axes)
                 self.workers = workers_of(programs, [of_wrt[name] for name in plan.summed])
                 for axis in step.axes:
-                    self._known["extent", str(axis)] = step.grid[axis]
+                    self.known["extent", str(axis)] = step.grid[axis]
         for saved in plan.saved:
             count = saved.lanes * prod(n for (kind, _), n in plan.numbers.items() if kind == "box")
             is_wide = saved.element.primitive_bitwidth == 64
             self._floats["saved", saved.name] = floats_like(like, count, is_wide)
         for name, numbers in plan.places.items():
-            self._known[name] = numbers.like(like)
+            self.known[name] = numbers.like(like)
         for step in plan.steps:
             for tape in step.tapes:
                 size = prod(self.grid_of(step)) * tape.bytes
@@ -62,7 +77,7 @@ class BufferSizes:
             filled = plan.covered[name] == size_of(of_wrt[name])
             sums = self._sums[name] = sums_of(of_wrt[name], self.workers, filled)
             self._floats["partial", name] = sums.floats
-            self._known["span", name] = sums.span
+            self.known["span", name] = sums.span
 
     def grid_of(self, step: Step) -> Grid:
         """The grid of a step."""
@@ -76,20 +91,48 @@ class BufferSizes:
 
     def allocated(self, of_wrt: Arrays) -> dict[Made, Any]:
         """The arguments that one launch makes."""
-        made = dict(self._known)
+        made = dict(self.known)
         if self._floats:
             like = next(iter(of_wrt.values()))
             for name, floats in self._floats.items():
                 made[name] = floats.allocated(like)
         return made
 
-    def finish(self, made: Mapping[Made, Any], of_wrt: Arrays, accumulate: bool) -> None:
-        """Add up what workers have summed."""
-        if self._sums:
-            sums = [(s, made["partial", n], of_wrt[n]) for n, s in self._sums.items()]
-            add_up(sums, accumulate)
+    def workspace(self, of_wrt: Arrays) -> Workspace | None:
+        """What `allocated` allocates, as one array; None if it allocates nothing."""
+        if not self._floats:
+            return None
+        offsets: dict[Made, int] = {}
+        size = 0
+        for name, floats in self._floats.items():
+            offsets[name] = size
+            size += -(-floats.bytes // ALIGNED) * ALIGNED
+        like = next(iter(of_wrt.values()))
+        zeros = any(floats.zeros for floats in self._floats.values())
+        if isinstance(like, np.ndarray):
+            return Workspace(partial(np.zeros if zeros else np.empty, size, np.uint8), offsets)
+        nothing = like.new_empty(0).byte()  # does not keep the memory of an array alive
+        make = nothing.new_zeros if zeros else nothing.new_empty
+        return Workspace(partial(make, size), offsets)
+
+    @property
+    def adds_up_views(self) -> bool:
+        """Whether `finish` adds up more than it returns launches of."""
+        return not all(sums.is_dense for sums in self._sums.values())
+
+    def finish(self, made: Mapping[Made, Any], of_wrt: Arrays, accumulate: bool) -> list[Part]:
+        """Add up what workers have summed. Returns the launches that do."""
+        if not self._sums:
+            return []
+        rows = {name: made["partial", name] for name in self._sums}
+        return [_part(one) for one in add_up(self._sums, rows, of_wrt, accumulate)]
 
 
-def layouts_of(plan: Plan, of_wrt: Arrays) -> list[Any]:
-    """See `BufferSizes`."""
-    return [layout_of(of_wrt[name]) for name in plan.summed]
+def _part(addition: Addition) -> Part:
+    """The launch of `add_rows`."""
+    kernel, grid, (first, last), numbers = addition
+    arguments = (
+        ("partial", first), ("gradient", first), *numbers[:2],
+        ("partial", last), ("gradient", last), *numbers[2:],
+    )  # fmt: skip
+    return Part(kernel, grid, arguments)

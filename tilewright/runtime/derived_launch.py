@@ -46,10 +46,6 @@ class NarrowSumError(TypeError):
         )
 
 
-class Mispredicted(Exception):
-    """The plan of a launch is not the predicted one, and nothing has been launched."""
-
-
 class Request(NamedTuple):
     """The requested derivative.
 
@@ -139,6 +135,21 @@ class Step(NamedTuple):
     tapes: tuple[Tape, ...] = ()
 
 
+class Part(NamedTuple):
+    """One of the kernels of a launch: a step of its plan, or a sum of what workers have added up.
+
+    Attributes:
+        kernel: the compiled kernel.
+        grid: the extents of its grid.
+        arguments: by parameter, where an argument is among those of the launch, what makes it, or
+            a number.
+    """
+
+    kernel: CompiledKernel
+    grid: Grid
+    arguments: tuple[Path | Made | int, ...]
+
+
 class Numbers:
     """Integers that a derived kernel loads.
 
@@ -203,18 +214,18 @@ class Checked(NamedTuple):
     zeroed: tuple[str, ...]
 
 
-def start_step(step: Step, launch: Launch, grid: Grid, made: Mapping[Made, Any]) -> None:
+def start_part(part: Part, launch: Launch, made: Mapping[Made, Any]) -> None:
     """Launch one kernel of a plan, through Python."""
-    values = [_argument(launch.values, a, made) for a in step.arguments]
-    slots = [_argument(launch.slots, a, made, slot_of) for a in step.arguments]
+    values = [_argument(launch.values, a, made) for a in part.arguments]
+    slots = [_argument(launch.slots, a, made, slot_of) for a in part.arguments]
     if knobs.launch_hooks:
-        start_with_hooks(step.kernel, grid, values, slots)
+        start_with_hooks(part.kernel, part.grid, values, slots)
     else:
-        step.kernel.load().start(grid, values, slots)
+        part.kernel.load().start(part.grid, values, slots)
 
 
 def _argument(
-    given: Sequence[Any], argument: Path | Made, made: Mapping[Made, Any],
+    given: Sequence[Any], argument: Path | Made | int, made: Mapping[Made, Any],
     convert: Callable[[Any], Any] | None = None,
 ) -> Any:  # fmt: skip
     """An argument of the derived kernel: one of those of the launch, or one that it makes."""
@@ -222,6 +233,8 @@ def _argument(
         case (str() as kind, str() as name):
             value = made[kind, name]
             return value if convert is None else convert(value)
+        case int():
+            return argument
         case _:
             return at_path(given, argument)
 

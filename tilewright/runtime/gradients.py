@@ -6,8 +6,8 @@
 The kernel's arguments are those of its own launch, as that left them; the gradient kernel is
 derived from the kernel's tile IR on the first launch of a variant (`runtime/derivation.py`) and
 compiled like any other. What the derivation proves depends on the kernel's integers and on the
-grid, so these are part of the variant's key: a launch with a known key costs no proof, and runs in
-native code (`runtime/hot_launch.py`).
+grid, so these are part of the variant's key: a launch with a known key costs no proof, and is one
+call of native code (`runtime/hot_launch.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from tilewright.runtime.derived_launch import (
     Checked,
     How,
     Launch,
-    Mispredicted,
     Path,
     Plan,
     Request,
@@ -48,13 +47,14 @@ from tilewright.runtime.tuning.call import Prepared
 if TYPE_CHECKING:
     from tilewright.compiler.artifact import CompiledKernel
     from tilewright.runtime import derivation, hot_launch
-    from tilewright.runtime.hot_launch import CallShape, Hot, HotLaunches
+    from tilewright.runtime.hot_launch import Started
 else:
     derivation = lazy_import("tilewright.runtime.derivation")
     hot_launch = lazy_import("tilewright.runtime.hot_launch")
 
 
-MOST_GRIDS = 1024  # whose launches are kept
+MOST_LAUNCHERS = 1024  # of one derivative
+RESERVED = frozenset(["accumulate", "warmup"])  # keywords that are no options of a kernel
 
 
 class _Derivative:
@@ -70,6 +70,8 @@ class _Derivative:
 
     mode = ""
     further = ("", "")  # the kinds of the further arrays: of `wrt`, of `outputs`
+    keywords = ("", "")  # of the launch, for these
+    more: frozenset[str] = frozenset()  # keywords of the launch besides
 
     def __init__(
         self,
@@ -102,10 +104,8 @@ class _Derivative:
         self._binders: dict[tuple[tuple[str, ...], tuple[str, ...]], Binder] = {}
         self._plans: dict[Any, Plan] = {}
         self._integers: dict[Any, tuple[Path, ...]] = {}  # by key: where integers are
-        self._shapes: dict[Any, CallShape] = {}
-        self._bound: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by grid
-        self._hot: dict[Any, Hot | None] = {}
-        self._launchers: HotLaunches | None = None
+        self._native: dict[Any, Any] = {}  # by grid and names; True after the first launch
+        self._latest: dict[Any, Callable[..., Any]] = {}  # of these, by grid
         self._lock = Lock()
         self._defaults = {p.name: p.default for p in kernel.params if p.has_default}
         for name in (*(self.wrt or ()), *(self.outputs or ()), *self.aux, *self.tables):
@@ -127,6 +127,30 @@ class _Derivative:
             raise ValueError(f"{what} has {wrong[0]!r}, which is not one of {list(expected)}")
         return names
 
+    def __getitem__(self, grid: Any) -> Any:
+        if type(grid) is not tuple:
+            return partial(self.run, grid=grid)
+        try:
+            return self._latest.get(grid) or self._bound(grid)
+        except TypeError:  # not hashable
+            return partial(self.run, grid=grid)
+
+    def _bound(self, grid: tuple[Any, ...]) -> Callable[..., Any]:
+        """What launches on a grid, natively as soon as that is possible."""
+        run, latest = self.run, self._latest
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            native = latest.get(grid)
+            if native is None:
+                return run(*args, grid=grid, **kwargs)
+            return native(*args, **kwargs)
+
+        return launch
+
+    def run(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
+        """Launch."""
+        raise NotImplementedError
+
     def _launch(
         self,
         args: tuple[Any, ...],
@@ -138,39 +162,78 @@ class _Derivative:
     ) -> None:
         if callable(grid):
             grid = grid(self._named(args, kwargs))
-        shape = _shape(args, kwargs, of_wrt, of_outputs, how)
-        known = self._shapes.get(shape)
-        if known is not None:
-            hot = known.predicted(args, kwargs, grid)
-            if hot is not None:
-                try:
-                    hot.start(args, kwargs, of_wrt, of_outputs, how.accumulate)
-                    return
-                except Mispredicted:
-                    pass
-        found = self._checked(args, kwargs, grid, of_wrt, of_outputs, how)
-        plan, launch, zeroed = found
-        for name in zeroed:
-            zero(name, of_wrt[name])
-        if 0 in launch.grid:
+        native = self._native_launch(grid, of_wrt, of_outputs, how)
+        if native is None or kwargs.keys() & RESERVED:
+            self._start(args, kwargs, grid, of_wrt, of_outputs, how)
             return
-        hot_launch.start_plan(plan, launch, of_wrt, how.accumulate)
-        if type(grid) is tuple and not self.tables:
-            if known is None:
-                known = self._shapes[shape] = hot_launch.CallShape(args, kwargs)
-            known.predict(args, kwargs, grid, self._hot_plan(found, of_wrt, of_outputs, how))
+        of_wrt_name, of_outputs_name = self.keywords
+        more: dict[str, Any] = {of_wrt_name: of_wrt, of_outputs_name: of_outputs}
+        if how.accumulate:
+            more["accumulate"] = True
+        native(*args, **more, **kwargs)
+
+    def _start(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        grid: Any,
+        of_wrt: Arrays,
+        of_outputs: Arrays,
+        how: How,
+    ) -> Started | None:
+        """Launch through Python. Returns what native code is to know of the launch."""
+        found = self._checked(args, kwargs, grid, of_wrt, of_outputs, how)
+        first = len(self.kernel.params)
+        return hot_launch.start_plan(found, of_wrt, how.accumulate, first)
+
+    def _native_launch(
+        self, grid: Any, of_wrt: Arrays, of_outputs: Arrays, how: How
+    ) -> Callable[..., Any] | None:
+        """What launches natively on a grid, from its second launch on: native code is not loaded
+        for a single one."""
+        if type(grid) is not tuple or self.tables or how.in_place:
+            return None
+        names = hot_launch.Names(tuple(of_wrt), tuple(of_outputs), self.keywords)
+        key = grid, names, how.results
+        try:
+            found = self._native.get(key, False)
+        except TypeError:  # not hashable
+            return None
+        if found is False:
+            if len(self._native) >= MOST_LAUNCHERS:
+                self._native.clear()
+                self._latest.clear()
+            self._native[key] = True
+        elif found is True:
+            fallback = partial(self._by_python, names, how.results)
+            found = hot_launch.native_launch(self.kernel, grid, names, fallback)
+            self._native[key] = found
+            if found is not None and how.results:
+                self._latest[grid] = found
+        return found if callable(found) else None
+
+    def _by_python(
+        self, names: hot_launch.Names, results: bool, grid: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """A launch that is unknown to the native launcher for derivatives of some arrays."""
+        given: list[Any] = [kwargs.get(keyword) for keyword in self.keywords]
+        known = [dict.fromkeys(names.wrt), dict.fromkeys(names.outputs)]
+        same = [
+            isinstance(g, Mapping) and g.keys() == k.keys()
+            for g, k in zip(given, known, strict=True)
+        ]
+        if not all(same) or kwargs.keys() & RESERVED - self.more:
+            return self.run(*args, grid=grid, **kwargs)
+        rest = {k: v for k, v in kwargs.items() if k not in (*self.keywords, *self.more)}
+        of_wrt, of_outputs = (
+            {name: arrays[name] for name in k} for arrays, k in zip(given, known, strict=True)
+        )
+        how = How(bool(kwargs.get("accumulate")), results=results)
+        return self._start(args, rest, grid, of_wrt, of_outputs, how)
 
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by name, with defaults, for functions of them."""
         return {**self._defaults, **dict(zip(self.arg_names, args, strict=False)), **kwargs}
-
-    def _hot_plan(self, found: Checked, of_wrt: Arrays, of_outputs: Arrays, how: How) -> Hot | None:
-        key = id(found.plan), found.zeroed, how
-        if key not in self._hot:
-            if self._launchers is None:
-                self._launchers = hot_launch.HotLaunches(self.kernel, self._checked)
-            self._hot[key] = self._launchers.of(found, tuple(of_wrt), tuple(of_outputs), how)
-        return self._hot[key]
 
     def _checked(
         self,
@@ -271,62 +334,13 @@ class _Derivative:
         return derivation.source_of(list(self._plans.values()))
 
 
-def _shape(
-    args: tuple[Any, ...], kwargs: Mapping[str, Any], of_wrt: Arrays, of_outputs: Arrays, how: How
-) -> tuple[Any, ...]:
-    """The key of a `CallShape`."""
-    more = None if how is NEW else how
-    return len(args), *kwargs, None, *of_wrt, None, *of_outputs, more
-
-
 class Gradient(_Derivative):
     """The gradients of a kernel's inputs; see `grad`."""
 
     mode = "reverse"
     further = ("gradient", "cotangent")
-
-    def __getitem__(self, grid: Any) -> Any:
-        if type(grid) is not tuple:
-            return partial(self.run, grid=grid)
-        try:
-            found = self._bound.get(grid)
-        except TypeError:  # not hashable
-            return partial(self.run, grid=grid)
-        if found is None:
-            if len(self._bound) >= MOST_GRIDS:
-                self._bound.clear()
-            found = self._bound[grid] = self._bind(grid)
-        return found
-
-    def _bind(self, grid: tuple[Any, ...]) -> Callable[..., Any]:
-        """`run` on a grid. A launch that is predicted to be one native launch takes this function
-        only: each call of another one would take a tenth of a microsecond."""
-        run, shapes, more = self.run, self._shapes, How(True)
-
-        def launch(
-            *args: Any, grads: Arrays, into: Arrays, accumulate: bool = False,
-            warmup: bool = False, **kwargs: Any,
-        ) -> Prepared | None:  # fmt: skip
-            how = more if accumulate else None
-            shape = shapes.get((len(args), *kwargs, None, *into, None, *grads, how))
-            if shape is not None and not warmup:
-                try:
-                    single = shape.single.get((grid, shape.in_args(args), shape.in_kwargs(kwargs)))
-                except TypeError:  # not hashable
-                    single = None
-                if single is not None:
-                    number, start = single
-                    try:
-                        start(number, *into.values(), *grads.values(), *args, **kwargs)
-                        return None
-                    except Mispredicted:
-                        pass
-            return run(
-                *args, grid=grid, grads=grads, into=into, accumulate=accumulate, warmup=warmup,
-                **kwargs,
-            )  # fmt: skip
-
-        return launch
+    keywords = ("into", "grads")
+    more = frozenset(["accumulate"])
 
     def run(
         self,
@@ -384,9 +398,7 @@ class Tangents(_Derivative):
 
     mode = "forward"
     further = ("tangent", "tangent")
-
-    def __getitem__(self, grid: Any) -> Any:
-        return partial(self.run, grid=grid)
+    keywords = ("tangents", "into")
 
     def run(self, *args: Any, grid: Any, tangents: Arrays, into: Arrays, **kwargs: Any) -> None:
         """Launch the kernel together with its derivative in a direction.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 import tilewright.language as tl
+from tilewright.runtime.grid import Grid
 from tilewright.runtime.jit import cdiv, jit
+
+if TYPE_CHECKING:
+    from tilewright.compiler.artifact import CompiledKernel
 
 BLOCK, ROWS = 32, 128  # the tile of a program that adds up rows
 SPAN = 16  # elements of which a row's distance from the next is a multiple, so that it is aligned
@@ -42,6 +46,11 @@ class Floats(NamedTuple):
             return (np.zeros if self.zeros else np.empty)(self.length, self.dtype)
         make = like.new_zeros if self.zeros else like.new_empty
         return make((self.length,), dtype=self.dtype)
+
+    @property
+    def bytes(self) -> int:
+        """The size of the buffer."""
+        return self.length * self.dtype.itemsize
 
 
 class Sums(NamedTuple):
@@ -158,27 +167,52 @@ def add_rows(
         )
 
 
-def add_up(sums: Sequence[tuple[Sums, Any, Any]], accumulate: bool) -> None:
+class Addition(NamedTuple):
+    """A launch that has added up rows.
+
+    Attributes:
+        kernel: the compiled kernel.
+        grid: the extents of its grid.
+        names: the two arrays whose rows it adds up.
+        numbers: the other arguments.
+    """
+
+    kernel: CompiledKernel
+    grid: Grid
+    names: tuple[str, str]
+    numbers: tuple[int, int, int, int, int]
+
+
+def add_up(
+    sums: Mapping[str, Sums], rows: Mapping[str, Any], arrays: Mapping[str, Any], accumulate: bool
+) -> list[Addition]:
     """Write the sum of all rows to the array that they are of, or add it to what the array holds.
 
     Args:
-        sums: partial sums of as many workers, each with the buffer of the rows, and the array.
+        sums: by name, the partial sums of an array, of as many workers.
+        rows: the buffers of these.
+        arrays: the arrays.
+
+    Returns:
+        the launches; sums with gaps are added up without them.
     """
-    plain: list[tuple[Sums, Any, Any]] = []
-    for one in sums:
-        if one[0].is_dense:
-            plain.append(one)
-        else:
-            _add_up_views(*one, accumulate)
+    plain = [name for name, one in sums.items() if one.is_dense]
+    for name, one in sums.items():
+        if not one.is_dense:
+            _add_up_views(one, rows[name], arrays[name], accumulate)
+    done: list[Addition] = []
     for i in range(0, len(plain), 2):
-        first, buffer, array = plain[i]
-        last, other, other_array = plain[min(i + 1, len(plain) - 1)]
-        most = max(first.elements, last.elements)
-        add_rows[(cdiv(most, BLOCK), 1 + (i + 1 < len(plain)))](
-            buffer, array, first.elements, first.span,
-            other, other_array, last.elements, last.span,
-            first.workers, ACCUMULATE=accumulate, BLOCK=BLOCK, ROWS=ROWS, num_warps=8,
+        names = plain[i], plain[min(i + 1, len(plain) - 1)]
+        first, last = sums[names[0]], sums[names[1]]
+        grid = cdiv(max(first.elements, last.elements), BLOCK), 1 + (i + 1 < len(plain)), 1
+        numbers = first.elements, first.span, last.elements, last.span, first.workers
+        kernel = add_rows[grid](
+            rows[names[0]], arrays[names[0]], *numbers[:2],
+            rows[names[1]], arrays[names[1]], *numbers[2:],
+            ACCUMULATE=accumulate, BLOCK=BLOCK, ROWS=ROWS, num_warps=8,
         )  # fmt: skip
+        done.append(Addition(kernel, grid, names, numbers))
+    return done
 
 
 def _add_up_views(sums: Sums, buffer: Any, array: Any, accumulate: bool) -> None:
@@ -189,12 +223,6 @@ def _add_up_views(sums: Sums, buffer: Any, array: Any, accumulate: bool) -> None
         array.add_(total)
     else:
         array.copy_(total)
-
-
-def layout_of(array: Any) -> tuple[Any, Any]:
-    """Shape and strides of an array, in the form in which they are fast to read and compare."""
-    stride = getattr(array, "stride", None)
-    return array.shape, array.strides if stride is None else stride()
 
 
 def _layout(array: Any) -> Layout:

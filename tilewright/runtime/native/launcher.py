@@ -160,15 +160,21 @@ class InKey(NamedTuple):
 
     Attributes:
         values: the parameters whose whole value it has.
+        integers: those whose value it has if that is an int or a bool.
         layouts: the parameters of tensors whose shape and strides it has.
     """
 
     values: frozenset[str] = frozenset()
+    integers: frozenset[str] = frozenset()
     layouts: frozenset[str] = frozenset()
 
 
 PLAIN = InKey()
 """Nothing more."""
+
+Mappings: TypeAlias = Mapping[str, Mapping[str, str]]
+"""By parameter that takes a dict, the last ones of a kernel: by key of the dict the parameter that
+its value is the argument of. These are consecutive, in this order."""
 
 
 def _flags(param: KernelParam, in_key: InKey) -> int:
@@ -179,6 +185,7 @@ def _flags(param: KernelParam, in_key: InKey) -> int:
     flags = sum(flag for field, flag in layout.BY.items() if getattr(mode, field))
     flags |= layout.TAKES_WIDE * (annotation in ("", "u64"))
     flags |= layout.BY_EVERY_VALUE * (param.name in in_key.values)
+    flags |= layout.BY_INTEGER * (param.name in in_key.integers)
     flags |= layout.BY_LAYOUT * (param.name in in_key.layouts)
     return flags | layout.kind_flags(annotation)
 
@@ -191,7 +198,7 @@ def int_limits(annotation: str) -> tuple[int, int]:
     return low, min(high, INT64_MAX)
 
 
-def _param_structures(kernel: Kernel, in_key: InKey) -> Structure:
+def _param_structures(kernel: Kernel, in_key: InKey, mappings: Mappings) -> Structure:
     params = Structure("Param", len(kernel.params))
     declared = kernel.signature.parameters.values()
     for i, (param, parameter) in enumerate(zip(kernel.params, declared, strict=True)):
@@ -204,7 +211,20 @@ def _param_structures(kernel: Kernel, in_key: InKey) -> Structure:
         low, high = int_limits(param.annotation_type)
         params.put("low", low, i)
         params.put("high", high, i)
+    _put_mappings(params, kernel, mappings)
     return params
+
+
+def _put_mappings(params: Structure, kernel: Kernel, mappings: Mappings) -> None:
+    """Fill in the parameters that are mappings, and those that are their items."""
+    numbers = {param.name: i for i, param in enumerate(kernel.params)}
+    for name, items in mappings.items():
+        i = numbers[name]
+        params.put("flags", layout.kind_flags(""), i)
+        params.put("low", min((numbers[item] for item in items.values()), default=0), i)
+        params.put("high", len(items), i)
+        for key, item in items.items():
+            params.put_object("key", key, numbers[item])
 
 
 def _keywords(signature: Signature) -> dict[str, int]:
@@ -320,6 +340,7 @@ class Launcher:
         stages: the wrappers, outermost first.
         warm: compiles and loads without a launch; same arguments as `fallback`.
         in_key: what the key has besides what variants are specialised for.
+        mappings: the parameters that take dicts.
 
     Attributes:
         bind: a builtin function from a grid to a builtin that launches on the grid.
@@ -335,11 +356,13 @@ class Launcher:
         stages: Sequence[Stage] = (),
         warm: Callable[..., CompiledKernel] | None = None,
         in_key: InKey = PLAIN,
+        mappings: Mappings | None = None,
     ) -> None:
         self._runtime = runtime
         self._kernel = kernel
         self._stages = stages
         self._in_key = in_key
+        self._mappings = mappings or {}
         self._grids = Structure("Grid", layout.GRIDS)
         self._grid_turn = count()
         self._codes: list[CodeType] = []
@@ -363,7 +386,8 @@ class Launcher:
         state.put("runtime", self._runtime.address)
         state.put("count", len(names))
         state.put("positional", sum(p.kind is not Parameter.KEYWORD_ONLY for p in declared))
-        state.keep("params", _param_structures(kernel, in_key))
+        state.keep("params", _param_structures(kernel, in_key, self._mappings))
+        state.put("mapping_count", len(self._mappings))
         reserved = dict.fromkeys(_RUN_KEYWORDS, RESERVED)
         state.put_object("keywords", {**_keywords(kernel.signature), **reserved})
         state.put_object("names", dict.fromkeys(names))
@@ -500,6 +524,7 @@ def make_launcher(
     stages: Sequence[Stage] = (),
     warm: Callable[..., CompiledKernel] | None = None,
     in_key: InKey = PLAIN,
+    mappings: Mappings | None = None,
 ) -> Launcher | None:
     """The native launcher of a kernel in its wrappers; None if native launches are not supported:
     here, or for this kernel (variadic, or more than MAX_PARAMS parameters)."""
@@ -510,4 +535,4 @@ def make_launcher(
     if found is None:
         return None
     found.look_for_torch()
-    return Launcher(found, kernel, fallback, stages, warm, in_key)
+    return Launcher(found, kernel, fallback, stages, warm, in_key, mappings)

@@ -46,6 +46,11 @@ MAX_WORDS: Final = 512
 MAX_DIMS: Final = 6
 """The most axes of a tensor whose layout is in a key; a launch with others takes the slow path."""
 MAX_HELD: Final = 64
+MAX_STEPS: Final = 8
+MAX_MADE: Final = 32
+"""The most kernels of a chain, and the most arguments that its launch makes."""
+MADE_SLOT: Final = MAX_SLOTS - MAX_MADE - 1
+"""The slot of the memory that a chain's launch allocates; those of these arguments follow."""
 RECENTS: Final = 4
 BUCKETS: Final = 128
 
@@ -144,7 +149,12 @@ SIZES: dict[str, int] = {}
 
 _FUNCTION_NAMES = " ".join(FUNCTIONS)
 _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
-    "Param": (("ptr", "keyword name default"), ("i64", "flags low high")),
+    # `key` is that of the argument in a mapping. Of a mapping, `low` is the index of the first
+    # parameter that takes an item, `high` the number of items.
+    "Param": (
+        ("ptr", "keyword name default key"),
+        ("i64", "flags low high"),
+    ),
     "Global": (("ptr", "scope name object"),),
     "Guard": (("ptr", "word globals"), ("i64", "value count")),
     "Grid": (("ptr", "code"), ("i64", "count"), (f"i64*{GRID_NAMES}", "numbers")),
@@ -169,7 +179,7 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
     "Runtime": (  # one per process
         ("ptr", _FUNCTION_NAMES),
         ("ptr", " ".join((*TORCH_FUNCTIONS, *TORCH_LAYOUT))),
-        ("ptr", "none true false int float bool tuple ndarray function constexpr"),
+        ("ptr", "none true false int float bool tuple dict ndarray function constexpr"),
         (
             "ptr",
             "home native_readers element_numbers device_numbers extents_of environ launch_hooks",
@@ -193,7 +203,7 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
     "State": (  # one per kernel
         ("ptr", "runtime params keywords names fallback warm adopt hooks entries spare"),
         ("ptr", "globals guards stages grids note_grid"),
-        ("i64", "count positional turn global_count guard_count stage_count"),
+        ("i64", "count positional mapping_count turn global_count guard_count stage_count"),
         (f"Recent*{RECENTS}", "recents"),
         (f"ptr*{MAX_PARAMS}", "numbers"),  # the values in the dict `names`, by parameter
     ),
@@ -205,9 +215,17 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         ("i64*3", "box ones"),  # 32-bit numbers
         (f"MapSum*{2 * MAX_RANK}", "sums"),  # offset, extents, strides but that of axis 0
     ),
+    "Step": (("ptr", "record"), ("i64*3", "grid")),  # one per kernel of a chain
+    "Chain": (  # one per variant that is several kernels
+        ("ptr", "prepare"),
+        ("i64", "step_count cleared_count made_count"),
+        (f"Step*{MAX_STEPS}", "steps"),
+        (f"i64*{MAX_PARAMS}", "cleared"),  # indices of the parameters that `prepare` gets
+        (f"i64*{MAX_MADE}", "made in_memory"),  # numbers; if all bits of the other are set, offsets
+    ),
     "Record": (  # one per compiled variant
         ("i64", "kind count threads cores scratch"),
-        ("ptr", "kernel function"),
+        ("ptr", "kernel function chain"),
         ("i64", "shared spare spare_blocks packed packed_above ctas attribute_count"),
         ("i64", "looped_axes most_blocks"),
         ("i64", "device_number"),
@@ -366,6 +384,8 @@ BY_LAYOUT: Final = 32
 """The shape and strides of the tensor are part of the launch's key."""
 ONLY_ADDRESS: Final = 64
 """Of a tensor, only the address is read: the caller vouches for its type and device."""
+BY_INTEGER: Final = 128
+"""The value of an int or a bool is part of the launch's key."""
 
 BY: Final = {"by_value": BY_VALUE, "by_alignment": BY_ALIGNMENT}
 """Flags by the field of `Mode` that enables specialisation on a fact."""
@@ -398,7 +418,9 @@ ALL_NAMES: Final = -1
 CPU: Final = 0
 CUDA: Final = 1
 FUNCTION: Final = 2
-"""Values of Record.kind: how a variant is started; FUNCTION: by a C function of its driver."""
+CHAIN: Final = 3
+"""Values of Record.kind: how a variant is started; FUNCTION: by a C function of its driver; CHAIN:
+it is the kernels of Record.chain, one after the other."""
 
 NO_DEVICE: Final = -1
 """A value of Frame.device, which otherwise has the device's number: CPU for the CPU, 1 + index for
@@ -419,6 +441,7 @@ HASH_SHIFT: Final = 64 - BUCKETS.bit_length() + 1
 TENSOR, INT, FLOAT, BOOL, NONE, OPTION = 1, 2, 3, 4, 5, 6
 CONSTANT_INT, CONSTANT_FLOAT, CONSTANT_OBJECT, CONSTANT_TUPLE, CONSTEXPR = 7, 8, 9, 10, 11
 TUPLE, DESCRIPTOR, HOME, PARAMS, CONFIGS, LAYOUT = 12, 13, 14, 15, 16, 17
+TAG = 255
 TYPE_SHIFT, DEVICE_SHIFT = 8, 32
 READ_ONLY, UNKNOWN, NAN, ROUNDS = 1 << 17, 1 << 18, 1 << 19, 1 << 20
 

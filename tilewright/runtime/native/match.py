@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tilewright.lowering.emit import I1, I64, PTR, V, const
+from tilewright.runtime.native.keys import held
 from tilewright.runtime.native.layout import MAX_OPTIONS
 from tilewright.runtime.native.read import option, param_of
-from tilewright.runtime.native.routine import Object, Routine, Word, routine
+from tilewright.runtime.native.routine import UNLIKELY, Object, Routine, Word, routine
 
 
 def count_of(r: Routine, kwnames: V) -> V:
@@ -28,6 +29,11 @@ def match(r: Routine) -> None:
     with r.loop(0, count_of(r, kwnames)) as loop:
         name, value = r.item(kwnames, loop.index), r.load(PTR, r.gep(PTR, rest, loop.index))
         r.require(place(r, name, value, nargs))
+    mappings = r.state["mapping_count"]
+    with r.when(r.ne(mappings, 0), UNLIKELY):
+        last = r.state["count"]
+        with r.loop(r.sub(last, mappings), last) as loop:
+            r.require(_take_apart(r, loop.index))
 
 
 @routine(I1)
@@ -52,6 +58,22 @@ def place(r: Routine, name: Object, value: Object, first: Word) -> None:
     r.frame.put("options", r.shl(count, 1), name)
     r.frame.put("options", r.add(r.shl(count, 1), 1), value)
     r.frame["option_count"] = r.add(count, 1)
+
+
+@routine(I1)
+def _take_apart(r: Routine, number: Word) -> None:
+    """Assigns the items of a mapping to their parameters; false if it has others, or lacks some."""
+    param = param_of(r, number)
+    items = r.not_null(r.frame.get("values", number))
+    r.require(r.is_a(items, "dict"))
+    first, count = param["low"], param["high"]
+    r.require(r.eq(r.api("PyDict_Size", items), count))
+    with r.loop(first, r.add(first, count)) as loop:
+        r.require(r.eq(r.frame.get("values", loop.index), 0))
+        key = param_of(r, loop.index)["key"]
+        item = r.not_null(r.api("PyDict_GetItemWithError", items, key), clear=True)
+        r.frame.put("values", loop.index, held(r, item, False))
+    r.frame.put("values", number, r.rt["none"])
 
 
 def _put(r: Routine, number: V, value: V) -> None:

@@ -359,7 +359,12 @@ def _read_parameter(r: Routine, i: V, value: V) -> None:
     with r.when(r.has(param["flags"], layout.IS_CONSTEXPR)):
         r.require(read_constant(r, value))
         r.br(after)
+    word = r.frame["word_count"]
     read_any(r, Argument(param, value, i))
+    with r.when(r.has(param["flags"], layout.BY_INTEGER), UNLIKELY):
+        tag = r.and_(r.frame.get("words", word), layout.TAG)
+        with r.when(r.or_(r.eq(tag, layout.INT), r.eq(tag, layout.BOOL))):
+            push(r, r.frame.get("slots", i))
     with r.when(r.has(param["flags"], layout.BY_EVERY_VALUE), UNLIKELY):
         r.require(read_constant(r, value))
     with r.when(r.has(param["flags"], layout.BY_LAYOUT), UNLIKELY):

@@ -152,7 +152,7 @@ class Runtime:
             put(name, address_of(getattr(ctypes.pythonapi, name)))
         for name, value in (("none", None), ("true", True), ("false", False)):
             put_object(name, value)
-        for kind in (int, float, bool, tuple, np.ndarray):
+        for kind in (int, float, bool, tuple, dict, np.ndarray):
             put_object(kind.__name__, kind)
         put_object("function", FunctionType)
         put_object("constexpr", constexpr)

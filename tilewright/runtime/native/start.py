@@ -5,8 +5,9 @@ from __future__ import annotations
 from tilewright.lowering.emit import I32, PTR, const
 from tilewright.runtime.native.fallback import fall_back
 from tilewright.runtime.native.grid import extents, release_grid
-from tilewright.runtime.native.layout import CPU, CUDA, EMPTY, NOT_STARTED, SOME, STARTED
+from tilewright.runtime.native.layout import CHAIN, CPU, CUDA, EMPTY, NOT_STARTED, SOME, STARTED
 from tilewright.runtime.native.routine import UNLIKELY, Record, Routine, routine
+from tilewright.runtime.native.start_chain import make_arguments
 from tilewright.runtime.native.start_cpu import start_cpu
 from tilewright.runtime.native.start_cuda import start_cuda
 from tilewright.runtime.native.start_function import start_function
@@ -45,7 +46,27 @@ def _run(r: Routine, record: Record) -> None:
     with r.when(r.eq(some, EMPTY), UNLIKELY):
         r.ret(STARTED)
     r.require(r.eq(some, SOME))
+    with r.when(r.eq(record["kind"], CHAIN), UNLIKELY):
+        r.ret(_start_chain(r, record))
     r.ret(start_on_device(r, record))
+
+
+@routine(I32)
+def _start_chain(r: Routine, record: Record) -> None:
+    """`start_on_device` for kernels that are launched one after the other, on grids of their own.
+    NOT_STARTED may mean that some have been, see `hot_launch.py`."""
+    chain = r.ref("Chain", record["chain"])
+    made = make_arguments(r, chain)
+    with r.when(r.ne(made, STARTED), UNLIKELY):
+        r.ret(made)
+    with r.loop(0, chain["step_count"]) as loop:
+        step = chain.part("steps", loop.index)
+        for axis in range(3):
+            r.frame.put("grid", axis, step.get("grid", axis))
+        started = start_on_device(r, r.ref("Record", step["record"]))
+        with r.when(r.ne(started, STARTED), UNLIKELY):
+            r.ret(started)
+    r.ret(STARTED)
 
 
 @routine(I32, inline=True)
