@@ -88,7 +88,6 @@ UNCOVERED = (
     Uncovered("runtime/second_derivation.py", "", "tests/runtime/test_second_gradients.py"),
     Uncovered("runtime/derived_launch.py", "", "tests/runtime/test_gradients.py"),
     Uncovered("runtime/gradients.py", "", "tests/runtime/test_gradients.py"),
-    Uncovered("runtime/hot_launch.py", "Mispredicted", "caught: tests/runtime/test_hot_launch.py"),
     Uncovered("frontend/captured.py", "KeyError(name)", "of a mapping: Python's protocol"),
     # Tile IR from files.
     Uncovered("ir/verify.py", "", IR),

@@ -299,12 +299,14 @@ def test_memory_that_cannot_be_allocated_is_an_error() -> None:
     def refuse() -> Any:
         raise MemoryError("no memory")
 
+    def refused(self: BufferSizes, of_wrt: Any) -> Any:
+        found = workspace(self, of_wrt)
+        assert found is not None
+        return found._replace(allocate=refuse)
+
     rows = Rows(5)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(
-            BufferSizes, "workspace",
-            lambda self, of_wrt: workspace(self, of_wrt)._replace(allocate=refuse),
-        )  # fmt: skip
+        patched.setattr(BufferSizes, "workspace", refused)
         for _ in range(2):
             rows.check(backward)
     with pytest.raises(MemoryError, match="no memory"):
