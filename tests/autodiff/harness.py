@@ -11,7 +11,7 @@ import numpy as np
 from tests.frontend.kernels import SHORT, kernel_from
 from tilewright.analysis.blocks import BlockFinder
 from tilewright.autodiff.arrays import arrays_of
-from tilewright.autodiff.coarsen import coarsening
+from tilewright.autodiff.coarsen import coarsening, parts_of
 from tilewright.autodiff.counting import counting_kernel
 from tilewright.autodiff.derived import Derived
 from tilewright.autodiff.distinct import Verdict, distinct
@@ -262,6 +262,38 @@ def coarse_vjp(
     return {**found, **{name: rows.sum(0) for name, rows in partial.items()}}
 
 
+def parts_vjp(
+    module: Module, grid: Any, args: Arrays, cotangents: Arrays, wrt: Sequence[str],
+    aux: Sequence[str] = (), accumulate: bool = False,
+) -> Arrays | None:  # fmt: skip
+    """The gradients, parts of those of shared arrays stored by each program; None if that is not
+    possible."""
+    fn, arrays = module.entry, arrays_of(module.entry).values()
+    points = launch_points(module, grid, args)
+    loads = {a.name: distinct(fn, a.loads, points) for a in arrays if a.name in wrt}
+    shared = [a for a in arrays if a.name in wrt and not loads[a.name].private]
+    parts = parts_of(fn, shared, points, BlockFinder(), most=1 << 20) if shared else None
+    if parts is None:
+        return None
+    derived = reverse_mode(
+        module, tuple(wrt), tuple(cotangents), tuple(aux), parts=parts, accumulate=accumulate,
+        private=[name for name in wrt if loads[name].private and not loads[name].distinct],
+        stored=stored_once(module, grid, args), tapes=tape_plan(module, grid, args),
+    )  # fmt: skip
+    found = {name: np.zeros_like(args[name]) for name in wrt}
+    partial: Arrays = {}
+    for name, axes in parts.axes.items():
+        rows, size = prod(points.grid[axis] for axis in axes), args[name].size
+        whole = parts.verdicts[name].elements == size
+        partial[name] = np.full((rows, *args[name].shape), np.nan if whole else 0.0)
+    more: dict[str, Mapping[str, Any]] = {
+        "cotangent": cotangents, "gradient": found, "partial": partial,
+        "span": {name: args[name].size for name in partial}, **tape_arrays(derived, grid),
+    }  # fmt: skip
+    run_derived(derived, grid, copied(args), more)
+    return {**found, **{name: rows.sum(0) for name, rows in partial.items()}}
+
+
 def regrid_vjp(
     module: Module,
     grid: Any,
@@ -346,6 +378,12 @@ def check_gradients(
             assert coarse is not None
             np.testing.assert_allclose(coarse[name], reference[name], rtol=1e-11, atol=1e-13)
             taken[name] = "workers"
+    for accumulate in (False, True):
+        in_parts = parts_vjp(module, grid, after, cotangents, wrt, aux, accumulate)
+        for name in wrt if in_parts is not None else ():
+            assert in_parts is not None
+            np.testing.assert_allclose(in_parts[name], reference[name], rtol=1e-11, atol=1e-13)
+            taken[name] = "parts of programs"
     for name, gradient in regrid_vjp(module, grid, after, cotangents, wrt, aux)[0].items():
         np.testing.assert_allclose(gradient, reference[name], rtol=1e-10, atol=1e-12)
         taken[name] = "a grid of its own"

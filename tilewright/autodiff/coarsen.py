@@ -17,6 +17,12 @@ do not depend on these axes, and are distinct for what remains of the grid. Othe
 addresses depend on the program or are in a loop, are added up in the worker's row itself, in
 memory, if they are small. In either case two runs give the same bits: the order of additions is
 fixed.
+
+If arrays are loaded in loops, and programs share their elements along axes with few programs, there
+are no workers: each program stores its *part* of the gradient, in the row of partial sums that
+belongs to its indices along these axes. In a selective scan, B of a sequence is loaded by all
+programs of channels, each step of the loop by itself; they have a row each, and sequences have
+other elements of it.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import prod
 
 from tilewright.analysis.blocks import BlockFinder
 from tilewright.autodiff.arrays import Array
@@ -52,15 +59,37 @@ class Coarsening:
         return (*self.verdicts, *self.rows)
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Gradients of which each program stores its part in a row of partial sums.
+
+    Attributes:
+        axes: by array those of the grid along which programs share elements; there is a row for
+            each place along them.
+        verdicts: by array, how it is accessed by the programs of one row.
+    """
+
+    axes: dict[str, tuple[int, ...]]
+    verdicts: dict[str, Verdict]
+
+
 def varying_values(fn: Function, axes: Sequence[int]) -> set[Value]:
     """The values that may differ between programs that differ along these axes."""
-    return reached_by(
-        [op.result for op in fn.walk() if isinstance(op, ProgramId) and op.axis in axes]
-    )
+    return reached_by(_programs(fn, axes))
 
 
-def reached_by(values: Iterable[Value]) -> set[Value]:
-    """The values that depend on any of these, themselves included."""
+def _programs(fn: Function, axes: Sequence[int]) -> list[Value]:
+    return [op.result for op in fn.walk() if isinstance(op, ProgramId) and op.axis in axes]
+
+
+def reached_by(values: Iterable[Value], *, by_place: bool = False) -> set[Value]:
+    """The values that depend on any of these, themselves included.
+
+    Args:
+        by_place: whether what a loop carries depends on what it is in the iteration before, by
+            place, and its counter on the bounds only. Otherwise all that a loop carries, and its
+            counter, depend on each of them.
+    """
     found: set[Value] = set()
     work = list(values)
     while work:
@@ -68,8 +97,21 @@ def reached_by(values: Iterable[Value]) -> set[Value]:
         if value not in found:
             found.add(value)
             for user in value.users:
-                work += _reached(user)
+                here = _reached_by_place(value, user) if by_place else None
+                work += _reached(user) if here is None else here
     return found
+
+
+def _reached_by_place(value: Value, user: Op) -> list[Value] | None:
+    """What depends on a value that a loop takes, or yields; None if the user does neither."""
+    loop = user.parent_op() if isinstance(user, Yield) else user
+    if not isinstance(loop, For):
+        return None
+    if user is loop and value in (loop.start, loop.stop, loop.step):
+        return _all_of(loop)
+    carried = user.operands if isinstance(user, Yield) else loop.inits
+    places = [i for i, operand in enumerate(carried) if operand is value]
+    return [v for i in places for v in (loop.results[i], loop.body.args[i + 1])]
 
 
 def _reached(user: Op) -> list[Value]:
@@ -81,6 +123,17 @@ def _reached(user: Op) -> list[Value]:
         return _all_of(user)
     around = user.parent_op()
     return [*user.results, *(around.results if around is not None else ())]
+
+
+def _is_at_times(op: Op, varying: set[Value]) -> bool:
+    """Whether an op runs under a condition, or in a loop with bounds, that varies."""
+    around = op.parent_op()
+    while around is not None:
+        bounds = [around.start, around.stop, around.step] if isinstance(around, For) else None
+        if isinstance(around, While) or varying.intersection(bounds or around.operands):
+            return True
+        around = around.parent_op()
+    return False
 
 
 def _all_of(op: Op) -> list[Value]:
@@ -115,6 +168,27 @@ def coarsening(
     return best
 
 
+def parts_of(
+    fn: Function, shared: Sequence[Array], points: Points, finder: BlockFinder, most: int
+) -> Parts | None:
+    """How programs can store parts of the gradients of all shared arrays, in at most so many rows
+    of each; None if they cannot."""
+    used = tuple(axis for axis in range(3) if points.grid[axis] > 1)
+    found = Parts({}, {})
+    for array in shared:
+        for axes in (a for size in range(len(used), 0, -1) for a in combinations(used, size)):
+            if prod(points.grid[axis] for axis in axes) > most:
+                continue
+            varying = reached_by(_programs(fn, axes), by_place=True)
+            verdict = _at_origin(fn, array, axes, varying, points, finder, in_loops=True)
+            if verdict is not None:
+                found.axes[array.name], found.verdicts[array.name] = axes, verdict
+                break
+        else:
+            return None
+    return found
+
+
 def _in_registers(
     fn: Function, shared: Sequence[Array], axes: tuple[int, ...], points: Points,
     finder: BlockFinder,
@@ -132,10 +206,18 @@ def _in_registers(
 
 def _at_origin(
     fn: Function, array: Array, axes: Sequence[int], varying: set[Value], points: Points,
-    finder: BlockFinder,
+    finder: BlockFinder, in_loops: bool = False,
 ) -> Verdict | None:  # fmt: skip
+    """How an array is accessed by the programs at the origin of axes; None if others do not have
+    the same elements there, or one has an element several times.
+
+    Args:
+        in_loops: whether loads may be in loops and branches.
+    """
     for op in array.loads:
-        if op.parent is not fn.body or op.ptr in varying or op.mask in varying:
+        if not in_loops and op.parent is not fn.body:
+            return None
+        if op.ptr in varying or op.mask in varying or _is_at_times(op, varying):
             return None
     try:
         verdict = distinct(fn, array.loads, points.at_origin(axes), finder)

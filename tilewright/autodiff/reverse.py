@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require_elements
-from tilewright.autodiff.coarsen import Coarsening, varying_values
+from tilewright.autodiff.coarsen import Coarsening, Parts, varying_values
 from tilewright.autodiff.cuts import Cut, CutBuffers
 from tilewright.autodiff.derived import Derived, Role, Roles
 from tilewright.autodiff.emitter import Emitter
@@ -59,9 +59,19 @@ from tilewright.ir.types import (
     element_of,
     is_float,
 )
+from tilewright.ops.arith import Add, Cast, Mul
 from tilewright.ops.atomic import AnyAtomic, AtomicRMW
-from tilewright.ops.control import Barrier, For, If, Return, While, Yield
-from tilewright.ops.memory import Load, Store, pointee_of
+from tilewright.ops.control import (
+    Barrier,
+    For,
+    If,
+    NumPrograms,
+    ProgramId,
+    Return,
+    While,
+    Yield,
+)
+from tilewright.ops.memory import AddPtr, Load, Store, pointee_of
 
 
 def reverse_mode(
@@ -75,6 +85,7 @@ def reverse_mode(
     accumulate: bool = False,
     types: Mapping[str, DType] | None = None,
     coarse: Coarsening | None = None,
+    parts: Parts | None = None,
     cut: Cut | None = None,
     sources: Collection[str] = (),
     skip: Collection[Load] = (),
@@ -100,6 +111,8 @@ def reverse_mode(
             gradient, a pointer to partial sums and the distance of a worker's sums from those of
             the next ("partial", "span"); the extents of the kernel's grid ("extent") follow. The
             grid has the workers along the first of the axes, and 1 along the others.
+        parts: the gradients of its arrays are stored in rows of partial sums, with the same
+            arguments.
         cut: what is saved for other kernels; see `regridded_kernels`.
         sources: further arrays, whose gradients these kernels compute.
         skip: loads whose adjoints another kernel adds to the gradients.
@@ -122,7 +135,7 @@ def reverse_mode(
         walk.skip = frozenset(skip)
         walk.tapes = tapes
         walk.load_stored(stored, with_shares)
-        return walk.run() if coarse is None else walk.run_coarse(coarse)
+        return walk.run(parts) if coarse is None else walk.run_coarse(coarse)
 
     return with_shares_if_possible(derived)
 
@@ -151,6 +164,7 @@ class ReverseWalk:
         self.atomic = frozenset(atomic)
         self.accumulate = False
         self.private: set[str] = set()
+        self.in_parts: set[str] = set()
         self.skip: frozenset[Load] = frozenset()
         self.arrays = arrays_of(fn)
         outputs = [arg for arg, array in self.arrays.items() if array.name in roles.outputs]
@@ -240,10 +254,15 @@ class ReverseWalk:
         roles = tuple(self.roles)
         return Derived(Module([self.made]), roles, tuple(self.reached), saved, tapes, numbers)
 
-    def run(self) -> Derived:
+    def run(self, parts: Parts | None = None) -> Derived:
         """Emit the whole function."""
+        rows = {} if parts is None else parts.axes
+        partials = {a: self._partials(a) for a in self.gradients if self._name(a) in rows}
         with self.replay.scope(self.fn.body, self.made.body) as scope:
             scope.values.update(zip(self.fn.args, self.made.body.args, strict=False))
+            for array, (base, span) in partials.items():
+                self.gradients[array] = self._row(base, span, rows[self._name(array)])
+                self.in_parts.add(self._name(array))
             self._adjoints.append({})
             self.region(self.fn.body)
             self.builder.insert(Return([]))
@@ -276,6 +295,15 @@ class ReverseWalk:
                 self._store_partial(op, workers.row(base, span), total)
             self.builder.insert(Return([]))
         return self._derived()
+
+    def _row(self, base: Value, span: Value, axes: Sequence[int]) -> Value:
+        """The address of this program's row of partial sums."""
+        value, place = self.builder.value, self.emit.integer(0, I64)
+        for axis in axes:
+            extent = value(Cast(value(NumPrograms(axis)), I64, rounding="rtne"))
+            number = value(Cast(value(ProgramId(axis)), I64, rounding="rtne"))
+            place = value(Add(value(Mul(place, extent)), number))
+        return value(AddPtr(base, value(Mul(place, span))))
 
     def _name(self, array: Value) -> str:
         return self.arrays[array].name
@@ -454,7 +482,7 @@ class ReverseWalk:
             return
         if name in self.private:  # what another lane or iteration has stored is needed
             self.builder.insert(Barrier())
-        if self.accumulate or name in self.private:
+        if (self.accumulate and name not in self.in_parts) or name in self.private:
             before = self.emit.load(pointer, mask)
             y = self.emit.add(self.emit.cast(before, element_of(y.type)), y)
         self.emit.store(pointer, self.emit.cast(y, element), mask)

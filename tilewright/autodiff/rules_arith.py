@@ -43,6 +43,7 @@ from tilewright.ops.arith import (
     StopGradient,
     Sub,
     Xor,
+    constant_value,
 )
 from tilewright.ops.math import Trunc
 
@@ -73,7 +74,10 @@ def _mul(d: Point, op: Mul, index: int, t: Value) -> Value:
 
 @partial(Div)
 def _div(d: Point, op: Div, index: int, t: Value) -> Value:
-    """∂(x / y) = 1 / y, -(x / y) / y"""
+    """∂(x / y) = 1 / y, -(x / y) / y, which is -(1 / y)² for x = 1"""
+    if index and constant_value(op.lhs) == 1:
+        y = d.value(op.result)
+        return d.emit.neg(d.emit.mul(d.emit.mul(t, y), y))
     quotient = d.emit.op(Div(t, d.value(op.rhs), op.ieee))
     return d.emit.neg(d.emit.mul(quotient, d.value(op.result))) if index else quotient
 

@@ -305,7 +305,7 @@ class _Layout:
         if name in plan.summed:
             dtype = self.made["partial", name].dtype
             length = self.made["span", name]
-            return Result(key, array.shape, self.sizes.workers, length, dtype, zeroed)
+            return Result(key, array.shape, self.sizes.rows_of(name), length, dtype, zeroed)
         return Result(key, array.shape, 0, 0, array.dtype, zeroed)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.analysis.blocks import BlockFinder
 from tilewright.autodiff.arrays import Array, arrays_of
-from tilewright.autodiff.coarsen import Coarsening, coarsening
+from tilewright.autodiff.coarsen import Coarsening, Parts, coarsening, parts_of
 from tilewright.autodiff.derived import Derived, Role
 from tilewright.autodiff.distinct import Verdict, distinct
 from tilewright.autodiff.forward import forward_mode
@@ -137,17 +137,26 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
         _declare_facts(derived.module, arguments, key, len(kernel.params))
         remove_marks(derived.module)
         run(derived.module, FURTHER_STEPS, context_for(cache.backend, options))
-        compiled = compile_source(IRSource.of_module(derived.module), cache.target, options)
+        chosen = _fewest_warps(derived.module.entry, options)
+        compiled = compile_source(IRSource.of_module(derived.module), cache.target, chosen)
         compiled.device = device
         steps.append(Step(compiled, arguments, grid, axes, derived.tapes))
         numbers |= derived.numbers
     return Plan(
-        launch.grid, integers, tuple(steps), coarse.arrays if coarse else (),
+        launch.grid, integers, tuple(steps), proofs.summed,
         proofs.covered(first), tuple(a.name for a in proofs.arrays if a.writes),
         bool(key.aliases), _text(proofs, steps), numbers,
         first.saved if first is not None else (),
         _places(others),
     )  # fmt: skip
+
+
+def _fewest_warps(fn: Function, options: Any) -> Any:
+    """The options for a kernel: one warp if it has no tiles, as the one that adds the gradient of a
+    label's element."""
+    if any(shape_of(value.type) for op in fn.walk() for value in op.results):
+        return options
+    return replace(options, num_warps=1) if hasattr(options, "num_warps") else options
 
 
 def _arguments(
@@ -247,8 +256,8 @@ def _derived(
     derived = reverse_mode(
         module, wrt, request.outputs, request.aux,
         atomic=proofs.atomic, private=proofs.private, accumulate=request.accumulate, types=types,
-        coarse=proofs.coarse, cut=others.cut, sources=others.arrays, skip=proofs.left_out,
-        tapes=proofs.tapes, stored=proofs.stored,
+        coarse=proofs.coarse, parts=proofs.parts, cut=others.cut, sources=others.arrays,
+        skip=proofs.left_out, tapes=proofs.tapes, stored=proofs.stored,
     )  # fmt: skip
     proofs.require(derived.reached, types)
     return derived
@@ -273,6 +282,8 @@ class _Proofs:
         arrays: those of the kernel.
         others: the kernels on grids of their own.
         coarse: the inputs that programs share and whose gradients workers add up.
+        parts: those of whose gradients each program stores a part.
+        summed: both; see `Plan`.
         private: the inputs of which elements are loaded several times, by one program each.
         atomic: the other inputs of which elements may be loaded more than once.
         tapes: how loops are recorded.
@@ -303,9 +314,11 @@ class _Proofs:
         }
         self.points: Points | None = None
         self.coarse: Coarsening | None = None
+        self.parts: Parts | None = None
         if request.mode == "reverse":
             self.coarse = self._prove(module, scalars, launch, types)
-        kept = {*(self.coarse.arrays if self.coarse else ()), *self.others.arrays}
+        self.summed = self._summed(launch)
+        kept = {*self.summed, *self.others.arrays}
         self.atomic = [n for n, v in self.loads.items() if not v.private and n not in kept]
         self.private = [n for n, v in self.loads.items() if v.private and not v.distinct]
         axes = self.coarse.axes if self.coarse else ()
@@ -344,7 +357,16 @@ class _Proofs:
             accumulate=request.accumulate, types=types, stored=self.stored,
         )  # fmt: skip
         shared = [a for a in shared if a.name not in self.others.arrays]
-        return coarsening(fn, shared, points, finder, small)
+        coarse = coarsening(fn, shared, points, finder, small)
+        if shared and (coarse is None or len(coarse.verdicts) < len(shared)):
+            self.parts = parts_of(fn, shared, points, finder, MOST_WORKERS)
+        return coarse if self.parts is None else None
+
+    def _summed(self, launch: Launch) -> dict[str, int]:
+        """See `Plan.summed`."""
+        if self.parts is None:
+            return dict.fromkeys(self.coarse.arrays if self.coarse else (), 0)
+        return {n: prod(launch.grid[i] for i in axes) for n, axes in self.parts.axes.items()}
 
     def _stored(self, fn: Function, points: Points, finder: BlockFinder) -> list[str]:
         """See `_Proofs`."""
@@ -429,6 +451,8 @@ class _Proofs:
             verdict = self.loads.get(array.name)
             if self.coarse is not None and array.name in self.coarse.arrays:
                 verdict = self.coarse.verdicts.get(array.name)
+            elif self.parts is not None and array.name in self.parts.axes:
+                verdict = self.parts.verdicts[array.name]
             if array.name in self.others.arrays:
                 only = [s.verdicts[array.name] for s in schedules if array.name in s.loads]
                 found[array.name] = only[0].elements if len(only) == 1 else None
@@ -457,6 +481,9 @@ class _Proofs:
             axes = ", ".join(map(str, self.coarse.axes))
             where = ", in memory" if name in self.coarse.rows else ""
             return f"added up by workers, each for a range of programs along axis {axes}{where}"
+        if self.parts is not None and name in self.parts.axes:
+            axes = ", ".join(map(str, self.parts.axes[name]))
+            return f"stored by each program along axis {axes} in a row of its own, then added up"
         if name in self.others.arrays:
             return "added up in registers by a kernel of its own, with a program for each tile"
         if self.loads[name].private:

@@ -73,11 +73,16 @@ class BufferSizes:
             for tape in step.tapes:
                 size = prod(self.grid_of(step)) * tape.bytes
                 self._floats["tape", tape.name] = floats_like(like, -(-size // 4), is_wide=False)
+        self._rows = plan.summed
         for name in plan.summed:
             filled = plan.covered[name] == size_of(of_wrt[name])
-            sums = self._sums[name] = sums_of(of_wrt[name], self.workers, filled)
+            sums = self._sums[name] = sums_of(of_wrt[name], self.rows_of(name), filled)
             self._floats["partial", name] = sums.floats
             self.known["span", name] = sums.span
+
+    def rows_of(self, name: str) -> int:
+        """How many rows of partial sums an array has."""
+        return self._rows[name] or self.workers
 
     def grid_of(self, step: Step) -> Grid:
         """The grid of a step."""

@@ -176,7 +176,8 @@ class Plan(NamedTuple):
         grid: the grid of the launch.
         integers: where the integers are among the arguments of the launch.
         steps: its kernels, in order.
-        summed: the arrays whose gradients workers add up.
+        summed: the arrays whose gradients are added up from rows of partial sums: how many there
+            are; 0 for one of each worker.
         covered: by array, how many elements the kernels write, if they write each of them once and
             no others; an array with this number of elements need not be zeroed first.
         stored: the arrays that the kernel itself stores.
@@ -191,7 +192,7 @@ class Plan(NamedTuple):
     grid: Grid
     integers: tuple[Path, ...]
     steps: tuple[Step, ...]
-    summed: tuple[str, ...]
+    summed: Mapping[str, int]
     covered: Mapping[str, int | None]
     stored: tuple[str, ...]
     overlapping: bool

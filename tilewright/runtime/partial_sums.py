@@ -54,7 +54,7 @@ class Floats(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """The partial sums of one array, a row for each worker.
+    """The partial sums of one array, a row for each worker, or program.
 
     Attributes:
         floats: the buffer of all rows.
@@ -189,22 +189,24 @@ def add_up(
     """Write the sum of all rows to the array that they are of, or add it to what the array holds.
 
     Args:
-        sums: by name, the partial sums of an array, of as many workers.
+        sums: by name, the partial sums of an array.
         rows: the buffers of these.
         arrays: the arrays.
 
     Returns:
         the launches; sums with gaps are added up without them.
     """
-    plain = [name for name, one in sums.items() if one.is_dense]
+    plain: dict[int, list[str]] = {}
     for name, one in sums.items():
-        if not one.is_dense:
+        if one.is_dense:
+            plain.setdefault(one.workers, []).append(name)
+        else:
             _add_up_views(one, rows[name], arrays[name], accumulate)
+    pairs = [(n[i], n[min(i + 1, len(n) - 1)]) for n in plain.values() for i in range(0, len(n), 2)]
     done: list[Addition] = []
-    for i in range(0, len(plain), 2):
-        names = plain[i], plain[min(i + 1, len(plain) - 1)]
+    for names in pairs:
         first, last = sums[names[0]], sums[names[1]]
-        grid = cdiv(max(first.elements, last.elements), BLOCK), 1 + (i + 1 < len(plain)), 1
+        grid = cdiv(max(first.elements, last.elements), BLOCK), 1 + (first is not last), 1
         numbers = first.elements, first.span, last.elements, last.span, first.workers
         kernel = add_rows[grid](
             rows[names[0]], arrays[names[0]], *numbers[:2],
