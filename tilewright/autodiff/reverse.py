@@ -134,8 +134,9 @@ def reverse_mode(
         walk.private = set(private)
         walk.skip = frozenset(skip)
         walk.tapes = tapes
+        walk.parts = {} if parts is None else parts.axes
         walk.load_stored(stored, with_shares)
-        return walk.run(parts) if coarse is None else walk.run_coarse(coarse)
+        return walk.run() if coarse is None else walk.run_coarse(coarse)
 
     return with_shares_if_possible(derived)
 
@@ -164,7 +165,7 @@ class ReverseWalk:
         self.atomic = frozenset(atomic)
         self.accumulate = False
         self.private: set[str] = set()
-        self.in_parts: set[str] = set()
+        self.parts: Mapping[str, Sequence[int]] = {}
         self.skip: frozenset[Load] = frozenset()
         self.arrays = arrays_of(fn)
         outputs = [arg for arg, array in self.arrays.items() if array.name in roles.outputs]
@@ -254,15 +255,13 @@ class ReverseWalk:
         roles = tuple(self.roles)
         return Derived(Module([self.made]), roles, tuple(self.reached), saved, tapes, numbers)
 
-    def run(self, parts: Parts | None = None) -> Derived:
+    def run(self) -> Derived:
         """Emit the whole function."""
-        rows = {} if parts is None else parts.axes
-        partials = {a: self._partials(a) for a in self.gradients if self._name(a) in rows}
+        partials = {a: self._partials(a) for a in self.gradients if self._name(a) in self.parts}
         with self.replay.scope(self.fn.body, self.made.body) as scope:
             scope.values.update(zip(self.fn.args, self.made.body.args, strict=False))
             for array, (base, span) in partials.items():
-                self.gradients[array] = self._row(base, span, rows[self._name(array)])
-                self.in_parts.add(self._name(array))
+                self.gradients[array] = self._row(base, span, self.parts[self._name(array)])
             self._adjoints.append({})
             self.region(self.fn.body)
             self.builder.insert(Return([]))
@@ -482,7 +481,7 @@ class ReverseWalk:
             return
         if name in self.private:  # what another lane or iteration has stored is needed
             self.builder.insert(Barrier())
-        if (self.accumulate and name not in self.in_parts) or name in self.private:
+        if (self.accumulate and name not in self.parts) or name in self.private:
             before = self.emit.load(pointer, mask)
             y = self.emit.add(self.emit.cast(before, element_of(y.type)), y)
         self.emit.store(pointer, self.emit.cast(y, element), mask)
