@@ -18,6 +18,8 @@ import numpy as np
 from tests.fuzz.derivatives.check import (
     check_mixed,
     check_mixed_launched,
+    check_shaped,
+    check_shaped_launched,
     check_tiled,
     check_tiled_launched,
 )
@@ -161,6 +163,8 @@ CHECKS: dict[str, Check] = {
     "derivatives-tiled-launched": check_tiled_launched,
     "mutants": check_mutant,
     "mutants-emulated": check_mutant_emulated,
+    "derivatives-shaped": check_shaped,
+    "derivatives-shaped-launched": check_shaped_launched,
     "views": views,
     "views-emulated": views_emulated,
 }

@@ -9,10 +9,13 @@ from tests.frontend.kernels import kernel_from
 from tests.fuzz.derivatives.check import (
     check_mixed,
     check_mixed_launched,
+    check_shaped,
+    check_shaped_launched,
     check_tiled,
     check_tiled_launched,
 )
 from tests.fuzz.derivatives.program import PROGRAMS, Program, arguments
+from tests.fuzz.derivatives.shaped import LOADS, OPERATIONS, STORES, Shaped
 
 
 def test_gradients_of_random_kernels(fuzz_seed: int) -> None:
@@ -29,6 +32,24 @@ def test_gradients_of_shared_tiles(fuzz_seed: int) -> None:
 
 def test_gradients_of_shared_tiles_on_the_cpu(fuzz_seed: int) -> None:
     check_tiled_launched(fuzz_seed)
+
+
+def test_gradients_of_shapes_of_published_kernels(fuzz_seed: int) -> None:
+    check_shaped(fuzz_seed)
+
+
+def test_gradients_of_shapes_of_published_kernels_on_the_cpu(fuzz_seed: int) -> None:
+    check_shaped_launched(fuzz_seed)
+
+
+def test_random_shapes_reach_each_kind() -> None:
+    used: set[str] = set()
+    for seed in range(150):
+        used |= Shaped(np.random.default_rng(seed)).used
+    assert {f"load: {kind}" for kind in LOADS} <= used
+    assert {f"store: {kind}" for kind in STORES} <= used
+    assert {f"op: {kind}" for kind in OPERATIONS} <= used
+    assert {"two passes", "a sum over blocks", "a state over blocks", "unrolled"} <= used
 
 
 def test_random_kernels_reach_each_kind() -> None:

@@ -22,6 +22,7 @@ from tests.autodiff.harness import (
 )
 from tests.frontend.kernels import function_from, kernel_from
 from tests.fuzz.derivatives.program import Program, arguments
+from tests.fuzz.derivatives.shaped import Shaped
 from tests.fuzz.derivatives.tiled import Tiled
 from tilewright.autodiff import reloads
 from tilewright.autodiff.wraps import remove_wraps
@@ -84,11 +85,16 @@ def inputs(text: str) -> tuple[str, ...]:
 def check_tiled(seed: int) -> set[str]:
     """By the interpreter: each schedule against atomic additions, forward mode and differences."""
     with small_tiles():
-        return _check_tiled(seed)
+        return _check(Tiled(np.random.default_rng(seed)), seed)
 
 
-def _check_tiled(seed: int) -> set[str]:
-    program = Tiled(np.random.default_rng(seed))
+def check_shaped(seed: int) -> set[str]:
+    """Likewise, of kernels in the shapes of published ones."""
+    with small_tiles():
+        return _check(Shaped(np.random.default_rng(seed)), seed)
+
+
+def _check(program: Tiled | Shaped, seed: int) -> set[str]:
     module = _module(program)
     schedules: dict[str, str] = {}
     original, before, after = module.clone(), copied(program.args), copied(program.args)
@@ -111,11 +117,16 @@ def _check_tiled(seed: int) -> set[str]:
 def check_tiled_launched(seed: int) -> set[str]:
     """As compiled and launched by `tilewright.grad`, against atomics by the interpreter."""
     with small_tiles():
-        return _check_tiled_launched(seed)
+        return _check_launched(Tiled(np.random.default_rng(seed)), seed)
 
 
-def _check_tiled_launched(seed: int) -> set[str]:
-    program = Tiled(np.random.default_rng(seed))
+def check_shaped_launched(seed: int) -> set[str]:
+    """Likewise, of kernels in the shapes of published ones."""
+    with small_tiles():
+        return _check_launched(Shaped(np.random.default_rng(seed)), seed)
+
+
+def _check_launched(program: Tiled | Shaped, seed: int) -> set[str]:
     module = _module(program)
     args = copied(program.args)
     run_forward(module, program.grid, args)
@@ -145,7 +156,7 @@ def small_tiles() -> Generator[None]:
         reloads.FEWER = before
 
 
-def _module(program: Tiled) -> Module:
+def _module(program: Tiled | Shaped) -> Module:
     return forward_module(kernel_from(program.text), program.args, {})
 
 
