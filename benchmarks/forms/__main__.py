@@ -20,7 +20,7 @@ from time import monotonic
 import torch
 
 from benchmarks.forms.run import Outcome, measure, only_compile
-from benchmarks.forms.work import ALL, Form
+from benchmarks.forms.work import chosen
 from benchmarks.gpu import dialect
 from benchmarks.gpu.case import Setting
 from benchmarks.gpu.clock import CudaClock
@@ -44,11 +44,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _chosen(only: str) -> list[Form]:
-    parts = [part for part in only.split(",") if part]
-    return [form for name, form in ALL.items() if not parts or any(part in name for part in parts)]
-
-
 def _compile_all(args: argparse.Namespace) -> None:
     """Compile in several processes; results are in the compilers' caches."""
     command = [sys.executable, "-m", "benchmarks.forms", "--only", args.only]
@@ -64,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     args = _parse(arguments)
     start = monotonic()
     torch.manual_seed(0)
-    forms = _chosen(args.only)
+    forms = chosen(args.only)
     setting = Setting(args.device, "check" if args.check_only else "full")
     modules = [module for module in dialect.MODULES if not dialect.missing(module)]
     if args.device == "cpu":
@@ -82,8 +77,11 @@ def main(arguments: Sequence[str]) -> int:
             print(f"no time: {form.name}")
             continue
         outcomes.append(measure(form, setting, modules, clock))
-    for outcome in sorted(outcomes, key=lambda outcome: outcome.ratio):
-        print(outcome)
+        print(outcomes[-1], flush=True)
+    if clock is not None:
+        print("\nleast first:")
+        for outcome in sorted(outcomes, key=lambda outcome: outcome.ratio):
+            print(f"{outcome.ratio:.3f} {outcome.name}")
     return int(any(outcome.failure for outcome in outcomes))
 
 

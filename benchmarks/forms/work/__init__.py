@@ -2,6 +2,22 @@
 
 from benchmarks.forms.form import Form as Form
 from benchmarks.forms.form import union
-from benchmarks.forms.work import quantised, scans, serving, training
+from benchmarks.forms.work import (
+    attention,
+    numerics,
+    products,
+    quantised,
+    scans,
+    sequences,
+    serving,
+    training,
+)
 
-ALL = union(quantised.FORMS, serving.FORMS, training.FORMS, scans.FORMS)
+_GROUPS = (quantised, serving, training, scans, products, attention, sequences, numerics)
+ALL = union(*(group.FORMS for group in _GROUPS))
+
+
+def chosen(only: str) -> list[Form]:
+    """The forms whose names have one of some parts, separated by commas; all for ""."""
+    parts = [part for part in only.split(",") if part]
+    return [form for name, form in ALL.items() if not parts or any(part in name for part in parts)]
