@@ -154,6 +154,36 @@ def computed(steps: int, m: int, n: int) -> Program:
     return Program(computed_kernel, args, {"M": m, "N": n}, (1,), 2e-5, [a, b, x, acc, sums])
 
 
+@tw.jit
+def weighted_kernel(
+    a_ptr, w_ptr, scales_ptr, c_ptr, steps, M: tl.constexpr, N: tl.constexpr, LINES: tl.constexpr
+):  # fmt: skip
+    """The right side is computed from weights, whose lines are along N or along K."""
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, 64)
+    acc = tl.zeros((M, N), tl.float32)
+    for step in range(steps):
+        a = tl.load(a_ptr + (step * M + m) * 64 + k[None, :])
+        if LINES == "n":
+            w = tl.load(w_ptr + (step * 64 + k[:, None]) * N + n)
+        else:
+            w = tl.load(w_ptr + (step * N + n) * 64 + k[:, None])
+        scale = tl.load(scales_ptr + step * 64 + k)
+        acc = tl.dot(a, (w.to(tl.float32) * scale[:, None]).to(a.dtype), acc)
+    tl.store(c_ptr + m * N + n, acc)
+
+
+def weighted(type: str, steps: int, m: int, n: int, lines: str = "n") -> Program:
+    rng = rng_of(type, steps, m, n)
+    a, scales = integral("fp16", (steps, m, 64), rng), integral("fp32", (steps, 64), rng)
+    w = integral(type, (steps, 64, n), rng)
+    right = w.astype(np.float32) * scales[:, :, None]
+    c = (a.astype(np.float32) @ right).sum(axis=0, dtype=np.float32)
+    stored = w if lines == "n" else np.ascontiguousarray(w.mT)
+    args = [a, stored, scales, np.zeros_like(c), steps]
+    constants = {"M": m, "N": n, "LINES": lines}
+    return Program(weighted_kernel, args, constants, (1,), None, [a, stored, scales, c])
+
+
 def attention(
     d: int, queries: int, keys: int, tile: tuple[int, int], causal: bool, heads: int = 2
 ) -> Program:

@@ -254,19 +254,26 @@ def _copied_loop(
 
 
 def _joined(copies: Sequence[Copied], spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The spans, with vectors as long as an operand whose span ends later: a barrier of their own
-    would cost more than their few bytes save."""
-    ends = sorted(
-        end for copied, (_, end) in zip(copies, spans, strict=True) if not _is_vector(copied)
-    )
+    """The spans, with those of tiles to compute with as long as that of an operand that ends later.
+
+    A barrier of its own would cost more than the few bytes of a vector save; and a tile that an
+    operand is computed from is free only shortly before the products that wait for the result.
+    """
+    computed = [_is_computed_with(copied) for copied in copies]
+    ends = sorted(end for alone, (_, end) in zip(computed, spans, strict=True) if not alone)
     return [
-        (first, next((e for e in ends if e >= end), end)) if _is_vector(copied) else (first, end)
-        for copied, (first, end) in zip(copies, spans, strict=True)
+        (first, next((e for e in ends if e >= end), end)) if alone else (first, end)
+        for alone, (first, end) in zip(computed, spans, strict=True)
     ]
 
 
-def _is_vector(copied: Copied) -> bool:
-    return len(shape_of(copied.share.result.type)) == 1
+def _is_computed_with(copied: Copied) -> bool:
+    """Whether what is copied is a vector, or a tile that an operand in shared memory is computed
+    from."""
+    buffer = copied.share.result
+    fetches = [user for user in buffer.users if isinstance(user, Fetch)]
+    vector = len(shape_of(buffer.type)) == 1
+    return vector or (len(fetches) == len(buffer.users) and all(map(is_published, fetches)))
 
 
 def copy_of(

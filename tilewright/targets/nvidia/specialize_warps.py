@@ -25,6 +25,7 @@ from tilewright.ops.arith import Cmp, Select, Xor
 from tilewright.ops.control import Barrier, For, If, While, Yield
 from tilewright.ops.gpu import Allocate, AllocateRing, Fetch, HasSpare, Slot, WaitLaunches
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
+from tilewright.passes.pipeline_loads import stages_of
 from tilewright.passes.software_pipelining import holders_of
 from tilewright.rewrites.control import rebuilt_if, set_yields, take_region
 from tilewright.targets.nvidia.copied_loops import (
@@ -41,7 +42,7 @@ from tilewright.targets.nvidia.copied_loops import (
     shared_bytes,
     within,
 )
-from tilewright.targets.nvidia.copied_vectors import stage_vectors
+from tilewright.targets.nvidia.copied_tiles import stage_matrices, stage_vectors
 from tilewright.targets.nvidia.occupancy import OTHER_REGISTERS
 from tilewright.targets.nvidia.rotate_products import rotate_loops
 from tilewright.targets.nvidia.scalar_code import ScalarCode
@@ -83,7 +84,7 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
         if not loops:
             fn.body = original.clone().body
             loops = find_loops(fn, ctx)
-    loops = _with_vectors(fn, loops, ctx)
+    loops = _with_matrices(fn, _with_vectors(fn, loops, ctx), ctx)
     for loop in loops:
         for copy in loop.copies:
             spare = f" ({loop.ring.most} in launches of few programs)" if loop.ring.spare else ""
@@ -108,6 +109,27 @@ def _with_vectors(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> li
         return found
     fn.body = before.body
     return find_loops(fn, ctx)
+
+
+def _with_matrices(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list[CopiedLoop]:
+    """The loops with the tiles copied, too, that operands are computed from, unless the operands
+    then have fewer slots than the source requests, or a second program does not fit anymore."""
+    before = fn.clone()
+    wanted = [min(loop.slots, stages_of(loop.loop, ctx)) for loop in loops]
+    programs = _programs(fn, loops, ctx)
+    if not stage_matrices(fn, [loop.loop for loop in loops], ctx):
+        return loops
+    found = find_loops(fn, ctx)
+    enough = all(loop.slots >= slots for loop, slots in zip(found, wanted, strict=False))
+    if len(found) == len(wanted) and enough and _programs(fn, found, ctx) >= programs:
+        return found
+    fn.body = before.body
+    return find_loops(fn, ctx)
+
+
+def _programs(fn: Function, loops: Sequence[CopiedLoop], ctx: PassContext) -> int:
+    """The programs for which shared memory suffices: more than two count as two."""
+    return min(2, ctx.gpu.shared_bytes // shared_bytes(fn, loops))
 
 
 def _copying_warps(

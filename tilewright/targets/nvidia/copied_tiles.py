@@ -1,4 +1,4 @@
-"""Stages vectors that a loop of products only computes with, such as the statistics of rows.
+"""Stages tiles that a loop of products only computes with: statistics of rows, quantised operands.
 
     x = load(p)                               s = share(load(p))
     y = f(x)                     becomes      x = fetch(s)
@@ -9,23 +9,25 @@ The warp that copies operands then copies these, too (`specialize_warps`). A vec
 belong to columns of an accumulator takes up to a register for each two columns in every thread:
 loaded an iteration ahead, these are live throughout the loop, and in memory the threads would have
 to exchange elements through shared memory first. Fetched from a slot, each element is loaded where
-it is used.
+it is used. A tile that an operand is computed from takes more registers, and is copied as many
+iterations ahead as the operands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tilewright.analysis.blocks import BlockFinder
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, optional_part
-from tilewright.ir.types import Tile, shape_of
+from tilewright.ir.types import Tile, Type, shape_of
 from tilewright.layout.families import shared_row_major
 from tilewright.layout.linear import LinearLayout
 from tilewright.ops.control import For
 from tilewright.ops.gpu import ConvertLayout, Fetch, Share
 from tilewright.ops.memory import Load
 from tilewright.passes.layout_rules import operand_layout, propagates_layout
+from tilewright.targets.gpu.operands import swizzled
 from tilewright.targets.nvidia.copied_loops import (
     Scalars,
     Unsupported,
@@ -34,7 +36,8 @@ from tilewright.targets.nvidia.copied_loops import (
     require_scalars,
 )
 
-NAME = optional_part("copied_vectors")
+VECTORS = optional_part("copied_vectors")
+MATRICES = optional_part("copied_matrices")
 
 
 def stage_vectors(fn: Function, loops: Sequence[For], ctx: PassContext) -> bool:
@@ -43,33 +46,46 @@ def stage_vectors(fn: Function, loops: Sequence[For], ctx: PassContext) -> bool:
     Needs: layouts; loops whose operands can be copied.
     Leaves: a `gpu.share` of each such load, and `gpu.fetch`es in the layouts in which it is used.
     """
-    if not ctx.enabled(NAME):
-        return False
+    return ctx.enabled(VECTORS) and _stage_tiles(fn, loops, 1)
+
+
+def stage_matrices(fn: Function, loops: Sequence[For], ctx: PassContext) -> bool:
+    """Stage tiles of two axes that operands of products are computed from, as `stage_vectors`."""
+    return ctx.enabled(MATRICES) and _stage_tiles(fn, loops, 2)
+
+
+def _stage_tiles(fn: Function, loops: Sequence[For], rank: int) -> bool:
     finder, scalars = BlockFinder(), Scalars(fn)
-    changed = False
-    for loop in loops:
-        for op in list(loop.body):
-            if isinstance(op, Load) and _is_vector_for_products(op):
-                changed |= _stage(fn, loop, op, finder, scalars)
-    return changed
+    staged = [
+        _stage(fn, loop, op, finder, scalars)
+        for loop in loops
+        for op in list(loop.body)
+        if isinstance(op, Load) and _is_for_products(op, rank)
+    ]
+    return any(staged)
 
 
-def _is_vector_for_products(load: Load) -> bool:
-    vector = isinstance(load.result.type, Tile) and len(shape_of(load.result.type)) == 1
+def _is_for_products(load: Load, rank: int) -> bool:
+    """Whether a loop only computes with a tile of this rank, for products."""
+    has_rank = isinstance(load.result.type, Tile) and len(shape_of(load.result.type)) == rank
     shared = any(isinstance(user, Share) for user in load.result.users)
-    return vector and not shared and ends_in_products(load.result)
+    return has_rank and not shared and ends_in_products(load.result)
 
 
 def _stage(fn: Function, loop: For, load: Load, finder: BlockFinder, scalars: Scalars) -> bool:
     """Share a load and fetch it for its users; whether a tensor copy can do the load."""
     users = list(load.result.users)
     share = Share(load.result)
-    share.result.layout = shared_row_major(shape_of(load.result.type))
     loop.body.insert_after(share, load)
-    try:
-        copy = copy_of(fn, loop, share, finder, only=False)
-        require_scalars(loop, copy, scalars, share)
-    except Unsupported:
+    for layout in _buffers(load.result.type):
+        share.result.layout = layout
+        try:
+            copy = copy_of(fn, loop, share, finder, only=False)
+            require_scalars(loop, copy, scalars, share)
+            break
+        except Unsupported:
+            continue
+    else:
         share.erase()
         return False
     share.loc = load.loc
@@ -82,6 +98,16 @@ def _stage(fn: Function, loop: For, load: Load, finder: BlockFinder, scalars: Sc
                 user.set_operand(i, fetched)
         _skip_conversions(user)
     return True
+
+
+def _buffers(type: Type) -> Iterator[LinearLayout]:
+    """The layouts of a buffer that a tensor copy may write. In swizzled ones, threads that access
+    memory in order of addresses have no bank conflicts either."""
+    if len(shape_of(type)) == 1:
+        yield shared_row_major(shape_of(type))
+    else:
+        yield swizzled(type, 1)
+        yield swizzled(type, 0)
 
 
 def _fetch(buffer: Value, layout: LinearLayout, before: Op) -> Value:
