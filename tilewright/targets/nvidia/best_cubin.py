@@ -17,9 +17,11 @@ from tilewright.targets.nvidia.assemble import Assembler, Cubin, Refusal, Reques
 from tilewright.targets.nvidia.cubin import Resources, resources
 from tilewright.targets.nvidia.features import Processor
 from tilewright.targets.nvidia.occupancy import (
+    OTHER_REGISTERS,
     SQUEEZED_REGISTERS,
     ctas_if_one_more,
     ctas_with_room,
+    registers_for,
 )
 
 if TYPE_CHECKING:
@@ -45,12 +47,20 @@ FEW_SPILLS = 0.05
 
 
 class Assembled(NamedTuple):
-    """A cubin with the PTX it was assembled from, its resources, and the assembler's log."""
+    """A cubin.
+
+    Attributes:
+        ptx: what it was assembled from.
+        used: its resources.
+        log: of the assembler.
+        limited: whether a limit of registers causes its spills: it has none without.
+    """
 
     ptx: str
     cubin: bytes
     used: Resources
     log: str = ""
+    limited: bool = False
 
     @property
     def serialises_products(self) -> bool:
@@ -128,7 +138,8 @@ def best_cubin(
         threads: of a CTA.
         shared: bytes of shared memory of a CTA.
         carried: registers of a thread that the values carried by a loop occupy. If they are nearly
-            all, the first run is one for a single CTA: without, ptxas squeezes such kernels.
+            all, the first run is one for a single CTA: without, ptxas squeezes such kernels. No
+            limit leaves less than these and a few others.
 
     Raises:
         PTXASError: the assembler refuses the PTX.
@@ -141,12 +152,12 @@ def best_cubin(
         return (registers <= FEW_REGISTERS and attempts.holding(1, ptx)) or first
     is_long = ptx.count("\n") > LONG_PTX
     ctas = 0 if is_long else ctas_if_one_more(chip, threads, registers, shared)
+    if ctas and registers_for(ctas, threads) < carried + OTHER_REGISTERS:
+        ctas = 0
     second = attempts.holding(ctas, ptx) if ctas else None
     if second is None or second.used.spilled_registers > FEW_SPILLS * registers:
         return first
-    if second.is_slower_than(first):
-        return first
-    return second
+    return first if second.is_slower_than(first) else second._replace(limited=True)
 
 
 def _with_room(attempts: Attempts, ptx: str, threads: int) -> Assembled:
