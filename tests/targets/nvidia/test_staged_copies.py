@@ -70,10 +70,11 @@ def weights_kernel(
     ("type", "tile", "warps", "ahead"),
     [
         ("i8", (16, 64, 64), 4, True),  # an iteration is shorter than a load takes
-        ("i32", (16, 128, 128), 4, True),  # prefetching takes too many registers
+        ("fp32", (16, 128, 128), 4, True),  # prefetching takes too many registers
         ("i8", (16, 128, 128), 4, False),  # an iteration takes as long as a load
         ("i8", (128, 128, 64), 8, True),  # another program is resident
-        ("i32", (128, 128, 64), 8, False),  # the slots would leave room for one program
+        ("fp32", (128, 128, 64), 8, False),  # the slots would leave room for one program
+        ("i32", (128, 128, 64), 8, True),  # a word is loaded once for eight elements
     ],
 )
 def test_tiles_that_operands_are_computed_from_are_copied_if_it_pays(

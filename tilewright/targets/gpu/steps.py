@@ -10,6 +10,7 @@ from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
 from tilewright.passes.defer_reductions import defer_reductions
 from tilewright.passes.licm import hoist_invariants
+from tilewright.passes.narrow_loads import narrow_loads
 from tilewright.passes.pad_tiles import pad_tiles
 from tilewright.passes.pipeline_loads import pipeline_loads
 from tilewright.passes.prefetch_loads import prefetch_loads
@@ -47,6 +48,7 @@ def steps(
         *first,
         Step(pad_tiles),
         Step(check_kernel),
+        Step(narrow_loads),
         *choose_instructions,
         Step(thread_products),
         Step(strip_mine),

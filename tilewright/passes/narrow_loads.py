@@ -1,0 +1,173 @@
+"""Loads of which runs of elements have equal addresses load each address once.
+
+    w = load(p + arange(0, 64) // 8)      becomes      v = load(p + arange(0, 8))
+                                                       w = each element of v 8 times
+
+Kernels with weights of four bits load a tile of words, eight of whose rows are equal, and shift
+each by another count. Loaded once, a word takes one access and one register of a thread.
+
+Input: tile IR with pointers in canonical form, extents that are powers of two. Output: the same
+effects; dead ops are left to dce. Runs are those of `axis_info`. A load qualifies if ops that
+compute its pointers and masks can be computed for every n-th index; the new ops are next to the old
+ones, so that what is hoisted stays so. Linear in the size of the function times the number of loads
+that qualify.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.analysis.axis_info import AxisMap, axis_info
+from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.types import Tile, element_of, shape_of
+from tilewright.ops.arith import Add, Constant, Hint, IntDiv, Mul, Shr, constant_value
+from tilewright.ops.memory import Load
+from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Permute, Reshape, Splat
+
+NAME = "narrow_loads"
+
+
+@compiler_pass(NAME)
+def narrow_loads(fn: Function, ctx: PassContext) -> bool:
+    """Load each address of a tile once; see the module docstring."""
+    infos = axis_info(fn)
+    count = 0
+    for op in list(fn.walk()):
+        if isinstance(op, Load) and isinstance(op.result.type, Tile) and not op.volatile:
+            count += _narrow(op, infos, ctx)
+    ctx.count("narrowed", count)
+    return count > 0
+
+
+def _narrow(load: Load, infos: AxisMap, ctx: PassContext) -> bool:
+    """Narrow a load along the axis with the longest runs, if threads then still have an address
+    each: others hold copies of it anyway."""
+    runs = [
+        min(infos[v].constancy[axis] for v in load.operands) for axis in range(infos[load.ptr].rank)
+    ]
+    axis = max(range(len(runs)), key=lambda a: runs[a])
+    run, shape = runs[axis], shape_of(load.result.type)
+    if run == 1 or run == shape[axis] or prod(shape) // run < ctx.gpu.threads:
+        return False
+    every = _Every(run, infos)
+    try:
+        ptr, mask, other = (v and every.of(v, axis) for v in (load.ptr, load.mask, load.other))
+    except _Unknown:
+        return False
+    assert ptr is not None
+    few = Load(ptr, mask, other, **load.attributes)
+    ctx.did(NAME, f"loads one of {run} equal elements along axis {axis}", load.loc)
+    load.result.replace_with(_repeated(_before(load, few), load, axis, run))
+    load.erase()
+    return True
+
+
+def _repeated(value: Value, load: Load, axis: int, times: int) -> Value:
+    """Each element of a tile several times, computed before the load."""
+    shape = shape_of(value.type)
+    apart = _before(load, ExpandDims(value, axis + 1))
+    all = _before(load, Broadcast(apart, (*shape[: axis + 1], times, *shape[axis + 1 :])))
+    return _before(load, Reshape(all, shape_of(load.result.type)))
+
+
+class _Unknown(Exception):
+    """A value of which every n-th element cannot be computed by itself."""
+
+
+class _Every:
+    """Computes values at every `step`-th index along an axis of theirs."""
+
+    def __init__(self, step: int, infos: AxisMap) -> None:
+        self.step = step
+        self.infos = infos
+        self.made: dict[tuple[Value, int], Value] = {}
+
+    def of(self, value: Value, axis: int) -> Value:
+        """Raises `_Unknown` if it cannot be computed."""
+        if (value, axis) not in self.made:
+            if value.op is None:
+                raise _Unknown
+            self.made[value, axis] = self._computed(value.op, axis)
+        return self.made[value, axis]
+
+    def _computed(self, op: Op, axis: int) -> Value:
+        shape = self._shape(op.results[0], axis)
+        match op:
+            case Constant():
+                return _before(op, Constant(op.value, Tile(shape, element_of(op.type))))
+            case Splat():
+                return _before(op, Splat(op.src, shape))
+            case Arange():
+                return self._arange(op)
+            case ExpandDims():
+                return _before(op, ExpandDims(self.of(op.src, axis - (axis > op.axis)), op.axis))
+            case Broadcast():
+                one = shape_of(op.src.type)[axis] == 1
+                return _before(op, Broadcast(op.src if one else self.of(op.src, axis), shape))
+            case Permute():
+                return _before(op, Permute(self.of(op.src, op.order[axis]), op.order))
+            case Hint():
+                return self.of(op.operands[0], axis)
+            case IntDiv() | Shr() if self._counts_runs(op):
+                return self._quotient(op)
+            case _ if op.elementwise and op.pure and not op.regions:
+                operands = [self.of(v, axis) for v in op.operands]
+                return _before(op, type(op)(*operands, **op.attributes))
+            case _:
+                raise _Unknown
+
+    def _shape(self, value: Value, axis: int) -> tuple[int, ...]:
+        shape = shape_of(value.type)
+        return (*shape[:axis], shape[axis] // self.step, *shape[axis + 1 :])
+
+    def _arange(self, op: Arange) -> Value:
+        count = (op.end - op.start) // self.step
+        first = _before(op, Arange(0, count))
+        step, start = (_before(op, Constant(n, first.type)) for n in (self.step, op.start))
+        return _before(op, Add(_before(op, Mul(first, step)), start))
+
+    def _counts_runs(self, op: IntDiv | Shr) -> bool:
+        """Whether a quotient numbers the runs: (start + 0, start + 1, …) // step, with a start that
+        is a multiple of the step."""
+        divisor = constant_value(op.operands[1])
+        if divisor is None or (1 << int(divisor) if isinstance(op, Shr) else divisor) != self.step:
+            return False
+        terms = _terms(op.operands[0])
+        return terms is not None and all(
+            (v.op.start if isinstance(v.op, Arange) else self.infos[v].divisibility[0]) % self.step
+            == 0
+            for v in terms
+        )
+
+    def _quotient(self, op: IntDiv | Shr) -> Value:
+        """The numbers of the runs, which are consecutive: quotients would hide that."""
+        found: Value | None = None
+        for value in _terms(op.operands[0]) or ():
+            term = value.op
+            if isinstance(term, Arange):
+                made = _before(op, Arange(term.start // self.step, term.end // self.step))
+            else:
+                assert isinstance(term, Splat)
+                divisor = constant_value(op.operands[1])
+                assert divisor is not None
+                divisor = _before(op, Constant(divisor, term.src.type))
+                start = _before(op, type(op)(term.src, divisor))
+                made = _before(op, Splat(start, self._shape(value, 0)))
+            found = made if found is None else _before(op, Add(found, made))
+        assert found is not None
+        return found
+
+
+def _terms(value: Value) -> tuple[Value, ...] | None:
+    """The range, and the repeated scalar if there is one, whose sum is the value."""
+    terms = value.op.operands if isinstance(value.op, Add) else [value]
+    kinds = sorted(type(term.op).__name__ for term in terms)
+    return tuple(terms) if kinds in (["Arange"], ["Arange", "Splat"]) else None
+
+
+def _before(op: Op, new: Op) -> Value:
+    new.loc = op.loc
+    assert op.parent is not None
+    op.parent.insert_before(new, op)
+    return new.results[0]
