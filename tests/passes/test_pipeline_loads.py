@@ -133,6 +133,17 @@ TABLE = TEXT.replace("%limit: {type}) {{", "%limit: {type}, %table: ptr<i32>) {{
     "    %next = arith.mul %line, %stride : (i32, i32) -> i32",
 )
 
+# The same where each element of a tile has an entry, as the rows of a tile have pages.
+PAGES = TEXT.replace("%limit: {type}) {{", "%limit: {type}, %table: ptr<i32>) {{").replace(
+    "%qa = mem.addptr %sa, %i8 :",
+    "%pt = mem.addptr %table, %row : (ptr<i32>, {type}) -> ptr<i32>\n"
+    "    %st = tile.splat %pt, shape=(8,) : ptr<i32> -> 8xptr<i32> !0\n"
+    "    %qt = mem.addptr %st, %i8 : (8xptr<i32> !0, 8xi32 !0) -> 8xptr<i32> !0\n"
+    '    %pages = mem.load %qt, _, _, cache="", evict="", volatile=False '
+    ": 8xptr<i32> !0 -> 8xi32 !0\n"
+    "    %qa = mem.addptr %sa, %pages :",
+)
+
 
 def rows_loop(
     type: str = "i32", stages: int = 0, text: str = TEXT, *, carried: bool = False
@@ -271,6 +282,20 @@ def test_addresses_from_a_table(stages: int) -> None:
     assert len(copies_of(late)) == 2 * stages
     for trips in (*range(stages + 2), 11):
         table = np.random.default_rng(trips).permutation(ROWS)[:trips].astype(np.int32)
+        for limit in (0, trips // 2, trips + 9):
+            check(module, late, [*arguments(0, trips, 1, limit), table])
+
+
+@pytest.mark.parametrize("stages", [2, 3, 5])
+@pytest.mark.parametrize("more", [(), ("prefetch_loads",)])
+def test_addresses_from_a_tile_of_a_table(stages: int, more: tuple[str, ...]) -> None:
+    """Its entries are loaded ahead as well, also an iteration earlier than the copies start."""
+    module = rows_loop(text=PAGES)
+    late, _ = with_missed(module, stages, *more)
+    assert len(copies_of(late)) == 2 * stages
+    for trips in (*range(stages + 2), 11):
+        table = np.random.default_rng(trips).permutation(8 * trips).astype(np.int32)
+        table -= 8 * (np.arange(8 * trips, dtype=np.int32) // 8)  # from the row of the iteration
         for limit in (0, trips // 2, trips + 9):
             check(module, late, [*arguments(0, trips, 1, limit), table])
 

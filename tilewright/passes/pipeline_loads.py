@@ -147,7 +147,9 @@ def _own_copies(
     """The other tiles that are worth copying ahead, if the slots of all fit into shared memory."""
     if not ctx.enabled(OWN_COPIES) or _in_role(loop):
         return []
-    loads = set(map(_load_of, shares))
+    loads = set[Op](map(_load_of, shares))
+    ahead = backward_slice(loop, [v for op in loads for v in op.operands], tables_of=fn)
+    loads.update(ahead.body if ahead is not None else ())  # tables are loaded as others need them
     others = [op for op in loop.body if isinstance(op, Load) and op not in loads]
     others = [load for load in others if _is_short(load)]
     found = [own_copy(fn, loop, load, infos) for load in others]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
-from tilewright.ir.types import I32, I64, U64, DType, Type, dtype_of, shape_of
+from tilewright.ir.types import I32, I64, U64, DType, Type, dtype_of, is_int, shape_of
 from tilewright.layout.linear import LinearLayout
 from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul, Sub, constant_value
 from tilewright.ops.atomic import Writing, acquires
@@ -42,8 +42,9 @@ def backward_slice(
     """The backward slice of `roots`; None if it is not pure or includes nested regions.
 
     Args:
-        tables_of: the function, if the slice may load numbers that the loop does not write. Each
-            iteration then waits for such a load, which is short next to that of a tile.
+        tables_of: the function, if the slice may load integers, such as the numbers of pages, that
+            the loop does not write. Each iteration then waits for such a load, unless it is started
+            ahead itself (`prefetch_loads`).
     """
     carried: set[int] = set()
     needed: set[Op] = set()
@@ -63,8 +64,8 @@ def backward_slice(
 
 
 def _is_table(fn: Function | None, loop: For, op: Op) -> bool:
-    """Whether an op loads a number from memory that a loop does not write."""
-    if fn is None or not isinstance(op, Load) or op.volatile or shape_of(op.ptr.type):
+    """Whether an op loads integers from memory that a loop does not write."""
+    if fn is None or not isinstance(op, Load) or op.volatile or not is_int(op.result.type):
         return False
     return is_unmodified(fn, loop, op.ptr)
 
@@ -216,7 +217,7 @@ class LoopRewrite:
         for op in self.ahead.body:
             if isinstance(op, Load):
                 mask = self.mask(op, mapping, exists)
-                mapping[op.result] = self.value(moved(op, mapping, mask))
+                mapping[op.result] = self.value(moved(op, mapping, mask), op.result.layout)
             else:
                 self.add(op.clone(mapping))
         yielded = self.old.body.terminator.operands

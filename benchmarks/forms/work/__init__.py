@@ -13,7 +13,7 @@ from benchmarks.forms.work import (
     training,
 )
 
-_GROUPS = (quantised, serving, training, scans, products, attention, sequences, numerics)
+_GROUPS = (products, attention, sequences, numerics, quantised, serving, scans, training)
 ALL = union(*(group.FORMS for group in _GROUPS))
 
 
