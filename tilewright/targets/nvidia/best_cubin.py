@@ -47,20 +47,12 @@ FEW_SPILLS = 0.05
 
 
 class Assembled(NamedTuple):
-    """A cubin.
-
-    Attributes:
-        ptx: what it was assembled from.
-        used: its resources.
-        log: of the assembler.
-        limited: whether a limit of registers causes its spills: it has none without.
-    """
+    """A cubin with the PTX it was assembled from, its resources, and the assembler's log."""
 
     ptx: str
     cubin: bytes
     used: Resources
     log: str = ""
-    limited: bool = False
 
     @property
     def serialises_products(self) -> bool:
@@ -157,7 +149,7 @@ def best_cubin(
     second = attempts.holding(ctas, ptx) if ctas else None
     if second is None or second.used.spilled_registers > FEW_SPILLS * registers:
         return first
-    return first if second.is_slower_than(first) else second._replace(limited=True)
+    return first if second.is_slower_than(first) else second
 
 
 def _with_room(attempts: Attempts, ptx: str, threads: int) -> Assembled:

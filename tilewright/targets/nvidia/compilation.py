@@ -65,8 +65,8 @@ class Cubin(MachineCode):
 
     @property
     def spills(self) -> int:
-        """Spilled registers of a thread, but for the few that make room for another program."""
-        return 0 if self.assembled.limited else self.assembled.used.spilled_registers
+        """Spilled registers of a thread."""
+        return self.assembled.used.spilled_registers
 
     @property
     def lacks_programs(self) -> bool:
@@ -161,17 +161,16 @@ def machine_code(
         Lowered(stages, metadata),
         code.loc,
         best,
-        _residency(code, chip, best),
+        _residency(code, chip, best.used.registers),
         Waits.FOR_PRODUCTS in code.notes,
         debug=options.debug,
         tests_protocols=options.debug or bool(options.random_delays),
     )
 
 
-def _residency(code: ThreadCode, chip: Processor, made: Assembled) -> Residency:
+def _residency(code: ThreadCode, chip: Processor, registers: int) -> Residency:
     fits = partial(resident_ctas, chip, shared=code.shared_bytes)
-    registers = made.used.registers
-    saved = registers if made.limited else int(registers * (1 - MOST_TO_SAVE))
+    saved = int(registers * (1 - MOST_TO_SAVE))
     return Residency(
         fits(code.warps * WARP_SIZE, registers), fits(code.tile_warps * WARP_SIZE, saved)
     )
