@@ -2,7 +2,8 @@
 
 Output: the reduced tile, each element in every thread that held a part of it (`reduced_layout`),
 with identical bits in all of them. A thread emits one combination for each register, log2(lanes)
-shuffles for each element that remains, and one barrier if the axis is distributed over warps.
+shuffles for each element that remains, and one barrier if the axis is distributed over warps. Sums
+that only pick an element take less (`pick`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tilewright.lowering.simt.combine import (
     share_partials,
 )
 from tilewright.lowering.simt.kernel import Kernel, emits
+from tilewright.lowering.simt.pick import emit_picked, picked
 from tilewright.lowering.simt.shared_memory import scratch
 from tilewright.ops.reduce import Reduce, simple_combine
 from tilewright.passes.layout_rules import reduced_layout
@@ -40,6 +42,11 @@ def reduce_scratch(op: Reduce) -> int:
 def emit_reduce(kernel: Kernel, op: Reduce) -> None:
     layout = op.srcs[0].layout
     assert layout is not None
+    found = picked(kernel, op)
+    if found is not None:
+        elements = emit_picked(kernel, op, found)
+        kernel.bind(op, *(list(registers) for registers in zip(*elements, strict=True)))
+        return
     elements = _over_registers(kernel, op, layout)
     lanes = axis_bits(layout, LANE, op.axis)
     if axis_bits(layout, WARP, op.axis):
