@@ -184,6 +184,37 @@ def weighted(type: str, steps: int, m: int, n: int, lines: str = "n") -> Program
     return Program(weighted_kernel, args, constants, (1,), None, [a, stored, scales, c])
 
 
+@tw.jit
+def biased_kernel(
+    q_ptr, k_ptr, bias_ptr, v_ptr, c_ptr, most_ptr, steps, M: tl.constexpr, N: tl.constexpr
+):
+    """The maximum of biased scores, and their product with values."""
+    m, n, d = tl.arange(0, M), tl.arange(0, N), tl.arange(0, 64)
+    q = tl.load(q_ptr + m[:, None] * 64 + d[None, :])
+    acc = tl.zeros((M, 64), tl.float32)
+    most = tl.full((M,), -1e30, tl.float32)
+    for step in range(steps):
+        k = tl.load(k_ptr + (step * N + n[None, :]) * 64 + d[:, None])
+        s = tl.dot(q, k)
+        s += tl.load(bias_ptr + (step * M + m[:, None]) * N + n[None, :]).to(tl.float32)
+        most = tl.maximum(most, tl.max(s, 1))
+        v = tl.load(v_ptr + (step * N + n[:, None]) * 64 + d[None, :])
+        acc = tl.dot(s.to(v.dtype), v, acc)
+    tl.store(c_ptr + m[:, None] * 64 + d[None, :], acc)
+    tl.store(most_ptr + m, most)
+
+
+def biased(steps: int, m: int, n: int) -> Program:
+    rng = rng_of(steps, m, n)
+    q, bias = integral("fp16", (m, 64), rng), integral("fp16", (steps, m, n), rng)
+    k, v = (integral("fp16", (steps, n, 64), rng) for _ in range(2))
+    s = q.astype(np.float32) @ k.astype(np.float32).mT + bias.astype(np.float32)
+    c = (s @ v.astype(np.float32)).sum(axis=0, dtype=np.float32)
+    most = s.max(axis=(0, 2), initial=-1e30).astype(np.float32)
+    args = [q, k, bias, v, np.zeros_like(c), np.zeros_like(most), steps]
+    return Program(biased_kernel, args, {"M": m, "N": n}, (1,), None, [q, k, bias, v, c, most])
+
+
 def attention(
     d: int, queries: int, keys: int, tile: tuple[int, int], causal: bool, heads: int = 2
 ) -> Program:

@@ -345,6 +345,7 @@ def _loops_of_products() -> Iterator[Job]:
             yield Job(products.persistent, (9, steps, 64, 64, 2, True), options)
         for steps in (1, 20):
             yield Job(products.computed, (steps, 128, 64), options)
+            yield Job(products.biased, (steps, 64, 64), options)
             yield Job(products.weighted, ("i8", steps, 64, 64, "n"), options)
             yield Job(products.weighted, ("fp16", steps, 64, 128, "k"), options)
 

@@ -1,4 +1,4 @@
-"""Tiles that operands are computed from are copied by the warp that copies operands."""
+"""Tiles that operands, or scores, are computed from are copied by the warp that copies operands."""
 
 from __future__ import annotations
 
@@ -102,5 +102,41 @@ def test_mutants_are_found(name: str, lines: str) -> None:
     module, _ = lowered(program, 4, 2, tensor_copies=True)
     check(program, module)
     MUTANTS[name](module)
+    with pytest.raises((InterpreterError, AssertionError)):
+        check(program, module)
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_biases_are_copied(stages: int) -> None:
+    """Their sums with a product have other uses, but each is an operand of the second product."""
+    for steps in (0, stages, stages + 1, 9):
+        program = products.biased(steps, 64, 64)
+        module, counts = lowered(program, 4, stages, tensor_copies=True)
+        assert counts["rings"] == 1
+        assert len(_all(module, LoadBlock)) == 3
+        for seed in (None, 1):
+            check(program, module, seed=seed)
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("kind", [LoadBlock, Arrive, ExpectBytes])
+def test_mutants_of_biases_are_found(kind: type[Op], number: int) -> None:
+    program = products.biased(12, 64, 64)
+    module, _ = lowered(program, 4, 2, tensor_copies=True)
+    check(program, module)
+    _without(kind, number)(module)
+    with pytest.raises((InterpreterError, AssertionError)):
+        check(program, module)
+
+
+def test_mutant_that_releases_biases_before_the_loads_is_found() -> None:
+    program = products.biased(12, 64, 64)
+    module, _ = lowered(program, 4, 2, tensor_copies=True)
+    fetch = next(op for op in _all(module, Fetch))
+    body = fetch.parent
+    assert body is not None
+    arrival = next(op for op in _all(module, Arrive) if isinstance(op, Arrive) and op.loads)
+    arrival.remove()
+    body.insert_before(arrival, fetch)
     with pytest.raises((InterpreterError, AssertionError)):
         check(program, module)

@@ -19,9 +19,17 @@ from tilewright.ir.types import Shared, Tile, dtype_of, shape_of
 from tilewright.lowering.simt.shared_memory import ALIGN, SCRATCH, allocated_bytes
 from tilewright.ops.atomic import Writing
 from tilewright.ops.control import For, If
-from tilewright.ops.gpu import Fetch, PermuteBuffer, Share, StartDependents, WaitLaunches
+from tilewright.ops.gpu import (
+    ConvertLayout,
+    Fetch,
+    PermuteBuffer,
+    Share,
+    StartDependents,
+    WaitLaunches,
+)
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.nvidia import Wgmma
+from tilewright.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilewright.passes.software_pipelining import holders_of, outermost, shares_of, up_to_end_of
 from tilewright.targets.nvidia.occupancy import (
     OTHER_REGISTERS,
@@ -311,10 +319,10 @@ def _require_products(reading: Sequence[Op]) -> None:
     A thread's loads are complete, and the copying warp may overwrite what they read, once something
     has used their results; an arrival after the loads does not wait for them. Starts of products
     and stores stay in their order with arrivals, arithmetic does not; so its results must be
-    operands of these.
+    operands of these, each element of at least one.
     """
     for op in reading:
-        if isinstance(op, Fetch) and not ends_in_products(op.result):
+        if isinstance(op, Fetch) and not goes_to_products(op.result):
             raise Unsupported("the operand is loaded to registers, not read by the product", op)
 
 
@@ -323,12 +331,41 @@ def _keeps_order(op: Op) -> bool:
     return op.in_flight or isinstance(op, Share)
 
 
-def ends_in_products(value: Value) -> bool:
-    """Whether a value is used for nothing else than products and buffers, through arithmetic."""
+def goes_to_products(value: Value) -> bool:
+    """Whether a product or a store to a buffer uses each element of a value, through arithmetic."""
+    return _is_only_for_products(value) or bool(_products_of(value))
+
+
+def _is_only_for_products(value: Value) -> bool:
+    """Whether a value is used for nothing else than products and buffers."""
     return all(
         _keeps_order(op) or (op.pure and not op.regions and not op.terminator)
         for op in uses_of(value)
     )
+
+
+def _products_of(value: Value) -> list[Op]:
+    """The products and stores to buffers that use each element of a value through arithmetic on
+    elements, as that of biases of scores, whose maximum is used, too."""
+    found: list[Op] = []
+    seen: set[Op] = set()
+    pending: list[Op] = list(value.users)
+    while pending:
+        op = pending.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        if _keeps_order(op):
+            found.append(op)
+        elif _keeps_elements(op):
+            pending += op.results[0].users
+    return found
+
+
+def _keeps_elements(op: Op) -> bool:
+    """Whether the result of an op depends on each element of its operands."""
+    views = ConvertLayout | Broadcast | ExpandDims | Permute | Reshape
+    return isinstance(op, views) or (op.elementwise and op.pure and not op.regions)
 
 
 def is_published(fetch: Fetch) -> bool:
@@ -364,13 +401,15 @@ def uses_of(value: Value) -> list[Op]:
 
 def readers(buffer: Value) -> list[Op]:
     """The ops after which a buffer has been read: for a product, those that wait for it; for what
-    is loaded to registers, the uses of it."""
+    is loaded to registers, the uses of it, or the products that use each element."""
     found: list[Op] = []
     for user in buffer.users:
         if isinstance(user, PermuteBuffer) or user.in_flight:
             found += readers(user.results[0])
-        elif isinstance(user, Fetch):
+        elif isinstance(user, Fetch) and _is_only_for_products(user.result):
             found += uses_of(user.result)
+        elif isinstance(user, Fetch):
+            found += _products_of(user.result)
         found.append(user)
     return found
 

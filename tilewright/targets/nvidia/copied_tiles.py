@@ -32,7 +32,7 @@ from tilewright.targets.nvidia.copied_loops import (
     Scalars,
     Unsupported,
     copy_of,
-    ends_in_products,
+    goes_to_products,
     require_scalars,
 )
 
@@ -69,7 +69,7 @@ def _is_for_products(load: Load, rank: int) -> bool:
     """Whether a loop only computes with a tile of this rank, for products."""
     has_rank = isinstance(load.result.type, Tile) and len(shape_of(load.result.type)) == rank
     shared = any(isinstance(user, Share) for user in load.result.users)
-    return has_rank and not shared and ends_in_products(load.result)
+    return has_rank and not shared and goes_to_products(load.result)
 
 
 def _stage(fn: Function, loop: For, load: Load, finder: BlockFinder, scalars: Scalars) -> bool:
