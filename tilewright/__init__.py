@@ -41,9 +41,10 @@ from tilewright.runtime.jit import (
 )
 from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
 
-# Most programs use few of these. `torch` is not in `__all__`: `from tilewright import *` must not
-# replace the program's own.
+# Most programs use few of these. `jax` and `torch` are not in `__all__`: `from tilewright import *`
+# must not replace the program's own.
 if TYPE_CHECKING:
+    from tilewright import jax as jax
     from tilewright import testing
     from tilewright import torch as torch
     from tilewright.interop.torch_gradients import autograd_function
@@ -53,7 +54,7 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            __name__: ("testing", "torch"),
+            __name__: ("jax", "testing", "torch"),
             "tilewright.interop.torch_gradients": ("autograd_function",),
             "tilewright.runtime.autotuner": (
                 "Autotuner", "Config", "Heuristics", "autotune", "heuristics",

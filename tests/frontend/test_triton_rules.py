@@ -8,7 +8,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tests.frontend.kernels import build, fails, kernel_from, result_type
+from tests.frontend.kernels import build, fails, jit, kernel_from, result_type
 from tilewright.base.diagnostics import CompilationError
 from tilewright.frontend import dependencies
 from tilewright.frontend.options import FrontendOptions
@@ -260,3 +260,83 @@ def test_difference_of_unsigned_below_zero_is_an_overflow() -> None:
     assert result_of(text, np.int32(7), options=FrontendOptions(debug=True)) == [2]
     with pytest.raises(Exception, match="uint32 overflow detected for operation sub"):
         result_of(text, np.int32(3), options=FrontendOptions(debug=True))
+
+
+# -- numbers that functions return -----------------------------------------------------------------
+
+
+def half() -> Any:
+    return 0.5
+
+
+def ceil_half(x: Any) -> Any:
+    return (x + 1) // 2
+
+
+def same(x: Any) -> Any:
+    return x
+
+
+def added(x: Any, y: Any) -> Any:
+    return x + y
+
+
+def pair(x: Any) -> Any:
+    return x, (0.5, 1)
+
+
+RETURNED = [
+    ("x + half()", "fp16", tl.float32),
+    ("x + 0.5", "fp16", tl.float16),
+    ("half() * x", "fp16", tl.float32),
+    ("x + -half() * 2", "bf16", tl.float32),
+    ("x + same(0.5)", "fp16", tl.float32),
+    ("x + same(same(half()))", "fp16", tl.float32),
+    ("x + pair(0.5)[0]", "fp16", tl.float32),
+    ("x + pair(1)[1][0]", "fp16", tl.float32),
+    ("x + same(1)", "fp16", tl.float16),
+    ("tl.where(x > 0, x, half())", "fp16", tl.float32),
+    ("tl.fma(x, x, half())", "fp16", tl.float32),
+    ("x + tl.cdiv(7, 2)", "i8", tl.int32),
+    ("x + 4", "i8", tl.int8),
+    ("x + ceil_half(7)", "i8", tl.int32),
+    ("x + ceil_half(7) * 2", "i16", tl.int32),
+    ("x + same(2**40)", "i8", tl.int64),
+    ("x + tl.cdiv(7, 2)", "i64", tl.int64),
+    ("x + same(3)", "u32", tl.uint32),
+    ("x * half()", "i32", tl.float32),
+    ("x + half()", "fp64", tl.float64),
+]
+
+
+@pytest.mark.parametrize(("text", "given", "expected"), RETURNED)
+def test_numbers_that_functions_return_have_types(text: str, given: str, expected: Any) -> None:
+    """They are tensors in Triton, and these are the types of Triton 3.6."""
+    functions = {f.__name__: jit(f) for f in (half, ceil_half, same, pair)}
+    lines = f"def kernel(x):\n    tl.static_assert(({text}).dtype == {expected!r})\n"
+    build(kernel_from(lines.replace("triton.language", "tl"), **functions), {"x": given})
+
+
+def test_numbers_that_functions_return_are_compile_time_values() -> None:
+    """Beyond Triton, where the language requires one."""
+    functions = {f.__name__: jit(f) for f in (ceil_half, same)}
+    text = (
+        "def kernel(out):\n"
+        "    n: tl.constexpr = tl.cdiv(13, 8) * same(2)\n"
+        "    i = tl.arange(0, ceil_half(7))\n"
+        "    for k in tl.static_range(n):\n"
+        "        tl.store(out + i, i + k)\n"
+    )
+    assert result_of(text, count=4, **functions) == [3, 4, 5, 6]
+
+
+def test_functions_are_compiled_for_typed_and_untyped_numbers() -> None:
+    """A function that is called with 0.5 is another one if a function has returned the 0.5."""
+    functions = {"half": jit(half), "added": jit(added)}
+    text = (
+        "def kernel(x):\n"
+        "    tl.static_assert(added(x, 0.5).dtype == tl.float16)\n"
+        "    tl.static_assert(added(x, half()).dtype == tl.float32)\n"
+        "    tl.static_assert(added(x, 0.5).dtype == tl.float16)\n"
+    )
+    build(kernel_from(text, **functions), {"x": "fp16"})

@@ -226,6 +226,24 @@ class constexpr(base_value):
         return constexpr(self.value or _plain(other))
 
 
+class returned_number(constexpr):
+    """A number that a function of a kernel has returned. It is a compile-time value wherever one is
+    required; as an operand it has a type of its own, as the tensor that it is in Triton: an fp16
+    value plus a returned 0.5 is fp32, plus a 0.5 in the same function fp16.
+    """
+
+    __slots__ = ()
+
+
+def as_returned(value: Any) -> Any:
+    """The result of a function, or of an operator on such results."""
+    if isinstance(value, tuple):
+        return tuple([as_returned(v) for v in value.values], value.fields, value.make)
+    if isinstance(value, constexpr) and isinstance(value.value, bool | int | float):
+        return returned_number(value)
+    return value
+
+
 class composite(base_value):
     """Base class of values with parts, each of which is a language value.
 

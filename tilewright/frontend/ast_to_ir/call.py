@@ -46,6 +46,7 @@ from tilewright.language.semantic.context import StaticAssertionError
 from tilewright.language.types import constexpr_type, dtype
 from tilewright.language.values import (
     NO_SEMANTIC,
+    as_returned,
     assemble,
     base_value,
     composite,
@@ -54,6 +55,7 @@ from tilewright.language.values import (
     flatten,
     is_builtin,
     is_constant,
+    returned_number,
     tensor,
     tuple,
     type_of,
@@ -392,7 +394,7 @@ def specialization_key(value: Any) -> Any:
         return (value.type.with_types(()), *[specialization_key(v) for v in value.values])
     plain = unwrap(value)
     if plain is None or isinstance(plain, bool | int | float | str):
-        return type(plain), repr(plain)
+        return type(plain), repr(plain), isinstance(value, returned_number)
     try:
         hash(plain)
     except TypeError:
@@ -426,7 +428,7 @@ def _call_bound(
     types_ = made.function.result_types
     op = Call(handles, made.function.name, (*types_,))
     frame.builder.insert(op)
-    return as_argument(unflatten(made.returns, iter(op.results))), made.function
+    return as_returned(as_argument(unflatten(made.returns, iter(op.results)))), made.function
 
 
 def _check_scalars(fn: SourceFunction, bound: dict[str, Any]) -> None:

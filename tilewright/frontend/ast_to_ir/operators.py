@@ -24,10 +24,12 @@ from tilewright.language.semantic import arith
 from tilewright.language.semantic.convert import is_number
 from tilewright.language.semantic.subscript import subscript
 from tilewright.language.values import (
+    as_returned,
     base_value,
     composite,
     constexpr,
     is_constant,
+    returned_number,
     tensor,
     tuple,
     unwrap,
@@ -139,9 +141,11 @@ def _of_constants(
 ) -> Any:
     """Evaluate an operator on two compile-time values with Python's semantics."""
     try:
-        return wrap_constant(python(unwrap(lhs), unwrap(rhs)))
+        result = wrap_constant(python(unwrap(lhs), unwrap(rhs)))
     except TypeError:
         raise _unsupported_operands(frame, node, sign, lhs, rhs) from None
+    is_returned = isinstance(lhs, returned_number) or isinstance(rhs, returned_number)
+    return as_returned(result) if is_returned else result
 
 
 def wrap_constant(value: Any) -> Any:
@@ -167,7 +171,8 @@ def visit_unaryop(frame: Frame, node: ast.UnaryOp) -> Any:
         if apply is not None:
             return apply()(frame.semantic, value)
     elif not isinstance(value, composite) or (name == "not" and isinstance(value, tuple)):
-        return constexpr(python(unwrap(value)))
+        result = constexpr(python(unwrap(value)))
+        return as_returned(result) if isinstance(value, returned_number) else result
     raise unsupported(
         frame,
         node,

@@ -31,7 +31,7 @@ from tilewright.ir.types import (
     with_element,
 )
 from tilewright.language.semantic.context import IncompatibleTypeErrorImpl, Semantic
-from tilewright.language.values import constexpr, tensor, type_of
+from tilewright.language.values import constexpr, returned_number, tensor, type_of
 from tilewright.ops.arith import Bitcast, Cast, Cmp, Constant
 from tilewright.ops.numeric import float_to_float
 from tilewright.ops.shape import Broadcast, ExpandDims, Splat
@@ -43,7 +43,7 @@ FP32_MAX = (2 - 2.0**-23) * 2.0**127
 
 
 def is_number(value: Any) -> bool:
-    """Whether this is a Python number, or a constexpr of one: a weakly typed operand."""
+    """Whether this is a Python number, or a constexpr of one."""
     if isinstance(value, constexpr):
         value = value.value
     return isinstance(value, bool | int | float)
@@ -127,6 +127,11 @@ def to_tensor(s: Semantic, value: Any) -> tensor:
         TypeError(f"cannot convert {plain} of type {type(plain)} to tensor"),
         value=plain,
     )
+
+
+def typed(s: Semantic, value: Any) -> Any:
+    """An operand: a number that a function has returned becomes a constant of its type."""
+    return to_tensor(s, value) if isinstance(value, returned_number) else value
 
 
 def compile_time_int(value: Any, what: str) -> int:
@@ -236,7 +241,7 @@ def _number_in(s: Semantic, value: Any, dtype: DType, shape: tuple[int, ...]) ->
 
 
 def element_type(value: Any) -> tuple[Scalar, bool]:
-    """The element type of an operand, and whether it is weak."""
+    """The element type of an operand, and whether it is weak: a number that is not `typed`."""
     if isinstance(value, tensor):
         return value.dtype, False
     plain = value.value if isinstance(value, constexpr) else value
@@ -258,6 +263,7 @@ def arithmetic_operands(
         IncompatibleTypeErrorImpl: one is a pointer.
         TypeError, ValueError: the types do not mix, a number does not fit, shapes do not broadcast.
     """
+    a, b = typed(s, a), typed(s, b)
     (a_type, a_weak), (b_type, b_weak) = element_type(a), element_type(b)
     if isinstance(a_type, Pointer) or isinstance(b_type, Pointer):
         raise IncompatibleTypeErrorImpl(_shown(a, a_type), _shown(b, b_type))
