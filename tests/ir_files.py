@@ -42,6 +42,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import tilewright.compiler.pipeline
+import tilewright.targets.cpu.tile_steps
 import tilewright.targets.nvidia.steps
 from tests.gpu_machine import gpu_machine
 from tests.ir_values import same_bits, same_meaning
@@ -61,7 +62,11 @@ from tilewright.targets.cpu.print_plan import print_plan
 __all__ = ["collect", "same_bits"]
 
 # Importing these registers the passes.
-REGISTERED = (tilewright.compiler.pipeline, tilewright.targets.nvidia.steps)
+REGISTERED = (
+    tilewright.compiler.pipeline,
+    tilewright.targets.cpu.tile_steps,
+    tilewright.targets.nvidia.steps,
+)
 
 _ERROR = re.compile(r"# error\[([\w-]+)\]")
 _AXIS = re.compile(r"# axis: (.*)")

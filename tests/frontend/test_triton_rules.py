@@ -330,6 +330,16 @@ def test_numbers_that_functions_return_are_compile_time_values() -> None:
     assert result_of(text, count=4, **functions) == [3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("text", ["tl.cdiv(13, 8)", "ceil_half(7)", "pair(8)[0]"])
+def test_numbers_that_functions_return_are_tensors_in_strict_triton(text: str) -> None:
+    functions = {f.__name__: jit(f) for f in (ceil_half, pair)}
+    lines = f"def kernel(out):\n    tl.store(out, {text} + 1)\n    tl.zeros(({text},), tl.int32)\n"
+    kernel = kernel_from(lines, **functions)
+    build(kernel, {"out": "*i32"})
+    with pytest.raises(CompilationError):
+        build(kernel, {"out": "*i32"}, options=FrontendOptions(strict_triton=True))
+
+
 def test_functions_are_compiled_for_typed_and_untyped_numbers() -> None:
     """A function that is called with 0.5 is another one if a function has returned the 0.5."""
     functions = {"half": jit(half), "added": jit(added)}

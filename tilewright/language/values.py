@@ -235,12 +235,16 @@ class returned_number(constexpr):
     __slots__ = ()
 
 
-def as_returned(value: Any) -> Any:
-    """The result of a function, or of an operator on such results."""
+def as_returned(value: Any, make: Callable[[Any], Any] = returned_number) -> Any:
+    """The result of a function, or of an operator on such results.
+
+    Args:
+        make: what a number becomes.
+    """
     if isinstance(value, tuple):
-        return tuple([as_returned(v) for v in value.values], value.fields, value.make)
+        return tuple([as_returned(v, make) for v in value.values], value.fields, value.make)
     if isinstance(value, constexpr) and isinstance(value.value, bool | int | float):
-        return returned_number(value)
+        return make(value)
     return value
 
 

@@ -41,12 +41,11 @@ from tilewright.language.aggregate import (
     is_static_method,
     method,
 )
-from tilewright.language.semantic import arith
+from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.context import StaticAssertionError
 from tilewright.language.types import constexpr_type, dtype
 from tilewright.language.values import (
     NO_SEMANTIC,
-    as_returned,
     assemble,
     base_value,
     composite,
@@ -428,7 +427,8 @@ def _call_bound(
     types_ = made.function.result_types
     op = Call(handles, made.function.name, (*types_,))
     frame.builder.insert(op)
-    return as_returned(as_argument(unflatten(made.returns, iter(op.results)))), made.function
+    value = as_argument(unflatten(made.returns, iter(op.results)))
+    return convert.returned(frame.semantic, value), made.function
 
 
 def _check_scalars(fn: SourceFunction, bound: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from tilewright.ir.types import (
 from tilewright.language.semantic import convert, debug
 from tilewright.language.semantic.context import IncompatibleTypeErrorImpl, Semantic
 from tilewright.language.semantic.convert import arithmetic_operands, cast, constant, to_tensor
-from tilewright.language.values import constexpr, returned_number, tensor
+from tilewright.language.values import constexpr, tensor
 from tilewright.ops import arith as ops
 from tilewright.ops.math import Exp, MathFunction
 from tilewright.ops.memory import AddPtr
@@ -395,7 +395,7 @@ def cdiv(s: Semantic, x: Any, div: Any) -> Any:
     """``(x + (div - 1)) // div``; a number that is returned if both are."""
     if not isinstance(x, tensor) and not isinstance(div, tensor):
         a, b = constexpr(x).value, constexpr(div).value
-        return returned_number((a + (b - 1)) // b)
+        return convert.returned(s, constexpr((a + (b - 1)) // b))
     for value in (x, div):
         convert.element_type(value)  # raises TypeError unless it is a number or a tensor
     less = sub(s, div, 1) if isinstance(div, tensor) else constexpr(div) - 1

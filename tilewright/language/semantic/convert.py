@@ -31,7 +31,13 @@ from tilewright.ir.types import (
     with_element,
 )
 from tilewright.language.semantic.context import IncompatibleTypeErrorImpl, Semantic
-from tilewright.language.values import constexpr, returned_number, tensor, type_of
+from tilewright.language.values import (
+    as_returned,
+    constexpr,
+    returned_number,
+    tensor,
+    type_of,
+)
 from tilewright.ops.arith import Bitcast, Cast, Cmp, Constant
 from tilewright.ops.numeric import float_to_float
 from tilewright.ops.shape import Broadcast, ExpandDims, Splat
@@ -127,6 +133,14 @@ def to_tensor(s: Semantic, value: Any) -> tensor:
         TypeError(f"cannot convert {plain} of type {type(plain)} to tensor"),
         value=plain,
     )
+
+
+def returned(s: Semantic, value: Any) -> Any:
+    """What a call of a function is in the caller: numbers are `returned_number`s, and with
+    `strict_triton` tensors, which are no compile-time values."""
+    if s.options.strict_triton:
+        return as_returned(value, lambda number: to_tensor(s, number))
+    return as_returned(value)
 
 
 def typed(s: Semantic, value: Any) -> Any:

@@ -74,7 +74,8 @@ def _emit_assume(kernel: Kernel, level: Level, op: Assume) -> None:
 @emits(Assert)
 def _emit_assert(kernel: Kernel, level: Level, op: Assert) -> None:
     b = kernel.b
-    holds = _all_hold(kernel, level, op.condition)
+    bound = kernel.env.get(op.condition)  # `reduce_assertions` has left scalars
+    holds = bound if isinstance(bound, V) else evaluate(level, op.condition, ()).base
     failed, passed = b.block("failed"), b.block("passed")
     b.cond_br(holds, passed, failed)
     b.at(failed)
@@ -83,15 +84,3 @@ def _emit_assert(kernel: Kernel, level: Level, op: Assert) -> None:
     b.call(FAIL, VOID, [_text(kernel, facts), *kernel.program])
     b.ret()
     b.at(passed)
-
-
-def _all_hold(kernel: Kernel, level: Level, condition: Value) -> V:
-    b = kernel.b
-    if not isinstance(condition.type, ir.Tile):
-        bound = kernel.env.get(condition)
-        return bound if isinstance(bound, V) else evaluate(level, condition, ()).base
-    address = _in_memory(kernel, level, condition)
-    with b.loop(0, condition.type.numel, 1, [const(I8, 1)]) as loop:
-        byte = b.load(I8, b.gep(I8, address, loop.index))
-        loop.yield_([b.and_(loop.carried[0], byte)])
-    return b.icmp("ne", loop.results[0], const(I8, 0))

@@ -214,7 +214,7 @@ class _Keeper:
                         points.add(self.points.apart(("dot", user, i), len(here)))
             else:
                 found.setdefault(self.step_of[user], set()).add(here)
-                forced |= isinstance(user, reduce.Scan | sort.Sort | debug.Print | debug.Assert)
+                forced |= isinstance(user, reduce.Scan | sort.Sort | debug.Print)
         return found, nested, forced
 
     def _add_operand_sites(self, found: Sites, user: Op, value: Value) -> None:
