@@ -230,6 +230,7 @@ CASTS = [
      "fp32 and destination type is fp64"),
     ("tl.load(a).to(tl.float16, 'up')", np.float32, "Invalid rounding mode: 'up'"),
     ("a.to(tl.int32)", np.float32, "cannot cast pointer<fp32> to int32"),
+    ("a.to(tl.float64)", np.float32, "cannot cast pointer<fp32> to fp64"),
 ]  # fmt: skip
 
 

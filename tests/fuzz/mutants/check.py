@@ -8,8 +8,9 @@ nothing of the compiler: the interpreter, which checks every access, decides whe
 kernel is a program at all. Those that are must leave the same memory everywhere.
 
 Not compared is what has several right results: stores of different values to one address by one
-op, programs that race, on the emulated GPU also accesses that threads of a program do not order,
-and elements of floats that depend on how sums are rounded.
+op, programs that race, combine functions that are not associative, promises (`tl.multiple_of`) that
+do not hold, on the emulated GPU also accesses that threads of a program do not order, and elements
+of floats that depend on how sums are rounded.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import inspect
 import random
 import signal
 import textwrap
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -52,6 +53,7 @@ from tilewright.ops import arith, atomic, dot, math, reduce
 
 SECONDS = 4  # of the interpreter, for one program
 MOST_ELEMENTS = 1 << 14  # of a tile
+LAWFUL = 1000  # random elements with which a combine function is tested for its laws
 
 
 class Invalid(Exception):
@@ -245,6 +247,60 @@ def _bytes(ptr: Any, mask: Any, size: int) -> set[int]:
     return set((addresses[:, None] + np.arange(size)).ravel().tolist())
 
 
+def _keeps_promise(op: arith.Hint, src: Any) -> Any:
+    """The values of a hint, if they are as its author says: a compiler relies on it."""
+    values = np.atleast_1d(src)
+    if values.dtype.kind not in "iu":
+        return src
+    bounds = [values < op.low if op.low is not None else False]
+    bounds.append(values > op.high if op.high is not None else False)
+    broken = bool(np.any(bounds[0])) or bool(np.any(bounds[1]))
+    for axis in range(values.ndim):
+        along = np.moveaxis(values, axis, 0)
+        run = max(op.contiguity[axis], op.constancy[axis], 1)
+        first = np.repeat(along[::run], run, axis=0)[: len(along)]
+        step = np.arange(len(along)) % run if op.contiguity[axis] > 1 else np.zeros(len(along))
+        offset = step.astype(values.dtype).reshape(-1, *[1] * (values.ndim - 1))
+        if run > 1 and np.any(along != first + offset):
+            broken = True
+        if op.divisibility[axis] > 1 and np.any(first % values.dtype.type(op.divisibility[axis])):
+            broken = True
+    if broken:
+        raise Invalid("a promise is broken")
+    return src
+
+
+EXECUTE: dict[type[Op], Any] = {c: c.execute for c in (reduce.Reduce, reduce.Scan)}
+
+
+def _combined(op: reduce.Reduce | reduce.Scan, state: Any, *args: Any) -> Any:
+    """The results of a reduction or scan whose combine function is associative, as required, for
+    random elements of its operands; that of a reduction must be commutative, too."""
+    single = reduce.simple_combine(op)
+    if single is None or not single.commutative:
+        rng = np.random.default_rng(0)
+        chosen = rng.integers(0, args[0].size, (3, LAWFUL))
+        x, y, z = ([a.reshape(-1)[some] for a in args] for some in chosen)
+        first, last = op.apply(state, x, y), op.apply(state, y, z)
+        _agree(op.apply(state, first, z), op.apply(state, x, last))
+        if isinstance(op, reduce.Reduce):
+            _agree(first, op.apply(state, y, x))
+    return EXECUTE[type(op)](op, state, *args)
+
+
+def _agree(found: Sequence[Any], others: Sequence[Any]) -> None:
+    for x, y in zip(found, others, strict=True):
+        x, y = np.atleast_1d(x), np.atleast_1d(y)
+        if x.dtype.kind in "biu":
+            same = np.array_equal(x, y)
+        else:
+            with np.errstate(all="ignore"):
+                a, b = x.astype(np.float64), y.astype(np.float64)
+                same = np.allclose(a, b, 0.05, 0.05, equal_nan=True)
+        if not same:
+            raise Invalid("a combine function is not associative")
+
+
 @contextmanager
 def _time_limit(seconds: int) -> Generator[None]:
     def end(*_: object) -> None:
@@ -266,7 +322,13 @@ def _expected(module: Module, grid: tuple[int, ...], args: list[Any]) -> tuple[l
     class OfOne(Watched):
         pass
 
-    with mock.patch("tilewright.ir.interpret.Memory", OfOne), _time_limit(SECONDS):
+    with (
+        mock.patch("tilewright.ir.interpret.Memory", OfOne),
+        mock.patch.object(arith.Hint, "evaluate", _keeps_promise),
+        mock.patch.object(reduce.Reduce, "execute", _combined),
+        mock.patch.object(reduce.Scan, "execute", _combined),
+        _time_limit(SECONDS),
+    ):
         try:
             interpret(module, grid, found, checks=Checks(races=True))
         except InterpreterError as error:

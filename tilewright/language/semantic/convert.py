@@ -504,7 +504,7 @@ def cast(s: Semantic, x: tensor, to: Scalar, rounding: str | None = None) -> ten
 
 def _cast_pointer(s: Semantic, x: tensor, source: Scalar, to: Scalar) -> tensor:
     if isinstance(source, Pointer):
-        if isinstance(to, Pointer) or to.primitive_bitwidth == 64:
+        if isinstance(to, Pointer) or (to.is_int() and to.primitive_bitwidth == 64):
             return s.emit(Bitcast(x.handle, to))
         if to.is_bool():
             address = s.emit(Bitcast(x.handle, I64))
