@@ -10,14 +10,10 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.autodiff import library_forms as forms
-from tests.autodiff.torch_cases import Case, Tensors, assert_gradients_agree
+from tests.autodiff.torch_cases import Case, Tensors, assert_gradients_agree, normal
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
-
-
-def normal(*shape: int) -> Any:
-    return torch.randn(*shape)
 
 
 @tw.jit

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 import tilewright as tw
 from tests.autodiff import public_forms as forms
-from tests.autodiff.torch_cases import Case, Tensors, assert_gradients_agree
+from tests.autodiff.torch_cases import Case, Tensors, assert_gradients_agree, normal
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
-
-
-def normal(*shape: int) -> Any:
-    return torch.randn(*shape)
 
 
 ROWS, COLUMNS = 5, 37

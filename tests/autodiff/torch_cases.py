@@ -31,6 +31,10 @@ class Case(NamedTuple):
     atomic: tuple[str, ...] = ()
 
 
+def normal(*shape: int) -> Any:
+    return torch.randn(*shape)
+
+
 def assert_gradients_agree(make: Callable[[], Case]) -> None:
     """Launch a case and its gradient, and compare both with torch."""
     torch.manual_seed(0)

@@ -62,6 +62,12 @@ class AxisInfo(NamedTuple):
     def rank(self) -> int:
         return len(self.contiguity)
 
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The axes from the one with the longest runs of consecutive elements, along which vectors
+        lie; axes of equal contiguity are in row-major order, the last axis first."""
+        return tuple(sorted(reversed(range(self.rank)), key=lambda axis: -self.contiguity[axis]))
+
     def vector_length(self, axis: int, element_bytes: int) -> int:
         """The maximum number of consecutive elements of one aligned access through this pointer."""
         return max(1, min(self.contiguity[axis], self.divisibility[axis] // element_bytes))

@@ -177,11 +177,8 @@ class _Assignment:
         beside the results of products.
         """
         pointer, mask = op.ptr, getattr(op, "mask", None)
-        info = self.infos[pointer]
         extents = shape_of(pointer.type)
-        order = tuple(
-            sorted(row_major(len(extents)), key=lambda axis: -info.contiguity[axis])
-        )  # the sort is stable: axes of equal contiguity are in row-major order
+        order = self.infos[pointer].order
         size = _size_behind(pointer)
         counted = mask if masked and not self.has_products else None
         length = self.infos.access_length(pointer, counted, order[0], size)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tilewright.analysis.axis_info import AxisMap
 from tilewright.ir.core import Function, Value
 from tilewright.ir.types import Shared, dtype_of, shape_of
-from tilewright.layout.families import row_major, without_duplicates
+from tilewright.layout.families import without_duplicates
 from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout, log2
 from tilewright.ops.arith import Select, is_positive_zero
 from tilewright.ops.control import For
@@ -69,10 +69,9 @@ def _slot_layout(tile: LinearLayout, length: int) -> LinearLayout:
 def adjacent_elements(load: Load, infos: AxisMap) -> tuple[int, int]:
     """An axis, and the number of elements along it that each thread holds in successive registers
     and that are adjacent in memory, aligned, and masked off together."""
-    info = infos[load.ptr]
     layout = load.result.layout
     assert layout is not None
-    axis = max(row_major(info.rank), key=lambda a: info.contiguity[a])
+    axis = infos[load.ptr].order[0]
     size = dtype_of(load.result.type).nbytes_in_memory
     length = infos.access_length(load.ptr, load.mask, axis, size)
     return axis, min(length, layout.num_consecutive((axis,)))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewright.ir.types import shape_of
-from tilewright.layout.families import row_major
 from tilewright.layout.linear import REGISTER
 from tilewright.ops import memory
 from tilewright.passes.access_reasons import Reasons
@@ -48,7 +47,7 @@ def _why_no_wider(kernel: Kernel, op: memory.Load | memory.Store, length: int, s
     """The property of addresses or mask that limits the access to `length` elements; "" if none
     does."""
     info, reasons = kernel.infos[op.ptr], Reasons(kernel.fn, kernel.infos)
-    axis = max(row_major(info.rank), key=lambda a: info.contiguity[a])
+    axis = info.order[0]
     if info.contiguity[axis] <= length < shape_of(op.ptr.type)[axis]:
         return reasons.why_not_contiguous(op.ptr, axis)
     if info.divisibility[axis] // size <= length:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.ir.core import Op, Value
-from tilewright.layout.families import row_major
 from tilewright.layout.linear import REGISTER
 from tilewright.lowering.emit import I8
 from tilewright.lowering.simt.convert import from_bits
@@ -94,8 +93,7 @@ def emit_copy_async(kernel: Kernel, op: CopyAsync) -> None:
     b = kernel.b
     base = kernel.scalar(op.buffer)
     element = element_type(op.buffer)
-    info = kernel.infos[op.ptr]
-    axis = max(row_major(info.rank), key=lambda a: info.contiguity[a])
+    axis = kernel.infos[op.ptr].order[0]
     size = element.bits // 8
     limit = min(VECTOR_BYTES // size, kernel.infos.access_length(op.ptr, op.mask, axis, size))
     pointers = kernel.env[op.ptr]

@@ -12,7 +12,6 @@ from functools import reduce
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
-from tilewright.layout.families import row_major
 from tilewright.layout.linear import REGISTER
 from tilewright.lowering.emit import I64, LType, V, const, int_type
 from tilewright.lowering.simt.access_report import VECTOR_BYTES, report_access
@@ -83,9 +82,7 @@ def vector_length(kernel: Kernel, ptr: Value, mask: Value | None) -> int:
     layout = ptr.layout
     if layout is None:
         return 1
-    info = kernel.infos[ptr]
-    axes = row_major(info.rank)
-    axis = max(axes, key=lambda a: info.contiguity[a])
+    axis = kernel.infos[ptr].order[0]
     size = memory.pointee_of(ptr.type).nbytes_in_memory
     length = kernel.infos.access_length(ptr, mask, axis, size)
     return min(layout.num_consecutive((axis,)), length, VECTOR_BYTES // size)
