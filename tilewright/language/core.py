@@ -85,7 +85,13 @@ class PropagateNan(Enum):
 
 @builtin
 def program_id(axis: Any, *, _semantic: Any = None) -> tensor:
-    """The index of the current program along `axis` (0, 1 or 2) of the grid, a scalar int32."""
+    """The index of the current program along `axis` (0, 1 or 2) of the grid, a scalar int32.
+
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+
+    Raises:
+        ValueError: another axis.
+    """
     return semantic.shape.program_id(_semantic, axis)
 
 
@@ -100,19 +106,36 @@ def num_programs(axis: Any, *, _semantic: Any = None) -> tensor:
 
 @builtin
 def arange(start: Any, end: Any, *, _semantic: Any = None) -> tensor:
-    """The integers start, …, end - 1 as a 1-D int32 tile."""
+    """The integers start, …, end - 1 as a 1-D int32 tile.
+
+    Args:
+        start, end: compile-time integers, start < end; both fit in int32.
+
+    Raises:
+        ValueError: they are not.
+    """
     return semantic.shape.arange(_semantic, start, end)
 
 
 @builtin
 def full(shape: Any, value: Any, dtype: Any, *, _semantic: Any = None) -> tensor:
-    """A tile of the given shape filled with `value`, cast to `dtype`; shape () is a scalar."""
+    """A tile of the given shape filled with `value`, cast to `dtype`; shape () is a scalar.
+
+        acc = tl.full((BLOCK_M, BLOCK_N), float("-inf"), tl.float32)
+
+    Args:
+        shape: compile-time integers, 1 or more each.
+        value: a number or a scalar tensor.
+
+    Raises:
+        TypeError, ValueError: the shape has other elements.
+    """
     return semantic.shape.full(_semantic, shape, value, dtype)
 
 
 @builtin
 def zeros(shape: Any, dtype: Any, *, _semantic: Any = None) -> tensor:
-    """A tile of zeros."""
+    """A tile of zeros: ``tl.full(shape, 0, dtype)``."""
     return semantic.shape.full(_semantic, shape, 0, dtype)
 
 
@@ -156,7 +179,16 @@ def to_tensor(x: Any, *, _semantic: Any = None) -> tensor:
 def cat(
     input: tensor, other: tensor, can_reorder: Any = False, dim: Any = 0, *, _semantic: Any = None
 ) -> tensor:
-    """Concatenate `input` and `other` along `dim`, preserving order; other axes must be equal."""
+    """Concatenate `input` and `other` along `dim`, preserving order.
+
+    Args:
+        input, other: tiles whose extents along other axes are equal; the result has their common
+            type.
+        can_reorder: has no effect; deprecated.
+
+    Raises:
+        AssertionError: the extents differ.
+    """
     semantic.shape.warn_of_reordering(_semantic, "tl.cat with can_reorder=True", can_reorder)
     return semantic.shape.cat(_semantic, input, other, dim)
 
@@ -166,7 +198,13 @@ def cat(
 
 @builtin
 def broadcast(input: Any, other: Any, *, _semantic: Any = None) -> tuple:
-    """Broadcast two tensors to their common shape."""
+    """Broadcast two tensors to their common shape, in which axes of length 1 are repeated.
+
+        rows, columns = tl.broadcast(tl.arange(0, 8)[:, None], tl.arange(0, 4)[None, :])  # [8, 4]
+
+    Raises:
+        ValueError: the shapes are incompatible.
+    """
     x, y = semantic.to_tensor(_semantic, input), semantic.to_tensor(_semantic, other)
     return tuple(semantic.convert.broadcast(_semantic, x, y))
 
@@ -174,7 +212,14 @@ def broadcast(input: Any, other: Any, *, _semantic: Any = None) -> tuple:
 @tensor_method
 @builtin
 def broadcast_to(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
-    """Broadcast a tensor to a shape: repeat axes of length 1, or splat a scalar."""
+    """Broadcast a tensor to a shape: repeat axes of length 1, or splat a scalar.
+
+        table = tl.arange(0, 8)[:, None].broadcast_to(8, 4)
+
+    Raises:
+        ValueError: the tensor is a tile of another rank, or of other extents than 1 and those of
+            the shape.
+    """
     sizes = semantic.shape.shape_argument(shape)
     semantic.shape.check_shape(_semantic, sizes)
     return semantic.convert.broadcast_to(_semantic, semantic.to_tensor(_semantic, input), sizes)
@@ -183,7 +228,14 @@ def broadcast_to(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
 @tensor_method
 @builtin
 def expand_dims(input: Any, axis: Any, *, _semantic: Any = None) -> tensor:
-    """Insert axes of length 1 at one or more positions of the result."""
+    """Insert axes of length 1 at one or more positions of the result; as ``x[:, None]``.
+
+    Args:
+        axis: a compile-time integer, or several; negative ones count from the end of the result.
+
+    Raises:
+        ValueError: a position is outside the result, or given twice.
+    """
     return semantic.shape.expand_dims(_semantic, semantic.to_tensor(_semantic, input), axis)
 
 
@@ -204,14 +256,24 @@ def squeeze(x: tensor, dim: Any, *, _semantic: Any = None) -> tensor:
 @tensor_method
 @builtin
 def permute(input: tensor, *dims: Any, _semantic: Any = None) -> tensor:
-    """Permute the axes: axis i of the result is axis ``dims[i]``."""
+    """Permute the axes: axis i of the result is axis ``dims[i]``.
+
+        y = x.permute(2, 0, 1)  # from [A, B, C] to [C, A, B]
+
+    Raises:
+        ValueError: `dims` are not a permutation of all axes.
+    """
     return semantic.shape.permute(_semantic, input, semantic.shape.shape_argument(dims))
 
 
 @tensor_method
 @builtin
 def trans(input: tensor, *dims: Any, _semantic: Any = None) -> tensor:
-    """Permute the axes; without `dims`, swap the last two."""
+    """Permute the axes, as `permute`; without `dims`, swap the last two.
+
+    Raises:
+        ValueError: there are fewer than two axes, or `dims` are not a permutation of all axes.
+    """
     return semantic.shape.trans(_semantic, input, dims)
 
 
@@ -227,7 +289,16 @@ tensor_method(_transposed, "T")
 @tensor_method
 @builtin
 def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = None) -> tensor:
-    """Change the shape, preserving the row-major order of the elements; () gives a scalar."""
+    """Change the shape, preserving the row-major order of the elements; () gives a scalar.
+
+        pairs = x.reshape(N // 2, 2)
+
+    Args:
+        can_reorder: has no effect; deprecated.
+
+    Raises:
+        ValueError: the number of elements differs.
+    """
     semantic.shape.warn_of_reordering(_semantic, "tl.reshape with can_reorder=True", can_reorder)
     sizes = semantic.shape.shape_argument(shape)
     return semantic.shape.reshape(_semantic, semantic.to_tensor(_semantic, input), sizes)
@@ -252,14 +323,26 @@ def ravel(x: tensor, can_reorder: Any = False, *, _semantic: Any = None) -> tens
 
 @builtin
 def join(a: Any, b: Any, *, _semantic: Any = None) -> tensor:
-    """Stack two tensors along a new last axis of length 2."""
+    """Stack two tensors along a new last axis of length 2; of two scalars, a tile of shape [2].
+
+        complex = tl.join(real, imaginary)  # from [N] and [N] to [N, 2]
+
+    Raises:
+        ValueError: the dtypes differ, or the shapes can't be broadcast.
+    """
     return semantic.shape.join(_semantic, a, b)
 
 
 @tensor_method
 @builtin
 def split(a: tensor, *, _semantic: Any = None) -> tuple:
-    """Split along the last axis, which must have length 2; the inverse of `join`."""
+    """Split along the last axis, which must have length 2; the inverse of `join`.
+
+        real, imaginary = tl.split(complex)  # from [N, 2] to [N] and [N]
+
+    Raises:
+        ValueError: the last axis has another length.
+    """
     return semantic.shape.split(_semantic, a)
 
 
@@ -286,7 +369,15 @@ def item(self: tensor, *, _semantic: Any = None) -> tensor:
 @tensor_method
 @builtin
 def gather(src: tensor, index: tensor, axis: Any, *, _semantic: Any = None) -> tensor:
-    """Gather along `axis`: ``out[.., k, ..] = src[.., index[.., k, ..], ..]``."""
+    """Gather along `axis`: ``out[.., k, ..] = src[.., index[.., k, ..], ..]``.
+
+    Args:
+        index: integers, in the shape of the result; along other axes than `axis`, its extents are
+            those of `src`. An index outside `axis` is clamped.
+
+    Raises:
+        ValueError: the index has another rank, other extents, or no integers.
+    """
     return semantic.shape.gather(_semantic, src, index, axis)
 
 
@@ -416,7 +507,16 @@ def clamp(
 
 @builtin
 def where(condition: Any, x: Any, y: Any, *, _semantic: Any = None) -> tensor:
-    """`x` where `condition` is true, else `y`; both are evaluated, and all three are broadcast."""
+    """`x` where `condition` is true, else `y`, in the common type of both.
+
+    Both are evaluated, and all three are broadcast to a common shape. Loads in them need masks of
+    their own.
+
+        relu = tl.where(x > 0, x, 0.0)
+
+    Raises:
+        ValueError: the shapes are incompatible.
+    """
     return semantic.arith.where(_semantic, condition, x, y)
 
 
@@ -456,8 +556,21 @@ def reduce(
     Args:
         input: a tile, or a tuple of N tiles of one shape.
         combine_fn: takes 2 N scalars, the N elements of the left operand and then those of the
-            right, and returns N; it must be associative and commutative.
+            right, and returns N; it must be associative and commutative. It computes with scalars
+            only, and does not access memory.
         keep_dims: keep the reduced axis with length 1.
+
+    The first place of the maximum::
+
+        @jit
+        def larger(x, i, y, j):
+            first = (x > y) | ((x == y) & (i < j))
+            return tl.where(first, x, y), tl.where(first, i, j)
+
+        maximum, place = tl.reduce((x, tl.arange(0, N)), 0, larger)
+
+    Raises:
+        CompilationError: `combine_fn` computes tiles, or has effects.
     """
     combine = semantic.reduce.combine_with(_semantic, unwrap(combine_fn))
     srcs = _inputs(input, _semantic)
