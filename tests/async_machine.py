@@ -11,6 +11,8 @@ shows nowhere. Here
   What each thread fetches only of its own copies is there after the wait;
 - a product reads its buffers and gives its result at the wait that counts it; until then the
   result is poison, unless the next product takes it as accumulator;
+- a product in tensor memory does so when a commit after it is delivered, which then arrives at its
+  barrier: when all roles wait, or at random. Who loads tensor memory must have waited for that;
 - what threads load from a slot is read when the product that multiplies it starts, or when it is
   shared, and an arrival releases it only if it says that it does;
 - a tensor copy arrives when all roles wait, or at random; its bytes count at its barrier then;
@@ -54,6 +56,13 @@ from tilewright.ops.memory import split_optional
 from tilewright.ops.numeric import Array
 from tilewright.ops.nvidia import AddBlock, LoadBlock, WaitBlocks, Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive, Roles, WaitBarrier
+from tilewright.ops.tensor_memory import (
+    CommitProducts,
+    FreeTensor,
+    LoadTensor,
+    StoreTensor,
+    TensorMma,
+)
 
 POISON = 0xC5  # each byte of what is not there yet
 
@@ -69,7 +78,7 @@ class _Copy(NamedTuple):
 
 
 class _Product(NamedTuple):
-    op: Wgmma
+    op: Wgmma | TensorMma
     operands: tuple[Array, ...]
     result: Array
 
@@ -126,6 +135,11 @@ class _TensorCopy(NamedTuple):
     barrier: Array
 
 
+class _Commit(NamedTuple):
+    products: int  # that have started before
+    barrier: Array
+
+
 class _Addition(NamedTuple):
     op: AddBlock
     state: Any
@@ -164,6 +178,14 @@ class AsyncMachine:
         self.groups: deque[list[_Copy]] = deque()
         self.arrived: list[_Copy] = []  # waited for, but maybe not by the other warps
         self.products: deque[_Product] = deque()
+        # Products in tensor memory are numbered as they start. The numbers of those that are
+        # complete at a barrier, of the last one that the computing warps know to be complete, and
+        # of the one whose result an array is.
+        self.tensor_products: deque[_Product] = deque()
+        self.commits: deque[_Commit] = deque()
+        self.started_products = self.complete_products = self.known_products = 0
+        self.complete_at: dict[int, int] = {}
+        self.results: dict[int, tuple[int, Array]] = {}
         self.additions: list[_Addition] = []  # of blocks under way
         self._saved: list[tuple[type[Op], str, Any]] = []
 
@@ -186,6 +208,11 @@ class AsyncMachine:
             (LoadBlock, "execute", self._load_block),
             (Arrive, "execute", self._arrive),
             (WaitBarrier, "execute", self._wait_barrier),
+            (TensorMma, "execute", self._tensor_product),
+            (CommitProducts, "execute", self._commit_products),
+            (LoadTensor, "execute", self._load_tensor),
+            (StoreTensor, "execute", self._store_tensor),
+            (FreeTensor, "execute", self._free_tensor),
             (AddBlock, "execute", self._add_block),
             (WaitBlocks, "execute", self._wait_blocks),
         ):
@@ -215,8 +242,9 @@ class AsyncMachine:
     def check_idle(self) -> None:
         """Nothing may be under way when a program ends."""
         copies = [*self.started, *(c for group in self.groups for c in group), *self.blocks]
-        if copies or self.products:
-            raise Race(f"{len(copies)} copies and {len(self.products)} products are not waited for")
+        products = [*self.products, *self.tensor_products]
+        if copies or products:
+            raise Race(f"{len(copies)} copies and {len(products)} products are not waited for")
         if self.additions:
             raise Race(f"{len(self.additions)} additions may still read their buffers")
 
@@ -226,6 +254,10 @@ class AsyncMachine:
         groups = [self.started, *self.groups, self.arrived]
         return {_address(copy.place) for group in groups for copy in group}
 
+    def _is_read_in_flight(self, address: int) -> bool:
+        products = [*self.products, *self.tensor_products]
+        return any(address in product.places for product in products)
+
     def _copy(self, op: CopyAsync, state: Any, *args: Any) -> tuple[()]:
         ptr, place, mask = split_optional(op, args)
         address = _address(place)
@@ -233,7 +265,7 @@ class AsyncMachine:
             raise Race("a copy starts to a place that other warps may still be reading")
         if address in self._under_way():
             raise Race("a copy starts to a place to which another is under way")
-        if any(address in product.places for product in self.products):
+        if self._is_read_in_flight(address):
             raise Race("a copy starts to a place that a product in flight reads")
         value = state.memory.load(op, ptr, mask, None)
         self.started.append(_Copy(place, value, _is_read_by_its_thread(op.buffer)))
@@ -283,7 +315,7 @@ class AsyncMachine:
         address = _address(place)
         if address in self._under_way() or any(address == _address(c.place) for c in self.blocks):
             raise Race("a block is copied to a slot to which another is under way")
-        if any(address in product.places for product in self.products):
+        if self._is_read_in_flight(address):
             raise Race("a block is copied to a slot that a product in flight reads")
         if any(address == loaded for loaded, _ in self.loaded):
             raise Race("a block is copied to a slot that threads may still be loading")
@@ -300,7 +332,12 @@ class AsyncMachine:
         return ()
 
     def _deliver(self) -> bool:
-        """A tensor copy arrives, the oldest or any; whether there was one."""
+        """A tensor copy arrives, the oldest or any, or products are complete; whether there was
+        one of these."""
+        products = bool(self.commits) and (self.random.random() < 0.5 if self.random else False)
+        if self.commits and (products or not self.blocks):
+            self._complete_products(self.commits.popleft())
+            return True
         if not self.blocks:
             return False
         number = self.random.randrange(len(self.blocks)) if self.random else 0
@@ -328,6 +365,8 @@ class AsyncMachine:
         copying = self.copying
         while self.random and self.random.random() < 0.5 and self._deliver():
             pass
+        while state.turns is None and self._deliver():
+            pass
         WAIT_BARRIER(op, state, barriers, index, parity)
         self.copying = copying  # another role may have had the turn meanwhile
         address = _address(barriers[int(index) : int(index) + 1])
@@ -335,6 +374,59 @@ class AsyncMachine:
             self.known_reads = max(self.known_reads, self.released_reads.get(address, 0))
         else:
             self.known_slots |= self.arrived_at.pop(address, set())
+            self.known_products = max(self.known_products, self.complete_at.get(address, 0))
+        return ()
+
+    # -- products in tensor memory --------------------------------------------------------------
+
+    def _tensor_product(self, op: TensorMma, state: Any, *operands: Array) -> Array:
+        for value, array in zip(op.operands, operands, strict=True):
+            if isinstance(value.type, Shared):
+                self._require_there(array)
+        result = np.empty(shape_of(op.result.type), numpy_of(op.result.type))
+        _poison(result)
+        self.tensor_products.append(_Product(op, operands, result))
+        self.started_products += 1
+        self.results[_address(result)] = self.started_products, result
+        self._use_loaded(op)
+        return result
+
+    def _commit_products(
+        self, op: CommitProducts, state: Any, barriers: Array, index: Array
+    ) -> tuple[()]:
+        place = barriers[int(index) : int(index) + 1].reshape(())
+        self.commits.append(_Commit(self.started_products, place))
+        return ()
+
+    def _complete_products(self, commit: _Commit) -> None:
+        while self.complete_products < commit.products:
+            product = self.tensor_products.popleft()
+            product.result[...] = product.op.evaluate(*product.operands)
+            self.complete_products += 1
+            for place in product.places:
+                self._has_read(place)
+        address = _address(commit.barrier)
+        self.complete_at[address] = commit.products
+        self.released_reads[address] = self.reads
+        roles.arrive(commit.barrier, 1)
+
+    def _require_complete(self, memory: Array) -> None:
+        number, _ = self.results.get(_address(memory), (0, memory))
+        if number > self.known_products:
+            raise Race("tensor memory is used without a wait for the product to it")
+
+    def _load_tensor(self, op: LoadTensor, state: Any, memory: Array) -> Array:
+        self._require_complete(memory)
+        return memory.copy()
+
+    def _store_tensor(self, op: StoreTensor, state: Any, memory: Array, value: Array) -> Array:
+        if self.started_products > self.known_products:
+            raise Race("tensor memory is written without a wait for the product to it")
+        return value.copy()
+
+    def _free_tensor(self, op: FreeTensor, state: Any, memory: Array) -> tuple[()]:
+        if self.started_products > self.known_products:
+            raise Race("tensor memory is freed without a wait for the product to it")
         return ()
 
     # -- additions of blocks --------------------------------------------------------------------
@@ -393,7 +485,8 @@ class AsyncMachine:
 
     def _share(self, op: Share, state: Any, tile: Array) -> Array:
         """The buffer of an op is always the same memory, so no product may be reading it."""
-        if any(v.op is op for product in self.products for v in product.op.operands):
+        products = [*self.products, *self.tensor_products]
+        if any(v.op is op for product in products for v in product.op.operands):
             raise Race("a buffer is written that a product in flight reads")
         self._use_loaded(op)
         if any(isinstance(user, Wgmma) for user in _users_of_buffer(op.result)):

@@ -16,6 +16,7 @@ from tilewright.layout.families import (
     shared_hopper,
     shared_row_major,
     sliced,
+    tensor_memory,
     wgmma_accumulator,
     wgmma_operand_a,
     without_duplicates,
@@ -315,3 +316,18 @@ def test_scales_of_block_scaled_mma(warps: tuple[int, int], groups: int) -> None
         block, scale = divmod(register, groups)
         column = (lane >> 2) + 8 * digits(warp, warps, (1, 0))[1]
         assert at(b, register, lane, warp) == (column + 8 * warps[1] * block, scale)
+
+
+@pytest.mark.parametrize("warps", [4, 8, 16])
+@pytest.mark.parametrize("shape", [(128, 16), (128, 64), (256, 32), (512, 128)])
+def test_tensor_memory(shape: tuple[int, int], warps: int) -> None:
+    """A warp reads the rows of its number modulo 4; a thread has adjacent columns of a row."""
+    layout = tensor_memory(shape, warps)
+    assert layout.is_invertible()
+    over_m = min(warps // 4, shape[0] // 128)
+    columns = shape[1] // (warps // 4 // over_m)
+    for register, lane, warp in threads(layout):
+        block, column = divmod(register, columns)
+        group = warp // 4
+        row = lane + 32 * (warp % 4) + 128 * (group % over_m + over_m * block)
+        assert at(layout, register, lane, warp) == (row, column + columns * (group // over_m))

@@ -20,7 +20,7 @@ from tilewright.ir.printer import print_function
 from tilewright.ir.types import shape_of
 from tilewright.lowering import arith, convert, math, registry
 from tilewright.lowering.simt.kernel import EMITTERS
-from tilewright.ops import control, dot_scaled, reduce
+from tilewright.ops import control, dot_scaled, reduce, tensor_memory
 from tilewright.ops.control import Return
 from tilewright.ops.math import MathFunction
 from tilewright.ops.memory import Access
@@ -52,13 +52,13 @@ REGISTERING = (
     ),
 )
 
-OF_ONE_TARGET = ("amd", "gpu", "roles", "nvidia", "asm")
+OF_ONE_TARGET = ("amd", "gpu", "roles", "nvidia", "tensor_memory", "asm")
 """The families that only GPUs lower. Their ops are created after tiles are padded, or are rejected
 by the CPU."""
 
 NO_EMITTER = (
     control.Call, control.Condition, control.Return, control.WithRule, control.Yield,
-    dot_scaled.DotScaled, reduce.Reduce,
+    dot_scaled.DotScaled, reduce.Reduce, tensor_memory.TensorWait,
 )  # fmt: skip
 """Ops that the walk over a kernel handles itself, or that no kernel has after inlining,
 differentiation and the expansion of what a target does not compute."""

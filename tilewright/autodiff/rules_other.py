@@ -18,6 +18,7 @@ from tilewright.ops import (
     nvidia,
     roles,
     sort,
+    tensor_memory,
 )
 
 declare(Structural("the derivative is in memory, too"), memory.Load, memory.Store)
@@ -39,5 +40,5 @@ no_derivative(
     "its result depends on the order of programs",
     atomic.AtomicCAS, atomic.AtomicLoad, atomic.AtomicStore, atomic.AtomicPoll,
 )  # fmt: skip
-for family in (gpu, nvidia, amd, roles):
+for family in (gpu, nvidia, tensor_memory, amd, roles):
     no_derivative("it is created for a GPU, after derivatives", *ops_of(family))

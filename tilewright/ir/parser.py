@@ -13,7 +13,7 @@ from tilewright.base.diagnostics import IRError, Loc
 from tilewright.base.lazy_import import lazy_import
 from tilewright.ir.core import Field, Function, Module, Op, Region, Value
 from tilewright.ir.define import REGISTRY
-from tilewright.ir.types import BY_SHORT, Pointer, Shared, Tile, Type, text_of
+from tilewright.ir.types import BY_SHORT, Pointer, Shared, TensorMemory, Tile, Type, text_of
 
 if TYPE_CHECKING:
     from tilewright.layout import text
@@ -23,6 +23,9 @@ else:
 
 
 Placed = tuple[Type, "LinearLayout | None"]  # the type and the layout of a value
+
+BUFFERS = {"shared": Shared, "tensor": TensorMemory}
+"""The types of memory, by name."""
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|\#[^\n]*)
@@ -125,19 +128,19 @@ class _Parser:
                 t.fail(f"{text!r} is not a type")
             dims = tuple(int(d) for d in match[1].split("x")[:-1])
             return Tile(dims, self.scalar(match[2]))
-        if t.text == "shared":
-            return self.shared()
+        if t.text in BUFFERS:
+            return self.buffer(BUFFERS[t.text])
         return self.scalar(t.expect_kind("word"))
 
-    def shared(self) -> Type:
+    def buffer(self, kind: type[Shared | TensorMemory]) -> Type:
         t = self.tokens
-        t.expect("shared")
+        t.next()
         t.expect("<")
         tile = self.type()
         t.expect(">")
         if not isinstance(tile, Tile) or isinstance(tile.element, Pointer):
             t.fail("a buffer holds a tile of numbers")
-        return Shared(tile.shape, tile.element)
+        return kind(tile.shape, tile.element)
 
     def scalar(self, word: str) -> Any:
         t = self.tokens

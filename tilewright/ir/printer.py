@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base.diagnostics import Loc
 from tilewright.ir.core import Function, Module, Op, Region, Value
-from tilewright.ir.types import DType, Pointer, Shared, Tile, Type, text_of
+from tilewright.ir.types import DType, Pointer, Shared, TensorMemory, Tile, Type, text_of
 
 if TYPE_CHECKING:
     from tilewright.layout.linear import LinearLayout
@@ -137,7 +137,7 @@ def attr_text(value: Any) -> str:
         return str(value)
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-    if isinstance(value, DType | Pointer | Tile | Shared):
+    if isinstance(value, DType | Pointer | Tile | Shared | TensorMemory):
         return text_of(value)
     if isinstance(value, tuple):
         return "(" + "".join(attr_text(v) + ", " for v in value).rstrip() + ")"

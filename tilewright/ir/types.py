@@ -389,12 +389,30 @@ class Shared(_Predicates):
         return f"shared<{list(self.shape)}, {self.element}>"
 
 
-Type = DType | Pointer | Tile | Shared
+@dataclass(frozen=True, slots=True)
+class TensorMemory(_Predicates):
+    """The content of a part of the memory in which matrix instructions keep their results.
+
+    Only targets with such a memory use it. Its layout follows from the shape.
+    """
+
+    shape: tuple[int, ...]
+    element: DType
+
+    @property
+    def scalar(self) -> Scalar:
+        return self.element
+
+    def __str__(self) -> str:
+        return f"tensor<{list(self.shape)}, {self.element}>"
+
+
+Type = DType | Pointer | Tile | Shared | TensorMemory
 
 
 def element_of(type: Type) -> Scalar:
     """The element type of a tile or a buffer, or the type itself."""
-    return type.element if isinstance(type, Tile | Shared) else type
+    return type.element if isinstance(type, Tile | Shared | TensorMemory) else type
 
 
 def dtype_of(type: Type) -> DType:
@@ -406,7 +424,7 @@ def dtype_of(type: Type) -> DType:
 
 def shape_of(type: Type) -> tuple[int, ...]:
     """The shape of a tile or a buffer; () for a scalar."""
-    return type.shape if isinstance(type, Tile | Shared) else ()
+    return type.shape if isinstance(type, Tile | Shared | TensorMemory) else ()
 
 
 def with_shape(type: Type, shape: tuple[int, ...]) -> Type:
@@ -450,6 +468,7 @@ def text_of(type: Type) -> str:
         return type.short
     if isinstance(type, Pointer):
         return f"ptr<{'const ' if type.const else ''}{text_of(type.element_ty)}>"
-    if isinstance(type, Shared):
-        return f"shared<{'x'.join(map(str, type.shape))}x{text_of(type.element)}>"
+    if isinstance(type, Shared | TensorMemory):
+        name = "shared" if isinstance(type, Shared) else "tensor"
+        return f"{name}<{'x'.join(map(str, type.shape))}x{text_of(type.element)}>"
     return f"{'x'.join(map(str, type.shape))}x{text_of(type.element)}"

@@ -293,6 +293,29 @@ def wgmma_operand_a(shape: Sequence[int], element_bits: int, warps: int) -> Line
     return distributed(shape, factors, (1, 0))
 
 
+def tensor_memory(shape: Sequence[int], warps: int) -> LinearLayout:
+    """A tile as `tcgen05.ld` and `tcgen05.st` of shape 32x32b move it from and to tensor memory.
+
+    Row m is row m % 128 of tensor memory, of which warp w has rows 32 (w % 4) + lane; register i of
+    an instruction is column i. Warpgroups are tiled over blocks of 128 rows, then over the columns,
+    of which each has adjacent ones; then registers repeat over blocks. PTX ISA, "tcgen05 Data
+    Movement Shape", .32x32b, and "tcgen05 Memory Layout", Layout D.
+    """
+    if warps % WARPS_PER_GROUP or len(shape) != 2 or shape[0] % 128:
+        raise ValueError(f"{warps} warps do not share tensor memory of {tuple(shape)}")
+    groups = warps // WARPS_PER_GROUP
+    over_m = min(groups, shape[0] // 128)
+    over_n = groups // over_m
+    factors = [
+        Factor(LANE, 0, 32),
+        Factor(WARP, 0, WARPS_PER_GROUP),
+        Factor(REGISTER, 1, shape[1] // over_n),
+        Factor(WARP, 0, over_m),
+        Factor(WARP, 1, over_n),
+    ]
+    return distributed(shape, factors, (1, 0))
+
+
 def amd_operand(
     shape: Sequence[int],
     k: int,

@@ -19,6 +19,7 @@ from tilewright.ops import (
     roles,
     shape,
     sort,
+    tensor_memory,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "roles",
     "shape",
     "sort",
+    "tensor_memory",
 ]

@@ -13,7 +13,6 @@ from tilewright.ir.types import (
     FP32,
     FP64,
     I32,
-    Tile,
     Type,
     dtype_of,
     is_pointer,
@@ -104,8 +103,7 @@ class Dot(Op, name="tile.dot", traits=PURE):
         )
 
     def evaluate(self, lhs: Array, rhs: Array, acc: Array) -> Array:
-        assert isinstance(self.acc.type, Tile)
-        if self.acc.type.element == I32:
+        if dtype_of(self.acc.type) == I32:
             return acc + np.matmul(lhs.astype(np.int32), rhs.astype(np.int32))
         if self.precision == "tf32" and dtype_of(self.lhs.type) == FP32:
             lhs, rhs = _round_tf32(lhs), _round_tf32(rhs)

@@ -172,6 +172,34 @@ class InitBarriers(Op, name="gpu.init_barriers", traits=WRITES | LOCAL):
         return ()
 
 
+class DropBarriers(Op, name="gpu.drop_barriers", traits=WRITES | LOCAL):
+    """Ends the use of barriers, which may then be initialised again. No thread may be waiting.
+
+    gpu.drop_barriers %0 : shared<2xi64> -> ()
+    """
+
+    barriers: Value = operand()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def verify(self) -> None:
+        kind = self.barriers.type
+        require(
+            isinstance(kind, Shared) and len(kind.shape) == 1 and dtype_of(kind) == I64,
+            self,
+            "operand-types",
+            "takes barriers, a row of i64 in shared memory, not {t}",
+            t=text_of(kind),
+        )
+
+    no_index_maps = "it has no result"
+
+    def evaluate(self, barriers: Array) -> tuple[()]:
+        barriers[...] = 0
+        return ()
+
+
 class ExpectBytes(Op, name="gpu.expect_bytes", traits=WRITES | LOCAL):
     """Arrives at a barrier, and adds to the bytes that its phase expects.
 

@@ -165,12 +165,14 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
     lhs, row_bits = op.lhs, ()
     if _must_turn(lhs, 1, infos):
         # Each thread loads its elements from the buffer, in which they lie as in memory.
-        lhs = before(op, Fetch(_shared(op, lhs, 1, infos, as_in_memory=True), own=False)).result
+        lhs = before(
+            op, Fetch(shared_operand(op, lhs, 1, infos, as_in_memory=True), own=False)
+        ).result
         row_bits = TURNED_ROWS[ir.dtype_of(lhs.type).nbytes_in_memory]
     elif comes_from_memory(lhs) or _is_transposed_result(lhs):
         # A computed tile that is transposed moves between threads in any case; read from shared
         # memory, it takes no registers.
-        lhs = _shared(op, lhs, 1, infos)
+        lhs = shared_operand(op, lhs, 1, infos)
     rhs = _shared_along_k(op, infos)
     product = before(op, Wgmma(lhs, rhs, op.acc, op.precision, op.max_imprecise, row_bits))
     wait = before(op, WgmmaWait([product.result], 0))
@@ -187,14 +189,14 @@ def _shared_along_k(op: Dot, infos: AxisMap) -> Value:
     instruction can't read it."""
     value = op.rhs
     if not _must_turn(value, 0, infos) or ir.shape_of(value.type)[1] < GROUP_ROWS:
-        return _shared(op, value, 0, infos)
-    source = _shared(op, value, 0, infos, as_in_memory=True)
+        return shared_operand(op, value, 0, infos)
+    source = shared_operand(op, value, 0, infos, as_in_memory=True)
     turned = before(op, Share(before(op, FetchAcross(source, own=False)).result))
     turned.result.layout = swizzled(value.type, 0)
     return turned.result
 
 
-def _shared(
+def shared_operand(
     op: Op, value: Value, k_axis: int, infos: AxisMap, *, as_in_memory: bool = False
 ) -> Value:
     """The operand in shared memory, in a layout of wgmma.
@@ -204,7 +206,7 @@ def _shared(
     """
     if isinstance(value.op, Permute) and value.op.order == (1, 0):
         # Share the untransposed load, which can become an asynchronous copy, and view it permuted.
-        source = _shared(op, value.op.src, 1 - k_axis, infos, as_in_memory=as_in_memory)
+        source = shared_operand(op, value.op.src, 1 - k_axis, infos, as_in_memory=as_in_memory)
         view = before(op, PermuteBuffer(source, (1, 0)))
         assert source.layout is not None
         view.results[0].layout = transpose(source.layout, (1, 0))
@@ -233,7 +235,7 @@ def staged(op: Op, value: Value, k_axis: int, infos: AxisMap) -> Value:
     can be coalesced and pipelined."""
     if not comes_from_memory(value):
         return value
-    return before(op, Fetch(_shared(op, value, k_axis, infos), own=False)).result
+    return before(op, Fetch(shared_operand(op, value, k_axis, infos), own=False)).result
 
 
 def _fastest_axis(value: Value, infos: AxisMap) -> int:

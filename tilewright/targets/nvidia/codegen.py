@@ -8,6 +8,7 @@ from tilewright.targets.nvidia import arith as _arith
 from tilewright.targets.nvidia import mma as _mma
 from tilewright.targets.nvidia import programs as _programs
 from tilewright.targets.nvidia import scaled_mma as _scaled_mma
+from tilewright.targets.nvidia import tensor_mma as _tensor_mma
 from tilewright.targets.nvidia import tma as _tma
 from tilewright.targets.nvidia import turns as _turns
 from tilewright.targets.nvidia.emit import kernel_attributes
@@ -16,7 +17,7 @@ from tilewright.targets.nvidia.hardware import NvidiaHardware
 from tilewright.targets.nvidia.options import CudaOptions
 
 # Importing these modules registers their emitters and lowerings.
-REGISTERED = (_arith, _mma, _programs, _scaled_mma, _tma, _turns)
+REGISTERED = (_arith, _mma, _programs, _scaled_mma, _tensor_mma, _tma, _turns)
 
 
 def hardware(chip: Processor, gpu: GpuMachine) -> NvidiaHardware:

@@ -15,7 +15,7 @@ from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import PassContext, optional_part
-from tilewright.ir.types import Shared, Tile, dtype_of, shape_of
+from tilewright.ir.types import Shared, TensorMemory, Tile, dtype_of, shape_of
 from tilewright.lowering.simt.shared_memory import ALIGN, SCRATCH, allocated_bytes
 from tilewright.ops.atomic import Writing
 from tilewright.ops.control import For, If
@@ -30,6 +30,7 @@ from tilewright.ops.gpu import (
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.nvidia import Wgmma
 from tilewright.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilewright.ops.tensor_memory import TensorMma
 from tilewright.passes.software_pipelining import holders_of, outermost, shares_of, up_to_end_of
 from tilewright.targets.nvidia.occupancy import (
     OTHER_REGISTERS,
@@ -105,7 +106,7 @@ def product_loops(fn: Function, ctx: PassContext) -> dict[For, int]:
     return {
         op: op.num_stages or default
         for op in loops
-        if any(isinstance(inner, Wgmma) for inner in op.body)
+        if any(isinstance(inner, Wgmma | TensorMma) for inner in op.body)
     }
 
 
@@ -472,7 +473,9 @@ class Scalars:
                         self.other.update(op.results)
 
     def _visit_for(self, op: For) -> None:
-        self.other.update(v for v in op.body.args if isinstance(v.type, Tile | Shared))
+        self.other.update(
+            v for v in op.body.args if isinstance(v.type, Tile | Shared | TensorMemory)
+        )
         if any(v in self.other for v in (op.start, op.stop, op.step)):
             self.other.update(op.body.args)
         yields = op.body.terminator.operands
@@ -494,7 +497,7 @@ class Scalars:
         """Whether an op without regions can be cloned into the copying warp's code."""
         if op.regions or not op.results or any(v in self.other for v in op.operands):
             return False
-        if any(isinstance(v.type, Tile | Shared) for v in op.results):
+        if any(isinstance(v.type, Tile | Shared | TensorMemory) for v in op.results):
             return False
         if isinstance(op, Load):
             return not op.volatile and all(leaves_alone(self.fn, op, o) for o in self.fn.walk())

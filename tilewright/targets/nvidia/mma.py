@@ -229,7 +229,7 @@ MOST_DESCRIPTORS = 16
 """The most descriptors of an operand that are computed at the entry, in uniform registers."""
 
 
-class _Operand:
+class MatrixOperand:
     """An operand of wgmma in shared memory, and the matrix descriptors of its parts.
 
     A descriptor (PTX ISA, "Matrix-descriptor") has, in units of 16 bytes, the address in bits 0-13,
@@ -241,9 +241,12 @@ class _Operand:
     Args:
         k_axis: the axis of K.
         uniform: whether all warps read the same parts.
+        version: of descriptors, bits 46-48: 0 for wgmma, 1 for tcgen05.
     """
 
-    def __init__(self, kernel: Kernel, value: Value, k_axis: int, *, uniform: bool) -> None:
+    def __init__(
+        self, kernel: Kernel, value: Value, k_axis: int, *, uniform: bool, version: int = 0
+    ) -> None:
         layout = layout_of(value)
         self.kernel = kernel
         # The address is known at the entry, unless it is that of a slot of a ring. Descriptors
@@ -267,7 +270,7 @@ class _Operand:
         self.value = value
         self.leading = leading
         self.low = self._emit(self._low)
-        self.high = const(I64, stride << 32 | swizzle << 62)
+        self.high = const(I64, stride << 32 | version << 46 | swizzle << 62)
 
     def keep(self, parts: int) -> None:
         """Have the descriptors of all `parts` computed at the entry, if they are few."""
@@ -331,18 +334,18 @@ def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
     b = kernel.b
     acc = Accumulators(kernel, op.acc)
     groups = groups_of(ir.shape_of(op.acc.type), kernel.warps)
-    right = _Operand(kernel, op.rhs, 0, uniform=groups.columns == 1)
+    right = MatrixOperand(kernel, op.rhs, 0, uniform=groups.columns == 1)
     width = instruction_columns(op, kernel.warps)
     count = width // 2 // acc.per_register
     group = _warpgroup(kernel)
     if isinstance(op.lhs.type, ir.Shared):
-        left: _Operand | Registers = _Operand(kernel, op.lhs, 1, uniform=groups.rows == 1)
+        left: MatrixOperand | Registers = MatrixOperand(kernel, op.lhs, 1, uniform=groups.rows == 1)
     else:
         left = words(kernel.b, kernel.env[op.lhs], op.lhs.type)
     blocks = list(_blocks(op, kernel.warps, width, count))
     steps = ir.shape_of(op.rhs.type)[0] // step_along_k(ir.dtype_of(op.lhs.type))
     right.keep(steps * len({block.column for block in blocks}))
-    if isinstance(left, _Operand):
+    if isinstance(left, MatrixOperand):
         left.keep(steps * len({block.row for block in blocks}))
 
     def start(blocks: Iterable[_Block], into: Accumulators, steps: range) -> None:
@@ -447,8 +450,8 @@ def _emit_block(
     op: Wgmma,
     block: _Block,
     acc: Accumulators,
-    left: _Operand | Registers,
-    right: _Operand,
+    left: MatrixOperand | Registers,
+    right: MatrixOperand,
     group: V,
     count: int,
     steps: range,
@@ -460,7 +463,7 @@ def _emit_block(
     width = count * 2 * acc.per_register
     k_step = step_along_k(ir.dtype_of(op.lhs.type))
     left_start = right_start = const(I32, 0)
-    if groups.rows > 1 and isinstance(left, _Operand):
+    if groups.rows > 1 and isinstance(left, MatrixOperand):
         distance = left.offset(0, GROUP_ROWS)
         left_start = _early(kernel, lambda b: b.mul(b.and_(group, groups.rows - 1), distance))
     if groups.columns > 1:
@@ -476,7 +479,7 @@ def _emit_block(
         overwrites = step == steps.start and acc.zero
         place = count if overwrites else 2 * count  # of the first further operand
         inputs: list[V]
-        if isinstance(left, _Operand):
+        if isinstance(left, MatrixOperand):
             inputs = [left.descriptor(left.offset(step, block.row), left_start)]
             letters, source = "l", f"${place}"
             across: list[str] = [str(int(left.across_k))]

@@ -20,11 +20,12 @@ from tilewright.analysis.polynomial import Atom, Iteration
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import Original, PassContext, compiler_pass
-from tilewright.ir.types import I64, Shared
+from tilewright.ir.types import I64, Shared, TensorMemory
 from tilewright.ops.arith import Cmp, Select, Xor
 from tilewright.ops.control import Barrier, For, If, While, Yield
 from tilewright.ops.gpu import Allocate, AllocateRing, Fetch, HasSpare, Slot, WaitLaunches
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
+from tilewright.ops.tensor_memory import CommitProducts, TensorMma, TensorWait
 from tilewright.passes.pipeline_loads import stages_of
 from tilewright.passes.software_pipelining import holders_of
 from tilewright.rewrites.control import rebuilt_if, set_yields, take_region
@@ -230,8 +231,9 @@ class _Rewrite:
             loop = next(loop for loop in self.loops.values() if loop.ring is ring)
             ring.base = len(arrivals)
             self.slots[ring] = self._slots(ring, code)
-            for _ in loop.parts:
-                arrivals += [1] * ring.most + [self.warps] * ring.most
+            for part in loop.parts:
+                released = self.warps + tracked(loop, part)
+                arrivals += [1] * ring.most + [released] * ring.most
             for copied in loop.copies:
                 kind = copied.share.result.type
                 assert isinstance(kind, Shared)
@@ -406,6 +408,8 @@ class _Computer:
             body,
         )  # fmt: skip
         self._replace(op, new)
+        if loop is not None:
+            _wait_after(new)
         return _places(self.rewrite.rings, new.results[count:])
 
     def _if(self, op: Op, places: Places) -> Places:
@@ -441,7 +445,10 @@ class _Computer:
             code.insert(WaitBarrier(self.barriers, full, place.turn))
             code.anchor = last.next  # adjacent: passes move both together
             loads = any(isinstance(r, Fetch) and not is_published(r) for r in needed)
-            code.insert(Arrive(self.barriers, empty, None, self.rewrite.warps, loads))
+            arrival = code.insert(Arrive(self.barriers, empty, None, self.rewrite.warps, loads))
+            if tracked(loop, part):
+                code.anchor = arrival
+                code.insert(CommitProducts(self.barriers, empty))
         for copied, buffer in zip(loop.copies, ring.buffers, strict=True):
             share = copied.share
             code.anchor = share
@@ -452,8 +459,28 @@ class _Computer:
             share.erase()
             assert load is not None
             load.erase()
+        for wait in [op for op in body if isinstance(op, TensorWait)]:
+            wait.result.replace_with(wait.product)
+            wait.erase()
         code.anchor = body.terminator
         return {**places, ring: place.following(code, self.rewrite.slots[ring])}
+
+
+def _wait_after(loop: For) -> None:
+    """Wait behind a loop for the products that it leaves in flight."""
+    for result in [r for r in loop.results if isinstance(r.type, TensorMemory)]:
+        wait = TensorWait(result)
+        wait.loc = loop.loc
+        assert loop.parent is not None
+        loop.parent.insert_after(wait, loop)
+        result.replace_with(wait.result)
+        wait.set_operand(0, result)
+
+
+def tracked(loop: CopiedLoop, part: Sequence[int]) -> bool:
+    """Whether products that no warp waits for read these operands: their completion arrives."""
+    reading = [op for i in part for op in readers(loop.copies[i].share.result)]
+    return any(isinstance(op, TensorMma) for op in reading)
 
 
 def _first(region: Region, ops: Sequence[Op]) -> Op:

@@ -15,7 +15,9 @@ from tilewright.targets.nvidia.alternate_warpgroups import alternate_warpgroups
 from tilewright.targets.nvidia.bound_waits import bound_waits
 from tilewright.targets.nvidia.choose_mma import choose_mma
 from tilewright.targets.nvidia.choose_scaled_mma import choose_scaled_mma, expand_unscalable
+from tilewright.targets.nvidia.choose_tensor_mma import choose_tensor_mma
 from tilewright.targets.nvidia.delay_protocols import delay_protocols
+from tilewright.targets.nvidia.finish_tensor_products import finish_tensor_products
 from tilewright.targets.nvidia.overlap_launches import overlap_launches
 from tilewright.targets.nvidia.overlap_products import overlap_products
 from tilewright.targets.nvidia.pack_programs import pack_programs
@@ -38,9 +40,13 @@ SCALED = (
 
 STEPS = common_steps(
     first=[Step(widen_programs, when="wgmma"), *SCALED],
-    choose_instructions=[Step(choose_mma)],
-    pipeline=[Step(persist_programs, when="tma"), Step(specialize_warps, when="tma")],
-    overlap=[Step(overlap_products, when="wgmma")],
+    choose_instructions=[Step(choose_tensor_mma, when="tcgen05"), Step(choose_mma)],
+    # Of products in tensor memory, a program would need two results in turn for it to pay.
+    pipeline=[Step(persist_programs, when="wgmma"), Step(specialize_warps, when="tma")],
+    overlap=[
+        Step(finish_tensor_products, when="tcgen05"),
+        Step(overlap_products, when="wgmma"),
+    ],
     schedule=[
         Step(add_blocks, when="tma"),
         Step(schedule_products, when="wgmma"),

@@ -14,7 +14,7 @@ from tilewright.lowering.simt.tile_access import layout_of, store_tile
 from tilewright.ops.debug import source_position
 from tilewright.ops.gpu import HasSpare
 from tilewright.ops.nvidia import ADDED_COLUMNS, AddBlock, Delay, LoadBlock, Sum, WaitBlocks
-from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, WaitBarrier
+from tilewright.ops.roles import Arrive, DropBarriers, ExpectBytes, InitBarriers, WaitBarrier
 from tilewright.targets.nvidia.add_blocks import rows_of_boxes
 from tilewright.targets.nvidia.name import NAME
 from tilewright.targets.nvidia.tensor_copies import MAX_BOX, swizzle_of
@@ -100,7 +100,7 @@ PROVIDED[LoadBlock] = _provided
 PROVIDED[AddBlock] = _provided
 
 
-def _place(kernel: Kernel, barriers: Value, index: V | int) -> V:
+def barrier_address(kernel: Kernel, barriers: Value, index: V | int) -> V:
     """The address of a barrier in shared memory, as PTX takes it."""
     b = kernel.b
     base = b.ptrtoint(kernel.scalar(barriers), I32)
@@ -120,10 +120,19 @@ def emit_init_barriers(kernel: Kernel, op: InitBarriers) -> None:
             if isinstance(what.what, TensorMap):
                 _run(b, "prefetch.tensormap [$0];", "l", [tensor])  # for the first copies
         for i, count in enumerate(op.arrivals):
-            place = _place(kernel, op.barriers, i)
+            place = barrier_address(kernel, op.barriers, i)
             _run(b, f"mbarrier.init.shared::cta.b64 [$0], {count};", "r", [place])
         # Makes them visible to the unit that performs tensor copies.
         b.inline_asm("fence.mbarrier_init.release.cluster;", "~{memory}", VOID, [], True)
+
+
+@emits(DropBarriers, target=NAME)
+def emit_drop_barriers(kernel: Kernel, op: DropBarriers) -> None:
+    b = kernel.b
+    with kernel.only_if(b.icmp("eq", kernel.thread, 0)):  # the one that initialises them
+        for i in range(ir.shape_of(op.barriers.type)[0]):
+            place = barrier_address(kernel, op.barriers, i)
+            _run(b, "mbarrier.inval.shared::cta.b64 [$0];", "r", [place])
 
 
 @emits(HasSpare, target=NAME)
@@ -135,7 +144,7 @@ def emit_has_spare(kernel: Kernel, op: HasSpare) -> None:
 
 @emits(ExpectBytes, target=NAME)
 def emit_expect_bytes(kernel: Kernel, op: ExpectBytes) -> None:
-    place = _place(kernel, op.barriers, kernel.scalar(op.index))
+    place = barrier_address(kernel, op.barriers, kernel.scalar(op.index))
     code = f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], {op.bytes};"
     _run(kernel.b, code, "r", [place])
 
@@ -152,7 +161,7 @@ def emit_arrive(kernel: Kernel, op: Arrive) -> None:
     b = kernel.b
     if op.loads:
         kernel.hw.publish(b)
-    place = _place(kernel, op.barriers, kernel.scalar(op.index))
+    place = barrier_address(kernel, op.barriers, kernel.scalar(op.index))
     runs = b.icmp("eq", kernel.lane, 0)
     if op.condition is not None:
         runs = b.and_(runs, kernel.scalar(op.condition))
@@ -164,7 +173,7 @@ def emit_arrive(kernel: Kernel, op: Arrive) -> None:
 def emit_wait_barrier(kernel: Kernel, op: WaitBarrier) -> None:
     b = kernel.b
     index, parity = kernel.scalar(op.index), kernel.scalar(op.parity)
-    place = _place(kernel, op.barriers, index)
+    place = barrier_address(kernel, op.barriers, index)
     test = "mbarrier.try_wait.parity.shared::cta.b64 complete"
     if not op.limit:
         code = f"{{ .reg .pred complete; WAIT: {test}, [$0], $1; @!complete bra WAIT; }}"
@@ -208,7 +217,7 @@ def emit_load_block(kernel: Kernel, op: LoadBlock) -> None:
     shape = ir.shape_of(op.buffer.type)
     places = layout_of(op.buffer).invert()
     tensor = _guarded(kernel, op, kernel.provided[_provided(op)])
-    barrier = _place(kernel, op.barriers, kernel.scalar(op.index))
+    barrier = barrier_address(kernel, op.barriers, kernel.scalar(op.index))
     buffer = b.ptrtoint(kernel.scalar(op.buffer), I32)
     coords = [kernel.scalar(v) for v in op.coords]
     if len(shape) == 1:

@@ -1,0 +1,213 @@
+"""Products whose results are in tensor memory: a memory for the results of matrix instructions.
+
+A value of the type `tensor<128x64xfp32>` is the content of a part of that memory. Products and
+stores take it and return what it then holds, as a loop carries an accumulator; so only the last
+one of such a chain is in memory. One thread starts a product, and nothing waits for it but the
+barriers at which `nvidia.commit_products` arrives.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.ir.core import Value
+from tilewright.ir.define import Op, attr, operand, require
+from tilewright.ir.index_map import IndexMap, identity
+from tilewright.ir.traits import IN_FLIGHT, LOCAL, WRITES
+from tilewright.ir.types import Shared, TensorMemory, Tile, Type, numpy_of, shape_of, text_of
+from tilewright.ops.dot import Dot
+from tilewright.ops.numeric import Array
+from tilewright.ops.roles import arrive, require_barrier
+
+ROWS = 128  # of tensor memory, and of a product
+COLUMNS = 512  # of 32 bits
+STEP_COLUMNS = 16  # of a product
+
+
+class AllocateTensor(Op, name="nvidia.allocate_tensor", traits=WRITES | LOCAL):
+    """Allocates tensor memory, of which nothing is known to be there. A program has one such op.
+
+    %0 = nvidia.allocate_tensor type=tensor<128x64xfp32> : () -> tensor<128x64xfp32>
+    """
+
+    type: Type = attr()
+
+    def result_type(self) -> Type:
+        return self.type
+
+    def verify(self) -> None:
+        require(
+            isinstance(self.type, TensorMemory),
+            self,
+            "operand-types",
+            "allocates tensor memory, not {t}",
+            t=text_of(self.type),
+        )
+
+    def evaluate(self) -> Array:
+        return np.zeros(shape_of(self.type), numpy_of(self.type))
+
+
+class FreeTensor(Op, name="nvidia.free_tensor", traits=WRITES | LOCAL):
+    """Frees tensor memory, for other programs. Nothing may be under way there.
+
+    nvidia.free_tensor %0 : tensor<128x64xfp32> -> ()
+    """
+
+    memory: Value = operand()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def verify(self) -> None:
+        require_tensor(self, self.memory)
+
+    no_index_maps = "it has no result"
+
+    def evaluate(self, memory: Array) -> tuple[()]:
+        return ()
+
+
+class StoreTensor(Op, name="nvidia.store_tensor", traits=WRITES | LOCAL):
+    """Stores a tile to tensor memory, for products that start after it.
+
+    %2 = nvidia.store_tensor %0, %1 : (tensor<128x64xfp32>, 128x64xfp32) -> tensor<128x64xfp32>
+    """
+
+    memory: Value = operand()
+    value: Value = operand()
+
+    def result_type(self) -> Type:
+        return self.memory.type
+
+    def verify(self) -> None:
+        require_tensor(self, self.memory)
+        require(
+            isinstance(self.value.type, Tile)
+            and text_of(self.memory.type) == f"tensor<{text_of(self.value.type)}>",
+            self,
+            "operand-types",
+            "can't store {v} to {m}",
+            v=text_of(self.value.type),
+            m=text_of(self.memory.type),
+        )
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return (None, identity(shape_of(self.value.type)))
+
+    def evaluate(self, memory: Array, value: Array) -> Array:
+        return value
+
+
+class LoadTensor(Op, name="nvidia.load_tensor", traits=WRITES | LOCAL):
+    """The tile in tensor memory. All products to it must be complete.
+
+    %1 = nvidia.load_tensor %0 : tensor<128x64xfp32> -> 128x64xfp32
+    """
+
+    memory: Value = operand()
+
+    def result_type(self) -> Type:
+        kind = self.memory.type
+        return Tile(kind.shape, kind.element) if isinstance(kind, TensorMemory) else kind
+
+    def verify(self) -> None:
+        require_tensor(self, self.memory)
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return (identity(shape_of(self.memory.type)),)
+
+    def evaluate(self, memory: Array) -> Array:
+        return memory
+
+
+class TensorMma(Dot, name="nvidia.tensor_mma", traits=WRITES | LOCAL | IN_FLIGHT):
+    """Starts acc + lhs @ rhs by `tcgen05.mma`. Both operands are in shared memory, and `acc` and
+    the result in tensor memory.
+
+    It is complete after an `nvidia.tensor_wait`, or when a barrier is at which a later
+    `nvidia.commit_products` arrives. Until then, the operands must not change, and only other
+    products may use the result. They are computed one after the other.
+
+        %3 = nvidia.tensor_mma %0, %1, %2, precision="ieee", max_imprecise=0
+          : (shared<128x16xfp16>, shared<16x64xfp16>, tensor<128x64xfp32>) -> tensor<128x64xfp32>
+    """
+
+    def verify(self) -> None:
+        super().verify()
+        require_tensor(self, self.acc)
+        require(
+            isinstance(self.lhs.type, Shared) and isinstance(self.rhs.type, Shared),
+            self,
+            "operand-types",
+            "both operands must be in shared memory",
+        )
+        m, n = shape_of(self.acc.type)
+        require(
+            m % ROWS == 0 and n % STEP_COLUMNS == 0,
+            self,
+            "shape",
+            "the shape {m} x {n} is not a multiple of 128 x 16",
+            m=m,
+            n=n,
+        )
+
+
+class TensorWait(Op, name="nvidia.tensor_wait", traits=WRITES | LOCAL):
+    """Waits until a product, and all that have started before, are complete.
+
+    %1 = nvidia.tensor_wait %0 : tensor<128x64xfp32> -> tensor<128x64xfp32>
+    """
+
+    product: Value = operand()
+
+    def result_type(self) -> Type:
+        return self.product.type
+
+    def verify(self) -> None:
+        require_tensor(self, self.product)
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return (identity(shape_of(self.product.type)),)
+
+    def evaluate(self, product: Array) -> Array:
+        return product
+
+
+class CommitProducts(Op, name="nvidia.commit_products", traits=WRITES | LOCAL):
+    """Arrives at a barrier once all products in tensor memory that were started are complete.
+
+    nvidia.commit_products %0, %1 : (shared<2xi64>, i32) -> ()
+    """
+
+    barriers: Value = operand()
+    index: Value = operand()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def verify(self) -> None:
+        require_barrier(self, self.barriers, self.index)
+
+    no_index_maps = "it has no result"
+
+    def evaluate(self, barriers: Array, index: Array) -> tuple[()]:
+        arrive(barriers[int(index) : int(index) + 1].reshape(()), 1)
+        return ()
+
+
+def require_tensor(op: Op, value: Value) -> None:
+    """Raise `IRError` unless the value is in tensor memory."""
+    require(
+        isinstance(value.type, TensorMemory) and len(value.type.shape) == 2,
+        op,
+        "operand-types",
+        "takes a matrix in tensor memory, not {t}",
+        t=text_of(value.type),
+    )
+
+
+def columns_of(type: Type) -> int:
+    """The columns of tensor memory that a matrix occupies: one of each 128 rows per column."""
+    rows, columns = shape_of(type)
+    return rows // ROWS * columns

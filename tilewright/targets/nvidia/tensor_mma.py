@@ -1,0 +1,191 @@
+"""Emission of `tcgen05`: products in tensor memory.
+
+An address in tensor memory has the row in its upper 16 bits and the column, of 32 bits, in the
+lower ones. A warp reads and writes the 32 rows of its number modulo 4. One thread starts products
+and has barriers arrive at their completion (PTX ISA, "tcgen05 Memory Consistency Model").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir import types as ir
+from tilewright.layout.families import WARPS_PER_GROUP
+from tilewright.lowering.emit import F32, I32, VOID, Builder, V, const
+from tilewright.lowering.simt.kernel import Kernel, Registers, emits
+from tilewright.lowering.simt.shared_memory import scratch
+from tilewright.ops.tensor_memory import (
+    ROWS,
+    AllocateTensor,
+    CommitProducts,
+    FreeTensor,
+    LoadTensor,
+    StoreTensor,
+    TensorMma,
+    columns_of,
+)
+from tilewright.targets.nvidia.choose_tensor_mma import KINDS
+from tilewright.targets.nvidia.mma import MatrixOperand, registers_text
+from tilewright.targets.nvidia.name import NAME
+from tilewright.targets.nvidia.rewrite_products import step_along_k
+from tilewright.targets.nvidia.tma import barrier_address
+
+LEAST_COLUMNS = 32  # of an allocation, which is a power of two
+MOST_COLUMNS = 256  # of an instruction
+MOST_REGISTERS = 64  # that one instruction loads or stores
+WARP_ROWS = 32
+ROW_SHIFT = 16
+
+AFTER_BARRIER = "tcgen05.fence::after_thread_sync;"
+BEFORE_BARRIER = "tcgen05.fence::before_thread_sync;"
+
+# "Instruction descriptor" of the PTX ISA: the codes of operand types, of each kind.
+_CODES = {ir.FP16: 0, ir.BF16: 1, ir.FP32: 2, ir.FP8E4NV: 0, ir.FP8E5: 1}
+
+
+def instruction_descriptor(
+    left: ir.DType, right: ir.DType, columns: int, *, across: Sequence[bool]
+) -> int:
+    """The instruction descriptor: results of fp32, types, and which operands lie across K."""
+    codes = 1 << 4 | _CODES[left] << 7 | _CODES[right] << 10
+    return codes | across[0] << 15 | across[1] << 16 | columns >> 3 << 17 | ROWS >> 4 << 24
+
+
+def _run(b: Builder, code: str, letters: str = "", args: Sequence[V] = ()) -> None:
+    b.inline_asm(code, ",".join([*letters, "~{memory}"]), VOID, list(args), True, True)
+
+
+def _columns(op: AllocateTensor | FreeTensor, type: ir.Type) -> int:
+    """The columns to allocate for a matrix."""
+    return max(LEAST_COLUMNS, 1 << (columns_of(type) - 1).bit_length())
+
+
+@scratch(AllocateTensor)
+def _address_bytes(op: AllocateTensor) -> int:
+    return I32.bits // 8
+
+
+@emits(AllocateTensor, target=NAME)
+def emit_allocate_tensor(kernel: Kernel, op: AllocateTensor) -> None:
+    b = kernel.b
+    place = kernel.shared.address(b, op)
+    with kernel.only_if(b.icmp("eq", kernel.warp, 0)):
+        count = _columns(op, op.type)
+        to = b.ptrtoint(place, I32)
+        code = f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], {count};"
+        _run(b, code, "r", [to])
+        _run(b, "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;")
+    _synchronize(kernel)
+    kernel.env[op.result] = [b.load(I32, place)]
+
+
+def _synchronize(kernel: Kernel) -> None:
+    """Order what all threads of the team did in tensor memory before what they do next."""
+    _run(kernel.b, BEFORE_BARRIER)
+    kernel.barrier()
+    _run(kernel.b, AFTER_BARRIER)
+
+
+@emits(FreeTensor, target=NAME)
+def emit_free_tensor(kernel: Kernel, op: FreeTensor) -> None:
+    b = kernel.b
+    _synchronize(kernel)
+    with kernel.only_if(b.icmp("eq", kernel.warp, 0)):
+        count = _columns(op, op.memory.type)
+        code = f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 $0, {count};"
+        _run(b, code, "r", [kernel.scalar(op.memory)])
+
+
+@emits(TensorMma, target=NAME)
+def emit_tensor_mma(kernel: Kernel, op: TensorMma) -> None:
+    """An instruction for each 128 rows, 256 columns and 32 bytes along K, all of one thread."""
+    b = kernel.b
+    left_type, right_type = ir.dtype_of(op.lhs.type), ir.dtype_of(op.rhs.type)
+    (m, n), k = ir.shape_of(op.acc.type), ir.shape_of(op.lhs.type)[1]
+    memory = kernel.scalar(op.acc)
+    width, step = min(n, MOST_COLUMNS), step_along_k(left_type)
+    with kernel.only_if(b.icmp("eq", kernel.thread, 0)):
+        _run(b, AFTER_BARRIER)
+        left, right = (
+            MatrixOperand(kernel, value, axis, uniform=True, version=1)
+            for value, axis in ((op.lhs, 1), (op.rhs, 0))
+        )
+        across = left.across_k, right.across_k
+        what = const(I32, instruction_descriptor(left_type, right_type, width, across=across))
+        code = (
+            "{ .reg .pred p; setp.eq.b32 p, 0, 0; "
+            f"tcgen05.mma.cta_group::1.kind::{KINDS[left_type]} [$0], $1, $2, $3, p; }}"
+        )
+        none = const(I32, 0)
+        for row in range(0, m, ROWS):
+            for column in range(0, n, width):
+                place = b.add(memory, row // ROWS * n + column)
+                for start in range(0, k, step):
+                    a = left.descriptor(left.offset(start, row), none)
+                    c = right.descriptor(right.offset(start, column), none)
+                    _run(b, code, "rllr", [place, a, c, what])
+    kernel.env[op.result] = [memory]
+
+
+@emits(CommitProducts, target=NAME)
+def emit_commit_products(kernel: Kernel, op: CommitProducts) -> None:
+    b = kernel.b
+    place = barrier_address(kernel, op.barriers, kernel.scalar(op.index))
+    code = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [$0];"
+    with kernel.only_if(b.icmp("eq", kernel.thread, 0)):  # the one that started the products
+        _run(b, code, "r", [place])
+
+
+def _parts(kernel: Kernel, memory: V, type: ir.Type) -> list[tuple[V, range]]:
+    """The registers of a thread in parts that one instruction moves, with their addresses; see
+    `families.tensor_memory`."""
+    b = kernel.b
+    m, n = ir.shape_of(type)
+    groups = kernel.warps // WARPS_PER_GROUP
+    over_m = min(groups, m // ROWS)
+    columns = n // (groups // over_m)  # of a warp
+    group = b.lshr(kernel.warp, WARPS_PER_GROUP.bit_length() - 1)
+    rows = b.mul(b.and_(kernel.warp, WARPS_PER_GROUP - 1), WARP_ROWS << ROW_SHIFT)
+    start = b.add(b.add(memory, rows), b.mul(b.and_(group, over_m - 1), n))
+    start = b.add(start, b.mul(b.lshr(group, over_m.bit_length() - 1), columns))
+    count = min(columns, MOST_REGISTERS)
+    found: list[tuple[V, range]] = []
+    for block in range(m // ROWS // over_m):
+        for column in range(0, columns, count):
+            first = block * columns + column
+            place = b.add(start, block * over_m * n + column)
+            found.append((place, range(first, first + count)))
+    return found
+
+
+@emits(StoreTensor, target=NAME)
+def emit_store_tensor(kernel: Kernel, op: StoreTensor) -> None:
+    b = kernel.b
+    values = kernel.env[op.value]
+    for place, registers in _parts(kernel, kernel.scalar(op.memory), op.value.type):
+        count = len(registers)
+        words = [b.bitcast(values[r], I32) for r in registers]
+        code = f"tcgen05.st.sync.aligned.32x32b.x{count}.b32 [$0], {registers_text(1, count)};"
+        _run(b, code, "r" * (1 + count), [place, *words])
+    _run(b, "tcgen05.wait::st.sync.aligned;")
+    _synchronize(kernel)
+    kernel.env[op.result] = kernel.env[op.memory]
+
+
+@emits(LoadTensor, target=NAME)
+def emit_load_tensor(kernel: Kernel, op: LoadTensor) -> None:
+    """The wait is a part of the same assembly: registers hold the values only after it."""
+    b = kernel.b
+    found: Registers = []
+    _run(b, AFTER_BARRIER)
+    for place, registers in _parts(kernel, kernel.scalar(op.memory), op.result.type):
+        count = len(registers)
+        code = (
+            f"tcgen05.ld.sync.aligned.32x32b.x{count}.b32 {registers_text(0, count)}, [${count}]; "
+            "tcgen05.wait::ld.sync.aligned;"
+        )
+        constraints = ",".join(["=f"] * count + ["r", "~{memory}"])
+        ret = b.module.row(F32, count)
+        got = b.inline_asm(code, constraints, ret, [place], True, True)
+        found += [b.extract_value(got, i, F32) for i in range(count)]
+    kernel.bind(op, found)
