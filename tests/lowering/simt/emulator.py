@@ -25,7 +25,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from tests.gpu_machine import EMULATOR
-from tilewright.ir.core import Module
+from tilewright.ir.core import Module, Op
 from tilewright.lowering.emit import (
     I16,
     I32,
@@ -186,7 +186,11 @@ class EmulatedHardware(PlainHardware):
         self.sizes_shared = False
         self.rounds_to_bf16 = False
         self.forms: list[tuple[str, list[LType]]] = []
+        self.pairs: tuple[type[Op], ...] = ()  # of which an instruction computes two elements
         self.teams: dict[int, slice] = {}  # threads that wait at a barrier that is not for all
+
+    def packed(self, op: Op) -> int:
+        return 2 if isinstance(op, self.pairs) else 1
 
     @property
     def loads_matrices(self) -> bool:

@@ -17,7 +17,7 @@ from tilewright.ir.core import Module, Value
 from tilewright.ops import arith, math
 from tilewright.targets.nvidia.disassemble import find_disassembler, sass
 
-ARCHES = (80, 90)
+ARCHES = (80, 90, 100)
 MATH = [c for c in vars(math).values()
         if isinstance(c, type) and issubclass(c, math.MathFunction) and c.name]  # fmt: skip
 
@@ -187,3 +187,22 @@ def test_no_choice_of_doubles_is_converted(to: str, choice: str) -> None:
     found = ptx_of(build(kernel_from(text), {"x_ptr": "*fp32", "out": f"*{short}"}))
     for chosen in re.findall(r"selp\.f64\s+(%rd\d+)", found):
         assert not re.search(rf"cvt\.\S+\.f64\s+\S+, {chosen};", found)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("arch", [90, 100, 120])
+def test_two_floats_in_one_instruction(arch: int, fused: bool) -> None:
+    """Of 128 threads each has four elements: two instructions, contracted if that is allowed."""
+
+    def build(b: Builder, x: Value, y: Value) -> list[Value]:
+        return [b.value(arith.Sub(b.value(arith.Mul(x, y)), x))]
+
+    module = tile_kernel(build, [tile(ir.FP32, 512)] * 2)
+    text = ptx_of(module, arch, enable_fp_fusion=fused)
+    found = re.findall(r"\b(fma|mul|add|sub)(?:\.rn)?\.(f32x2|f32)\b", text)
+    names = ["fma"] if fused else ["mul", "sub"]
+    if arch == 90:
+        assert {kind for _, kind in found} == {"f32"}
+    else:
+        assert sorted(found) == sorted((name, "f32x2") for name in names for _ in range(2))
+        assert fused or "mul.rn.f32x2" in text

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from tilewright.ir.core import Op
 from tilewright.ir.types import DType
 from tilewright.lowering.emit import Builder, LType, V
 from tilewright.lowering.simt.team import Team
@@ -88,6 +89,11 @@ class Hardware(Protocol):
 
     @property
     def stores_matrices(self) -> bool: ...
+
+    def packed(self, op: Op) -> int:
+        """How many elements of an elementwise op one instruction computes: 1, or the length of the
+        vectors to lower it with."""
+        ...
 
     def thread(self, b: Builder) -> V:
         """Index of the thread in its program, i32; warps are `lanes` successive threads."""
@@ -267,6 +273,10 @@ class PlainHardware:
     has_buffers = False
     loads_matrices = False
     stores_matrices = False
+
+    def packed(self, op: Op) -> int:
+        """There are no packed instructions."""
+        return 1
 
     def own_shared(self, b: Builder, block: V, bytes: int) -> V:
         """A block runs one program."""

@@ -21,7 +21,18 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
-from tilewright.lowering.emit import I32, PTR, VOID, Builder, LType, Module, V, const
+from tilewright.lowering.emit import (
+    I32,
+    PTR,
+    VOID,
+    Builder,
+    LType,
+    Module,
+    V,
+    const,
+    poison,
+    vector,
+)
 from tilewright.lowering.lines import Lines
 from tilewright.lowering.registry import ALL, TargetTable, lowering_of
 from tilewright.lowering.simt.equal_registers import equal_registers
@@ -195,9 +206,13 @@ class Kernel:
             return [lower(self.b, op)] * count
         first = equal_registers(op.results[0], self.infos, self._sure) or list(range(count))
         chosen = sorted(set(first))
-        made = each_once(
-            lambda *values: lower(self.b, op, *values), [[o[r] for r in chosen] for o in operands]
-        )
+        columns = [[o[r] for r in chosen] for o in operands]
+        packed = self.hw.packed(op)
+
+        def make(*values: V) -> V:
+            return lower(self.b, op, *values)
+
+        made = packs_once(self.b, make, columns, packed) if packed > 1 else each_once(make, columns)
         at = dict(zip(chosen, made, strict=True))
         return [at[r] for r in first]
 
@@ -348,6 +363,36 @@ def each_once(make: Callable[..., V], operands: Sequence[Registers]) -> Register
         if key not in done:
             done[key] = make(*values)
         found.append(done[key])
+    return found
+
+
+def packs_once(
+    b: Builder, make: Callable[..., V], operands: Sequence[Registers], packed: int
+) -> Registers:
+    """As `each_once`, where `make` takes vectors of `packed` values, which one instruction computes
+    with. LLVM removes vectors that are taken apart and put together again."""
+    keys = [tuple(map(id, values)) for values in zip(*operands, strict=True)]
+    tuples = dict(zip(keys, zip(*operands, strict=True), strict=True))
+    done: dict[tuple[int, ...], V] = {}
+    order = list(tuples)
+    for start in range(0, len(order), packed):
+        some = order[start : start + packed]
+        if len(some) < packed:
+            done |= {key: make(*tuples[key]) for key in some}
+            continue
+        columns = zip(*(tuples[key] for key in some), strict=True)
+        found = make(*(packed_vector(b, values) for values in columns))
+        done |= {key: b.extract(found, i) for i, key in enumerate(some)}
+    return [done[key] for key in keys]
+
+
+def packed_vector(b: Builder, values: Sequence[V]) -> V:
+    """A vector of these values."""
+    if all(value is values[0] for value in values):
+        return b.splat(values[0], len(values))
+    found = poison(vector(values[0].type, len(values)))
+    for i, value in enumerate(values):
+        found = b.insert(found, value, i)
     return found
 
 

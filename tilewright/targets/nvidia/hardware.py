@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.ir import types as ir
+from tilewright.ir.core import Op
 from tilewright.lowering.emit import (
     I8,
     I16,
@@ -29,6 +31,7 @@ from tilewright.lowering.emit import (
 )
 from tilewright.lowering.simt.hardware import Atomic, CachePolicy, PlainHardware
 from tilewright.lowering.simt.team import Team
+from tilewright.ops import arith
 from tilewright.targets.nvidia.atomic import emit_atomic, instruction, longest
 from tilewright.targets.nvidia.code import Code, row
 from tilewright.targets.nvidia.convert import cast
@@ -57,6 +60,10 @@ def _special(b: Builder, name: str, axis: int) -> V:
     return b.intrinsic(f"llvm.nvvm.read.ptx.sreg.{name}.{AXES[axis]}", I32, [])
 
 
+PACKED = (arith.Add, arith.Sub, arith.Mul, arith.Fma)
+"""Ops on fp32 of which one instruction computes two elements, with the feature `f32x2`."""
+
+
 class NvidiaHardware(PlainHardware):
     """The instructions of an architecture.
 
@@ -81,6 +88,10 @@ class NvidiaHardware(PlainHardware):
         self.rounds_to_bf16 = "bf16" in features
         self.loads_matrices = "ldmatrix" in features
         self.stores_matrices = "stmatrix" in features
+
+    def packed(self, op: Op) -> int:
+        pairs = "f32x2" in self.features and type(op) in PACKED
+        return 2 if pairs and ir.element_of(op.results[0].type) == ir.FP32 else 1
 
     def thread(self, b: Builder) -> V:
         return _special(b, "tid", 0)
