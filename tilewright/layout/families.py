@@ -294,16 +294,21 @@ def wgmma_operand_a(shape: Sequence[int], element_bits: int, warps: int) -> Line
 
 
 def tensor_memory(shape: Sequence[int], warps: int) -> LinearLayout:
-    """A tile as `tcgen05.ld` and `tcgen05.st` of shape 32x32b move it from and to tensor memory.
+    """A tile as `tcgen05.ld` and `tcgen05.st` move it from and to tensor memory.
 
-    Row m is row m % 128 of tensor memory, of which warp w has rows 32 (w % 4) + lane; register i of
-    an instruction is column i. Warpgroups are tiled over blocks of 128 rows, then over the columns,
-    of which each has adjacent ones; then registers repeat over blocks. PTX ISA, "tcgen05 Data
-    Movement Shape", .32x32b, and "tcgen05 Memory Layout", Layout D.
+    By shape 32x32b, row m is row m % 128 of tensor memory, of which warp w has rows
+    32 (w % 4) + lane; register i of an instruction is column i. Warpgroups are tiled over blocks of
+    128 rows, then over the columns, of which each has adjacent ones; then registers repeat over
+    blocks. PTX ISA, "tcgen05 Data Movement Shape", and "tcgen05 Memory Layout", Layout D.
+
+    Of 64 rows, warp w has 16, in the first half of its rows (Layout F). Shape 16x256b moves them as
+    `wgmma` holds its results.
     """
-    if warps % WARPS_PER_GROUP or len(shape) != 2 or shape[0] % 128:
+    if warps % WARPS_PER_GROUP or len(shape) != 2 or (shape[0] != 64 and shape[0] % 128):
         raise ValueError(f"{warps} warps do not share tensor memory of {tuple(shape)}")
     groups = warps // WARPS_PER_GROUP
+    if shape[0] == 64:
+        return wgmma_accumulator(shape, warps, shape[1] // groups)
     over_m = min(groups, shape[0] // 128)
     over_n = groups // over_m
     factors = [

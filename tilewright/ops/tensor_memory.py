@@ -20,6 +20,7 @@ from tilewright.ops.numeric import Array
 from tilewright.ops.roles import arrive, require_barrier
 
 ROWS = 128  # of tensor memory, and of a product
+FEW_ROWS = 64  # of a smaller product, which occupies half of the rows of its columns
 COLUMNS = 512  # of 32 bits
 STEP_COLUMNS = 16  # of a product
 
@@ -144,10 +145,10 @@ class TensorMma(Dot, name="nvidia.tensor_mma", traits=WRITES | LOCAL | IN_FLIGHT
         )
         m, n = shape_of(self.acc.type)
         require(
-            m % ROWS == 0 and n % STEP_COLUMNS == 0,
+            fits_rows(m) and n % STEP_COLUMNS == 0,
             self,
             "shape",
-            "the shape {m} x {n} is not a multiple of 128 x 16",
+            "the shape {m} x {n} is not 64 rows or a multiple of 128, by a multiple of 16",
             m=m,
             n=n,
         )
@@ -208,6 +209,11 @@ def require_tensor(op: Op, value: Value) -> None:
 
 
 def columns_of(type: Type) -> int:
-    """The columns of tensor memory that a matrix occupies: one of each 128 rows per column."""
+    """The columns of tensor memory that a matrix occupies."""
     rows, columns = shape_of(type)
-    return rows // ROWS * columns
+    return -(-rows // ROWS) * columns
+
+
+def fits_rows(rows: int) -> bool:
+    """Whether products have this number of rows."""
+    return rows == FEW_ROWS or rows % ROWS == 0

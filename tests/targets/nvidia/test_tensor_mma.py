@@ -90,7 +90,9 @@ def test_types_and_orders(type: str, orders: str) -> None:
 
 
 @pytest.mark.parametrize("warps", [4, 8])
-@pytest.mark.parametrize("tile", [(128, 16), (128, 256), (256, 32), (256, 256)])
+@pytest.mark.parametrize(
+    "tile", [(64, 16), (64, 256), (128, 16), (128, 256), (256, 32), (256, 256)]
+)
 def test_tiles(tile: tuple[int, int], warps: int) -> None:
     program = product(3, tile=tile)
     module, counts = lowered(program, num_warps=warps)
@@ -101,7 +103,7 @@ def test_tiles(tile: tuple[int, int], warps: int) -> None:
 @pytest.mark.parametrize(
     ("program", "options"),
     [
-        (product(tile=(64, 32)), {}),  # 64 rows
+        (product(tile=(32, 32)), {}),
         (product(tile=(128, 8)), {}),
         (product(), {"num_warps": 2}),
         (product(), {"num_stages": 1}),
@@ -166,10 +168,10 @@ def test_loop_in_a_loop() -> None:
 def test_instruction_descriptor() -> None:
     """PTX ISA, "Instruction descriptor": 4 fp32 results; 7-9 and 10-12 types; 15 and 16 operands
     across K; 17-22 columns / 8; 24-28 rows / 16."""
-    found = instruction_descriptor(BF16, BF16, 256, across=(False, True))
+    found = instruction_descriptor((BF16, BF16), (128, 256), across=(False, True))
     assert found == 1 << 4 | 1 << 7 | 1 << 10 | 1 << 16 | 32 << 17 | 8 << 24
-    found = instruction_descriptor(FP8E4NV, FP8E5, 32, across=(False, False))
-    assert found == 1 << 4 | 1 << 10 | 4 << 17 | 8 << 24
+    found = instruction_descriptor((FP8E4NV, FP8E5), (64, 32), across=(False, False))
+    assert found == 1 << 4 | 1 << 10 | 4 << 17 | 4 << 24
 
 
 # -- mutants --------------------------------------------------------------------------------------
@@ -295,6 +297,20 @@ def test_instructions(type: str, kind: str, warps: int, chip: int) -> None:
     assert sum(map(int, loads)) == 256 * 256 // (32 * warps)
     assert re.search(r"tcgen05\.alloc\S+ \[%r\d+\], 512;", text)
     assert "mma.sync" not in text
+    assert kernel.asm["cubin"]
+
+
+@pytest.mark.parametrize("warps", [4, 8])
+def test_instructions_of_few_rows(warps: int) -> None:
+    """16 rows of each warp, half of the columns of each of eight warps."""
+    source, _ = source_of(product(3, tile=(64, 256)))
+    kernel = compile(source, target=CHIP, options={"num_warps": warps, "num_stages": 2})
+    text = kernel.asm["ptx"]
+    assert isinstance(text, str)
+    assert text.count("tcgen05.mma.cta_group::1.kind::f16 ") == 4
+    loads = re.findall(r"tcgen05\.ld\.sync\.aligned\.16x256b\.x(\d+)\.b32", text)
+    assert list(map(int, loads)) == [16] * (8 // warps)
+    assert re.search(r"tcgen05\.alloc\S+ \[%r\d+\], 256;", text)
     assert kernel.asm["cubin"]
 
 

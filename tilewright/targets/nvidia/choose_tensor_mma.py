@@ -29,7 +29,6 @@ from tilewright.ops.memory import Load
 from tilewright.ops.shape import Permute
 from tilewright.ops.tensor_memory import (
     COLUMNS,
-    ROWS,
     STEP_COLUMNS,
     AllocateTensor,
     FreeTensor,
@@ -38,6 +37,7 @@ from tilewright.ops.tensor_memory import (
     TensorMma,
     TensorWait,
     columns_of,
+    fits_rows,
 )
 from tilewright.passes.assign_layouts import ANCHORS, Demands
 from tilewright.targets.nvidia.choose_mma import GROUP_WARPS, shared_operand
@@ -110,7 +110,7 @@ def _fits(dot: Dot) -> bool:
         and (left == right or left.is_fp8())
         and (left != ir.FP32 or dot.precision == "tf32")
         and ir.dtype_of(dot.acc.type) == ir.FP32
-        and shape[0] % ROWS == 0
+        and fits_rows(shape[0])
         and shape[1] % STEP_COLUMNS == 0
         and ir.shape_of(dot.lhs.type)[1] % step_along_k(left) == 0
         and columns_of(dot.acc.type) <= COLUMNS

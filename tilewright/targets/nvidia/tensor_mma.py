@@ -8,6 +8,7 @@ and has barriers arrive at their completion (PTX ISA, "tcgen05 Memory Consistenc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tilewright.ir import types as ir
 from tilewright.layout.families import WARPS_PER_GROUP
@@ -44,11 +45,12 @@ _CODES = {ir.FP16: 0, ir.BF16: 1, ir.FP32: 2, ir.FP8E4NV: 0, ir.FP8E5: 1}
 
 
 def instruction_descriptor(
-    left: ir.DType, right: ir.DType, columns: int, *, across: Sequence[bool]
+    types: tuple[ir.DType, ir.DType], shape: tuple[int, int], *, across: Sequence[bool]
 ) -> int:
-    """The instruction descriptor: results of fp32, types, and which operands lie across K."""
-    codes = 1 << 4 | _CODES[left] << 7 | _CODES[right] << 10
-    return codes | across[0] << 15 | across[1] << 16 | columns >> 3 << 17 | ROWS >> 4 << 24
+    """The instruction descriptor: results of fp32 and of this shape, types of operands, and which
+    of them lie across K."""
+    codes = 1 << 4 | _CODES[types[0]] << 7 | _CODES[types[1]] << 10
+    return codes | across[0] << 15 | across[1] << 16 | shape[1] >> 3 << 17 | shape[0] >> 4 << 24
 
 
 def _run(b: Builder, code: str, letters: str = "", args: Sequence[V] = ()) -> None:
@@ -100,10 +102,10 @@ def emit_free_tensor(kernel: Kernel, op: FreeTensor) -> None:
 def emit_tensor_mma(kernel: Kernel, op: TensorMma) -> None:
     """An instruction for each 128 rows, 256 columns and 32 bytes along K, all of one thread."""
     b = kernel.b
-    left_type, right_type = ir.dtype_of(op.lhs.type), ir.dtype_of(op.rhs.type)
+    types = ir.dtype_of(op.lhs.type), ir.dtype_of(op.rhs.type)
     (m, n), k = ir.shape_of(op.acc.type), ir.shape_of(op.lhs.type)[1]
     memory = kernel.scalar(op.acc)
-    width, step = min(n, MOST_COLUMNS), step_along_k(left_type)
+    height, width, step = min(m, ROWS), min(n, MOST_COLUMNS), step_along_k(types[0])
     with kernel.only_if(b.icmp("eq", kernel.thread, 0)):
         _run(b, AFTER_BARRIER)
         left, right = (
@@ -111,10 +113,10 @@ def emit_tensor_mma(kernel: Kernel, op: TensorMma) -> None:
             for value, axis in ((op.lhs, 1), (op.rhs, 0))
         )
         across = left.across_k, right.across_k
-        what = const(I32, instruction_descriptor(left_type, right_type, width, across=across))
+        what = const(I32, instruction_descriptor(types, (height, width), across=across))
         code = (
             "{ .reg .pred p; setp.eq.b32 p, 0, 0; "
-            f"tcgen05.mma.cta_group::1.kind::{KINDS[left_type]} [$0], $1, $2, $3, p; }}"
+            f"tcgen05.mma.cta_group::1.kind::{KINDS[types[0]]} [$0], $1, $2, $3, p; }}"
         )
         none = const(I32, 0)
         for row in range(0, m, ROWS):
@@ -136,25 +138,42 @@ def emit_commit_products(kernel: Kernel, op: CommitProducts) -> None:
         _run(b, code, "r", [place])
 
 
-def _parts(kernel: Kernel, memory: V, type: ir.Type) -> list[tuple[V, range]]:
-    """The registers of a thread in parts that one instruction moves, with their addresses; see
-    `families.tensor_memory`."""
+class _Part(NamedTuple):
+    """What one instruction moves.
+
+    Attributes:
+        address: in tensor memory.
+        registers: the thread's.
+        shape: the instruction's `.shape` and `.num`.
+    """
+
+    address: V
+    registers: range
+    shape: str
+
+
+def _parts(kernel: Kernel, memory: V, type: ir.Type) -> list[_Part]:
+    """The parts of a tile; see `families.tensor_memory`."""
     b = kernel.b
     m, n = ir.shape_of(type)
+    few = m < ROWS
     groups = kernel.warps // WARPS_PER_GROUP
-    over_m = min(groups, m // ROWS)
+    over_m = min(groups, -(-m // ROWS))
     columns = n // (groups // over_m)  # of a warp
     group = b.lshr(kernel.warp, WARPS_PER_GROUP.bit_length() - 1)
     rows = b.mul(b.and_(kernel.warp, WARPS_PER_GROUP - 1), WARP_ROWS << ROW_SHIFT)
     start = b.add(b.add(memory, rows), b.mul(b.and_(group, over_m - 1), n))
     start = b.add(start, b.mul(b.lshr(group, over_m.bit_length() - 1), columns))
-    count = min(columns, MOST_REGISTERS)
-    found: list[tuple[V, range]] = []
-    for block in range(m // ROWS // over_m):
+    # A thread has a register for each column; of few rows, four for eight columns.
+    count = min(columns, 2 * MOST_REGISTERS if few else MOST_REGISTERS)
+    held = count // 2 if few else count
+    shape = f"16x256b.x{count // 8}" if few else f"32x32b.x{count}"
+    found: list[_Part] = []
+    for block in range(-(-m // ROWS) // over_m):
         for column in range(0, columns, count):
-            first = block * columns + column
             place = b.add(start, block * over_m * n + column)
-            found.append((place, range(first, first + count)))
+            first = len(found) * held
+            found.append(_Part(place, range(first, first + held), shape))
     return found
 
 
@@ -162,10 +181,10 @@ def _parts(kernel: Kernel, memory: V, type: ir.Type) -> list[tuple[V, range]]:
 def emit_store_tensor(kernel: Kernel, op: StoreTensor) -> None:
     b = kernel.b
     values = kernel.env[op.value]
-    for place, registers in _parts(kernel, kernel.scalar(op.memory), op.value.type):
+    for place, registers, shape in _parts(kernel, kernel.scalar(op.memory), op.value.type):
         count = len(registers)
         words = [b.bitcast(values[r], I32) for r in registers]
-        code = f"tcgen05.st.sync.aligned.32x32b.x{count}.b32 [$0], {registers_text(1, count)};"
+        code = f"tcgen05.st.sync.aligned.{shape}.b32 [$0], {registers_text(1, count)};"
         _run(b, code, "r" * (1 + count), [place, *words])
     _run(b, "tcgen05.wait::st.sync.aligned;")
     _synchronize(kernel)
@@ -178,10 +197,10 @@ def emit_load_tensor(kernel: Kernel, op: LoadTensor) -> None:
     b = kernel.b
     found: Registers = []
     _run(b, AFTER_BARRIER)
-    for place, registers in _parts(kernel, kernel.scalar(op.memory), op.result.type):
+    for place, registers, shape in _parts(kernel, kernel.scalar(op.memory), op.result.type):
         count = len(registers)
         code = (
-            f"tcgen05.ld.sync.aligned.32x32b.x{count}.b32 {registers_text(0, count)}, [${count}]; "
+            f"tcgen05.ld.sync.aligned.{shape}.b32 {registers_text(0, count)}, [${count}]; "
             "tcgen05.wait::ld.sync.aligned;"
         )
         constraints = ",".join(["=f"] * count + ["r", "~{memory}"])
