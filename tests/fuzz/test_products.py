@@ -1,9 +1,11 @@
-"""Random loops of products after all passes for an H200, on the machine that ends all late."""
+"""Random loops of products after all passes, on the machine that ends all late."""
 
 from __future__ import annotations
 
 import random
 from math import prod
+
+import pytest
 
 from tests.async_machine import AsyncMachine
 from tests.fuzz.disabled import random_disabled
@@ -18,7 +20,8 @@ from tilewright.ops.gpu import BlockId
 from tilewright.passes.verify_layouts import LayoutVerifier
 from tilewright.targets.nvidia.target import NvidiaTarget
 
-TARGET = NvidiaTarget(90)
+CHIPS = {90: "choose_mma", 100: "choose_tensor_mma"}
+"""Chips, and the pass that is never disabled: it chooses what the tests are about."""
 
 
 def _blocks(program: Program, module: Module, seed: int) -> int | None:
@@ -28,15 +31,17 @@ def _blocks(program: Program, module: Module, seed: int) -> int | None:
     return random.Random(seed).randint(1, prod(program.grid) + 1)
 
 
-def test_random_products_agree(fuzz_seed: int) -> None:
+@pytest.mark.parametrize("chip", CHIPS)
+def test_random_products_agree(chip: int, fuzz_seed: int) -> None:
+    target = NvidiaTarget(chip)
     program = random_products(fuzz_seed)
-    options = TARGET.parse_options({"enable_fp_fusion": False, **random_options(fuzz_seed)})
+    options = target.parse_options({"enable_fp_fusion": False, **random_options(fuzz_seed)})
     source, _ = source_of(program)
-    expected = interpreted(program, source.module(TARGET.frontend_options(options)))
-    module = source.module(TARGET.frontend_options(options))
-    ctx = context_for(TARGET, options)
-    ctx.disabled = random_disabled(fuzz_seed, pipeline(TARGET)) - {"choose_mma"}
-    run(module, pipeline(TARGET), ctx, [Verifier(), LayoutVerifier(ctx)])
+    expected = interpreted(program, source.module(target.frontend_options(options)))
+    module = source.module(target.frontend_options(options))
+    ctx = context_for(target, options)
+    ctx.disabled = random_disabled(fuzz_seed, pipeline(target)) - {CHIPS[chip]}
+    run(module, pipeline(target), ctx, [Verifier(), LayoutVerifier(ctx)])
     spare = fuzz_seed % 3 != 0
     with AsyncMachine(fuzz_seed if fuzz_seed % 2 else None, spare=spare) as machine:
         found = interpreted(program, module, _blocks(program, module, fuzz_seed))

@@ -20,7 +20,7 @@ from tilewright.ir.printer import print_function
 from tilewright.ir.types import shape_of
 from tilewright.lowering import arith, convert, math, registry
 from tilewright.lowering.simt.kernel import EMITTERS
-from tilewright.ops import control, dot_scaled, reduce, tensor_memory
+from tilewright.ops import control, dot_scaled, reduce
 from tilewright.ops.control import Return
 from tilewright.ops.math import MathFunction
 from tilewright.ops.memory import Access
@@ -58,7 +58,7 @@ by the CPU."""
 
 NO_EMITTER = (
     control.Call, control.Condition, control.Return, control.WithRule, control.Yield,
-    dot_scaled.DotScaled, reduce.Reduce, tensor_memory.TensorWait,
+    dot_scaled.DotScaled, reduce.Reduce,
 )  # fmt: skip
 """Ops that the walk over a kernel handles itself, or that no kernel has after inlining,
 differentiation and the expansion of what a target does not compute."""

@@ -155,7 +155,8 @@ class TensorMma(Dot, name="nvidia.tensor_mma", traits=WRITES | LOCAL | IN_FLIGHT
 
 
 class TensorWait(Op, name="nvidia.tensor_wait", traits=WRITES | LOCAL):
-    """Waits until a product, and all that have started before, are complete.
+    """Waits until a product, and all that have started before, are complete. In code, a wait for a
+    barrier is before it (`finish_tensor_products`).
 
     %1 = nvidia.tensor_wait %0 : tensor<128x64xfp32> -> tensor<128x64xfp32>
     """

@@ -29,7 +29,7 @@ from tilewright.ir.types import BF16, FP8E4NV, FP8E5, I32
 from tilewright.ops.arith import Constant, Xor
 from tilewright.ops.control import For
 from tilewright.ops.roles import Arrive, InitBarriers, Roles, WaitBarrier
-from tilewright.ops.tensor_memory import CommitProducts, LoadTensor, TensorMma
+from tilewright.ops.tensor_memory import CommitProducts, LoadTensor, TensorMma, TensorWait
 from tilewright.passes.verify_layouts import LayoutVerifier
 from tilewright.targets.nvidia.target import NvidiaTarget
 from tilewright.targets.nvidia.tensor_mma import instruction_descriptor
@@ -128,6 +128,10 @@ def test_loop_that_no_warp_copies_for(stages: int) -> None:
     assert (counts["tensor_mma"], counts["rings"]) == (1, 0)
     assert not any(isinstance(op, Roles) for op in module.walk())
     check(program, module)
+    with knobs.compilation.scope():
+        knobs.compilation.disabled_passes = "specialize_warps"
+        options = {"num_stages": stages, "num_warps": 4}
+        assert compile(source_of(program)[0], target=CHIP, options=options).asm["cubin"]
 
 
 @tw.jit
@@ -218,7 +222,7 @@ def _commit_before_the_loop(module: Module) -> None:
     (loop,) = [op for op in load.parent if isinstance(op, For)]
     ops: list[Op] = []
     op = loop.next
-    while op is not load and op is not None:
+    while op is not None and not isinstance(op, TensorWait):
         ops.append(op)
         op = op.next
     for op in ops:

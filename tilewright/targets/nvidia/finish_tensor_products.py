@@ -15,9 +15,10 @@ from tilewright.ops.tensor_memory import CommitProducts, TensorWait
 
 @compiler_pass("finish_tensor_products", required=True)
 def finish_tensor_products(fn: Function, ctx: PassContext) -> bool:
-    """Make each wait for products a wait for a barrier at which they arrive.
+    """Put a wait for a barrier at which products arrive before each wait for products.
 
-    Needs: `specialize_warps`.  Leaves: no `nvidia.tensor_wait`.
+    Needs: `specialize_warps`.  Leaves: `nvidia.tensor_wait`, for which there is no more to do; it
+    ends the live ranges of the operands.
 
     Each wait initialises a barrier and drops it, so that the parity is known, also in loops. Where
     roles release the operands, that is once after a loop; without roles, in each iteration.
@@ -34,6 +35,4 @@ def finish_tensor_products(fn: Function, ctx: PassContext) -> bool:
             b.insert(WaitBarrier(barriers, zero, zero))
             b.insert(Barrier())
             b.insert(DropBarriers(barriers))
-        op.result.replace_with(op.product)
-        op.erase()
     return bool(found)

@@ -23,6 +23,7 @@ from tilewright.ops.tensor_memory import (
     LoadTensor,
     StoreTensor,
     TensorMma,
+    TensorWait,
     columns_of,
 )
 from tilewright.targets.nvidia.choose_tensor_mma import KINDS
@@ -127,6 +128,12 @@ def emit_tensor_mma(kernel: Kernel, op: TensorMma) -> None:
                     c = right.descriptor(right.offset(start, column), none)
                     _run(b, code, "rllr", [place, a, c, what])
     kernel.env[op.result] = [memory]
+
+
+@emits(TensorWait, target=NAME)
+def emit_tensor_wait(kernel: Kernel, op: TensorWait) -> None:
+    """The barrier before it was waited for."""
+    kernel.env[op.result] = kernel.env[op.product]
 
 
 @emits(CommitProducts, target=NAME)
