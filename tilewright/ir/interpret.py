@@ -21,7 +21,6 @@ from tilewright.base.diagnostics import DeviceAssertionError, InterpreterError
 from tilewright.ir.core import Function, Module, Op, Region
 from tilewright.ir.memory import Buffer, Checks, Memory
 from tilewright.ir.numbers import array_of, with_numbers
-from tilewright.ir.turns import Turns
 from tilewright.ir.types import (
     DType,
     Pointer,
@@ -134,7 +133,7 @@ class State:
         self.grid = tuple(grid)
         self.blocks = tuple(blocks or grid)
         self.program_id: tuple[int, int, int] = (0, 0, 0)
-        self.turns: Turns | None = None  # of the roles that run at the same time
+        self.turns: Any = None  # of the roles that run at the same time (`ir/turns.py`)
         self._codes: dict[Region, _Code] = {}
         self._sizes: dict[str, int] = {}
         self._frame: list[Any] = []
