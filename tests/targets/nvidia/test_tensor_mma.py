@@ -31,6 +31,8 @@ from tilewright.ops.control import For
 from tilewright.ops.roles import Arrive, InitBarriers, Roles, WaitBarrier
 from tilewright.ops.tensor_memory import CommitProducts, LoadTensor, TensorMma, TensorWait
 from tilewright.passes.verify_layouts import LayoutVerifier
+from tilewright.targets.nvidia.features import processor
+from tilewright.targets.nvidia.resources import resources_of
 from tilewright.targets.nvidia.target import NvidiaTarget
 from tilewright.targets.nvidia.tensor_mma import instruction_descriptor
 from tilewright.targets.protocol import GPUTarget
@@ -300,6 +302,12 @@ def test_instructions(type: str, kind: str, warps: int, chip: int) -> None:
     loads = re.findall(r"tcgen05\.ld\.sync\.aligned\.32x32b\.x(\d+)\.b32", text)
     assert sum(map(int, loads)) == 256 * 256 // (32 * warps)
     assert re.search(r"tcgen05\.alloc\S+ \[%r\d+\], 512;", text)
+    assert kernel.metadata.tmem_size == 512
+    report = resources_of(processor(chip), kernel.metadata)
+    columns = next(r for r in report if r.name == "columns of tensor memory")
+    assert (columns.used, columns.limit) == (512, 512)
+    occupancy = next(r for r in report if r.name == "occupancy")
+    assert occupancy.note.startswith("1 CTA of ")
     assert "mma.sync" not in text
     assert kernel.asm["cubin"]
 

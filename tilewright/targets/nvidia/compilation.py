@@ -21,7 +21,7 @@ from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Request, find_assem
 from tilewright.targets.nvidia.best_cubin import Assembled, Attempts, best_cubin
 from tilewright.targets.nvidia.emit import compile_text
 from tilewright.targets.nvidia.features import PACKED_PROGRAMS, WARP_SIZE, Processor
-from tilewright.targets.nvidia.notes import Waits, ptx_version
+from tilewright.targets.nvidia.notes import Waits, ptx_version, tensor_columns
 from tilewright.targets.nvidia.occupancy import MOST_TO_SAVE, resident_ctas
 from tilewright.targets.nvidia.options import CudaOptions
 from tilewright.targets.nvidia.programs import looped_axes
@@ -190,7 +190,7 @@ def launch_facts(code: ThreadCode, options: CudaOptions) -> dict[str, Any]:
         # Clusters are an optimisation that isn't implemented: a program is one CTA.
         "num_ctas": 1,
         "warp_size": WARP_SIZE,
-        "tmem_size": 0,
+        "tmem_size": tensor_columns(code.notes),
         "launch_warps": code.warps,
         "packed_programs": PACKED_PROGRAMS if code.packs else 1,
         "begins_early": code.begins_early or bool(options.launch_pdl),

@@ -13,11 +13,22 @@ class PtxVersion(NamedTuple):
     version: int
 
 
+class TensorColumns(NamedTuple):
+    """A program allocates columns of tensor memory."""
+
+    count: int
+
+
 class Waits(Enum):
     """The code waits in each iteration of a loop."""
 
     FOR_PRODUCTS = auto()
     """A loop over the slots of a copying warp completes its products in each iteration."""
+
+
+def tensor_columns(notes: Iterable[Hashable]) -> int:
+    """The columns of tensor memory that a program allocates."""
+    return sum(note.count for note in notes if isinstance(note, TensorColumns))
 
 
 def ptx_version(notes: Iterable[Hashable]) -> int:

@@ -14,6 +14,7 @@ from tilewright.targets.nvidia.occupancy import (
 )
 from tilewright.targets.protocol import Resource
 
+TENSOR_COLUMNS = 512  # of tensor memory of a multiprocessor
 UNKNOWN = "no assembler was found, so the driver decides when it loads the kernel"
 FEW = 25  # percent occupancy, below which memory latency is hard to hide
 
@@ -35,14 +36,21 @@ def _resources(chip: Processor, metadata: Mapping[str, Any]) -> Iterator[Resourc
     too_much = shared > chip.shared_limit
     note = "more than a CTA can have: the kernel can't be launched" if too_much else ""
     yield Resource("shared memory", shared, chip.shared_limit, "bytes", note, too_much)
+    columns = int(metadata.get("tmem_size", 0))
+    if columns:
+        yield Resource("columns of tensor memory", columns, TENSOR_COLUMNS)
     if registers is None:
         yield Resource("threads", threads, None, "", UNKNOWN)
     elif not too_much:
-        yield _occupancy(chip, threads, int(registers), shared)
+        yield _occupancy(chip, threads, int(registers), shared, columns)
 
 
-def _occupancy(chip: Processor, threads: int, registers: int, shared: int) -> Resource:
+def _occupancy(
+    chip: Processor, threads: int, registers: int, shared: int, columns: int
+) -> Resource:
     ctas = resident_ctas(chip, threads, registers, shared)
+    if columns:
+        ctas = min(ctas, TENSOR_COLUMNS // columns)
     percent = 100 * ctas * threads / chip.max_threads
     few = percent < FEW
     return Resource(
@@ -50,14 +58,15 @@ def _occupancy(chip: Processor, threads: int, registers: int, shared: int) -> Re
         round(percent, 1),
         100,
         "%",
-        _what_limits(chip, threads, registers, shared),
+        _what_limits(chip, threads, registers, shared, columns, ctas),
         few,
     )
 
 
-def _what_limits(chip: Processor, threads: int, registers: int, shared: int) -> str:
+def _what_limits(
+    chip: Processor, threads: int, registers: int, shared: int, columns: int, ctas: int
+) -> str:
     """A text with the number of resident CTAs, and the resource that limits it."""
-    ctas = resident_ctas(chip, threads, registers, shared)
     given = -(-registers // REGISTER_UNIT) * REGISTER_UNIT
     room = {
         "threads": chip.max_threads // threads,
@@ -65,6 +74,8 @@ def _what_limits(chip: Processor, threads: int, registers: int, shared: int) -> 
         "shared memory": (chip.shared_limit + RESERVED_SHARED) // (shared + RESERVED_SHARED),
         "the number of CTAs": MAX_CTAS,
     }
+    if columns:
+        room["tensor memory"] = TENSOR_COLUMNS // columns
     limit = next((what for what, count in room.items() if count == ctas), "")
     return (
         f"{ctas} CTA{'s' * (ctas != 1)} of {threads} threads on a multiprocessor, limited by "

@@ -29,6 +29,7 @@ from tilewright.ops.tensor_memory import (
 from tilewright.targets.nvidia.choose_tensor_mma import KINDS
 from tilewright.targets.nvidia.mma import MatrixOperand, registers_text
 from tilewright.targets.nvidia.name import NAME
+from tilewright.targets.nvidia.notes import TensorColumns
 from tilewright.targets.nvidia.rewrite_products import step_along_k
 from tilewright.targets.nvidia.tma import barrier_address
 
@@ -58,7 +59,7 @@ def _run(b: Builder, code: str, letters: str = "", args: Sequence[V] = ()) -> No
     b.inline_asm(code, ",".join([*letters, "~{memory}"]), VOID, list(args), True, True)
 
 
-def _columns(op: AllocateTensor | FreeTensor, type: ir.Type) -> int:
+def _columns(type: ir.Type) -> int:
     """The columns to allocate for a matrix."""
     return max(LEAST_COLUMNS, 1 << (columns_of(type) - 1).bit_length())
 
@@ -72,8 +73,9 @@ def _address_bytes(op: AllocateTensor) -> int:
 def emit_allocate_tensor(kernel: Kernel, op: AllocateTensor) -> None:
     b = kernel.b
     place = kernel.shared.address(b, op)
+    count = _columns(op.type)
+    kernel.notes.add(TensorColumns(count))
     with kernel.only_if(b.icmp("eq", kernel.warp, 0)):
-        count = _columns(op, op.type)
         to = b.ptrtoint(place, I32)
         code = f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], {count};"
         _run(b, code, "r", [to])
@@ -94,7 +96,7 @@ def emit_free_tensor(kernel: Kernel, op: FreeTensor) -> None:
     b = kernel.b
     _synchronize(kernel)
     with kernel.only_if(b.icmp("eq", kernel.warp, 0)):
-        count = _columns(op, op.memory.type)
+        count = _columns(op.memory.type)
         code = f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 $0, {count};"
         _run(b, code, "r", [kernel.scalar(op.memory)])
 
