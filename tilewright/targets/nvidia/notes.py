@@ -16,7 +16,7 @@ class PtxVersion(NamedTuple):
 class TensorColumns(NamedTuple):
     """A program allocates columns of tensor memory."""
 
-    count: int
+    columns: int
 
 
 class Waits(Enum):
@@ -28,7 +28,7 @@ class Waits(Enum):
 
 def tensor_columns(notes: Iterable[Hashable]) -> int:
     """The columns of tensor memory that a program allocates."""
-    return sum(note.count for note in notes if isinstance(note, TensorColumns))
+    return sum(note.columns for note in notes if isinstance(note, TensorColumns))
 
 
 def ptx_version(notes: Iterable[Hashable]) -> int:
