@@ -311,13 +311,20 @@ def _check_callable(fn: Any) -> None:
 
 
 def _is_instance(value: Any, classes: Any) -> bool:
+    """As in Triton, a compile-time value is of its Python class only: a number is an int, not a
+    constexpr."""
     plain = unwrap(classes)
+    if isinstance(value, constexpr):
+        value = value.value
     return isinstance(value, plain) or isinstance(unwrap(value), plain)
 
 
 def _attribute_builtin(frame: Frame, fn: Any, owner: Any, name: Any, *default: Any) -> Any:
+    """Python's `hasattr` and `getattr`; a compile-time value has the attributes of its class."""
+    name = unwrap(name)
     try:
-        found = attribute(frame, owner, unwrap(name))
+        of_python = isinstance(owner, constexpr)
+        found = wrap(getattr(owner.value, name)) if of_python else attribute(frame, owner, name)
     except AttributeError:
         if fn is hasattr:
             return constexpr(False)
