@@ -20,6 +20,7 @@ from tilewright.autodiff.points import Points
 from tilewright.autodiff.regrid import regrids
 from tilewright.autodiff.regridded import regridded_kernels
 from tilewright.autodiff.reverse import reverse_mode
+from tilewright.autodiff.saved import NOTHING_STORED, Stored
 from tilewright.autodiff.tapes import TapePlan
 from tilewright.compiler.pipeline import STEPS
 from tilewright.frontend.build import build_module
@@ -141,15 +142,16 @@ def launch_points(module: Module, grid: Any, args: Mapping[str, Any]) -> Points:
     return Points(scalars, (x, y, z), tables)
 
 
-def stored_once(module: Module, grid: Any, args: Mapping[str, Any]) -> list[str]:
-    """The arrays of floats that are not loaded, and each element of which is stored once."""
+def stored_once(module: Module, grid: Any, args: Mapping[str, Any]) -> Stored:
+    """The results that gradient kernels may load."""
     _, stores = launch_verdicts(module, grid, args)
-    arrays = arrays_of(module.entry).values()
-    return [
+    names = [
         a.name
-        for a in arrays
+        for a in arrays_of(module.entry).values()
         if a.name in stores and stores[a.name].distinct and a.stores and not a.loads
     ]
+    extents = launch_points(module, grid, args).grid
+    return Stored(names, [axis for axis, n in enumerate(extents) if n == 1])
 
 
 def launch_verdicts(
@@ -175,7 +177,7 @@ def counts(module: Module, name: str, grid: Any, args: Arrays, *, stores: bool =
 
 def tape_plan(module: Module, grid: Any, args: Arrays) -> TapePlan:
     points = launch_points(module, grid, args)
-    return TapePlan(module.entry, points, points.count)
+    return TapePlan(points, points.count)
 
 
 def tape_arrays(derived: Derived, grid: Any) -> dict[str, Mapping[str, Any]]:
@@ -207,7 +209,7 @@ def vjp(
     for name in cotangents:
         assert stores[name].distinct, stores[name]
     private: list[str] = []
-    stored: list[str] = []
+    stored = NOTHING_STORED
     if atomic is None:
         atomic = [name for name in wrt if not loads[name].private]
         private = [name for name in wrt if loads[name].private and not loads[name].distinct]

@@ -96,7 +96,7 @@ def a_scan_of_matrices() -> None:
 def a_short_tape() -> None:
     args = arguments(9)
     module = forward_module(kernel(LOOPS["while"]), args, {})
-    plan = TapePlan(module.entry, launch_points(module, 2, args), 2, 300)
+    plan = TapePlan(launch_points(module, 2, args), 2, 300)
     with pytest.raises(DeviceAssertionError):
         vjp(module, 2, args, {"y_ptr": np.ones(128)}, ("x_ptr", "w_ptr"), tape=plan)
 

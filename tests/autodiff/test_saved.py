@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -219,3 +220,27 @@ def test_lanes_that_are_replaced_are_not_used() -> None:
     text = LANES.replace("tl.sum(x * x * x) * tl.sum(x)", "tl.sum(tl.where(at < n, x * x * x, 0))")
     found, x = gradient(text)
     np.testing.assert_allclose(found, 3 * x * x)
+
+
+def test_programs_that_compute_the_same_must_be_one() -> None:
+    """A value that does not vary along an axis, along which it is stored in different places."""
+    text = """
+def kernel(x_ptr, p_ptr, y_ptr):
+    j = tl.arange(0, 4)
+    v = tl.save(tl.sin(tl.load(x_ptr + j)))
+    tl.store(p_ptr + tl.program_id(0) * 4 + j, v)
+    tl.store(y_ptr + tl.program_id(0) * 4 + j, v * v)
+"""
+    x = np.array([0.1, 0.2, 0.3, 0.4])
+    kernel = tw.jit(function_from(text))
+    backward = tw.grad(kernel, aux=("p_ptr",))
+    for programs in (1, 2):
+        p, y, dx = np.zeros(4 * programs), np.zeros(4 * programs), np.full(4, np.nan)
+        kernel[(programs,)](x, p, y)
+        launch: Any = partial(backward[(programs,)], x, p, y, grads={"y_ptr": y * 0 + 1})
+        if programs == 2:
+            with pytest.raises(CompilationError, match="several programs compute the same"):
+                launch(into={"x_ptr": dx})
+        else:
+            launch(into={"x_ptr": dx})
+            np.testing.assert_allclose(dx, 2 * np.sin(x) * np.cos(x))

@@ -15,6 +15,7 @@ from tilewright.autodiff.loops import activity, carried_kinds, states_of
 from tilewright.autodiff.regrid import increment_of, varying_in
 from tilewright.autodiff.reloads import is_costly
 from tilewright.autodiff.reverse import ReverseWalk, with_shares_if_possible
+from tilewright.autodiff.saved import NOTHING_STORED, Stored
 from tilewright.autodiff.schedules import Part, Regrid
 from tilewright.base.diagnostics import CompilationError
 from tilewright.ir.core import Function, Module, Region, Value
@@ -52,7 +53,7 @@ def regridded_kernels(
     *,
     accumulate: bool = False,
     types: Mapping[str, DType] | None = None,
-    stored: Collection[str] = (),
+    stored: Stored = NOTHING_STORED,
 ) -> Regridded:
     """The kernels of those schedules that need no other iteration, and no loop in each iteration.
 

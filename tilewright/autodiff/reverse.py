@@ -41,7 +41,7 @@ from tilewright.autodiff.registry import Elementwise, Pair, Refused, Zero, rule_
 from tilewright.autodiff.reloads import find_reloads
 from tilewright.autodiff.replay import Replay, loaded_and_stored
 from tilewright.autodiff.residuals import find_residuals
-from tilewright.autodiff.saved import saved_values
+from tilewright.autodiff.saved import NOTHING_STORED, Stored, saved_values
 from tilewright.autodiff.shares import NeedsMaximumError, find_shares
 from tilewright.autodiff.summed_loops import reverse_sums
 from tilewright.autodiff.taped_loops import ForSteps, TapedLoop, WhileSteps
@@ -90,7 +90,7 @@ def reverse_mode(
     sources: Collection[str] = (),
     skip: Collection[Load] = (),
     tapes: TapePlan | None = None,
-    stored: Collection[str] = (),
+    stored: Stored = NOTHING_STORED,
 ) -> Derived:
     """The kernel that computes gradients, on the grid of the module's kernel.
 
@@ -117,8 +117,7 @@ def reverse_mode(
         sources: further arrays, whose gradients these kernels compute.
         skip: loads whose adjoints another kernel adds to the gradients.
         tapes: how loops are recorded; by default those that need it are errors.
-        stored: the arrays whose elements are stored once, and may be loaded instead of computing
-            them again.
+        stored: the results that may be loaded instead of computing them again.
 
     Raises:
         CompilationError: the kernel has no gradient, or none that is known to be right.
@@ -190,22 +189,22 @@ class ReverseWalk:
         self.reached: list[Load] = []
         self.partial_sums: dict[Load, Value | None] = {}  # what workers add up
 
-    def load_stored(self, names: Collection[str], with_shares: bool) -> None:
-        """Load results of the kernel that these arrays hold, see `reverse_mode`.
+    def load_stored(self, stored: Stored, with_shares: bool) -> None:
+        """Load results of the kernel, see `reverse_mode`.
 
         Args:
             with_shares: whether these include shares of sums; see `with_shares_if_possible`.
         """
-        stored = [
+        held = [
             arg
             for arg, array in self.arrays.items()
-            if array.name in names and not array.loads and not array.atomics
+            if array.name in stored.names and not array.loads and not array.atomics
         ]
-        self.replay.residuals = find_residuals(self.gauges, stored)
-        self.replay.saved = saved_values(self.fn, self.chosen.outputs, names)
-        self.replay.reloads = find_reloads(self.fn, stored)
+        self.replay.residuals = find_residuals(self.gauges, held)
+        self.replay.saved = saved_values(self.fn, self.chosen.outputs, stored)
+        self.replay.reloads = find_reloads(self.fn, held)
         if with_shares:
-            self.replay.shares = find_shares(self.fn, self.gauges, stored)
+            self.replay.shares = find_shares(self.fn, self.gauges, held)
 
     def _sources(self, names: Collection[str]) -> list[Value]:
         return [

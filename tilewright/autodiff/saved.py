@@ -16,6 +16,7 @@ What does not hold is an error.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import arrays_of
@@ -31,37 +32,52 @@ from tilewright.ops.control import ProgramId
 from tilewright.ops.memory import Store
 
 
-def saved_values(
-    fn: Function, outputs: Collection[str], stored: Collection[str]
-) -> dict[Value, Store]:
+class Stored(NamedTuple):
+    """What is known of the results that a gradient kernel may load.
+
+    Attributes:
+        names: the arrays whose elements are stored once, and not loaded.
+        single: the axes of the grid along which there is one program.
+    """
+
+    names: Collection[str]
+    single: Collection[int] = ()
+
+
+NOTHING_STORED = Stored(())
+
+
+def saved_values(fn: Function, outputs: Collection[str], stored: Stored) -> dict[Value, Store]:
     """The stores of the values that are marked with `tl.save`, as far as it is known that each
     element is stored once. Both the value and its mark are in it, as rules need either.
 
     Args:
         outputs: the results that have gradients.
-        stored: the arrays whose elements are stored once, and not loaded.
+        stored: what may be loaded.
 
     Raises:
         CompilationError: a value cannot be loaded.
     """
     marks = [op for op in fn.walk() if isinstance(op, Residual) and op.saved]
-    if not marks or not stored:
+    if not marks or not stored.names:
         return {}
     arrays = arrays_of(fn)
     results = [arg for arg, array in arrays.items() if array.name in outputs]
     maxima = list(find_gauges(fn, results).loops.values())
     found: dict[Value, Store] = {}
     for op in marks:
-        store = next((s for s in _stores_of(op) if arrays[base_of(s.ptr)].name in stored), None)
+        store = next(
+            (s for s in _stores_of(op) if arrays[base_of(s.ptr)].name in stored.names), None
+        )
         if store is not None:
-            _require_same_programs(op, store)
+            _require_same_programs(op, store, stored.single)
             _require_lanes(op, store)
             _require_fixed(op, maxima)
             found.update(dict.fromkeys(_values(op), store))
     return found
 
 
-def require_saved(fn: Function, outputs: Collection[str], stored: Collection[str]) -> None:
+def require_saved(fn: Function, outputs: Collection[str], stored: Stored) -> None:
     """Raise CompilationError unless all values that are marked are loaded; see `saved_values`."""
     found = saved_values(fn, outputs, stored)
     arrays = arrays_of(fn)
@@ -104,10 +120,10 @@ def _stores_of(op: Residual) -> Iterator[Store]:
 # -- conditions ------------------------------------------------------------------------------------
 
 
-def _require_same_programs(op: Residual, store: Store) -> None:
+def _require_same_programs(op: Residual, store: Store, single: Collection[int]) -> None:
     """Raise if the value is the same in programs that store it in different places: it may be
     needed where it is not known which of them."""
-    if not _axes(store.ptr) <= _axes(op.src):
+    if not _axes(store.ptr) - set(single) <= _axes(op.src):
         raise refusal(
             store,
             "this is to be loaded by gradient kernels, and several programs compute the same, "

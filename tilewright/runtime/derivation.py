@@ -22,7 +22,7 @@ from tilewright.autodiff.refusals import not_deterministic, stored_twice
 from tilewright.autodiff.regrid import regrids
 from tilewright.autodiff.regridded import Regridded, regridded_kernels
 from tilewright.autodiff.reverse import reverse_mode
-from tilewright.autodiff.saved import require_saved
+from tilewright.autodiff.saved import NOTHING_STORED, Stored, require_saved
 from tilewright.autodiff.schedules import Regrid
 from tilewright.autodiff.tapes import TapePlan
 from tilewright.autodiff.tapes import explained as explained_tapes
@@ -287,7 +287,7 @@ class _Proofs:
         private: the inputs of which elements are loaded several times, by one program each.
         atomic: the other inputs of which elements may be loaded more than once.
         tapes: how loops are recorded.
-        stored: the arrays of floats whose elements are stored once, and not loaded.
+        stored: the results that gradient kernels may load.
         loads_results: whether the launch has the results of the kernel's own launch: tangents may
             not have been computed.
         rest: of inputs whose other loads are private, the loads of which nothing is known, as that
@@ -302,7 +302,7 @@ class _Proofs:
         self.loads_results = loads_results
         self.others = Regridded()
         self.rest: dict[str, list[Load]] = {}
-        self.stored: list[str] = []
+        self.stored = NOTHING_STORED
         self.request = request
         self.arrays: list[Array] = list(arrays_of(fn).values())
         self.loads: dict[str, Verdict] = {}
@@ -324,7 +324,7 @@ class _Proofs:
         axes = self.coarse.axes if self.coarse else ()
         workers = min(MOST_WORKERS, prod(launch.grid[axis] for axis in axes))
         programs = workers * prod(n for axis, n in enumerate(launch.grid) if axis not in axes)
-        self.tapes = TapePlan(fn, self.points, programs, request.tape_bytes)
+        self.tapes = TapePlan(self.points, programs, request.tape_bytes)
 
     def _prove(
         self, module: Module, scalars: Mapping[Value, int], launch: Launch,
@@ -368,16 +368,17 @@ class _Proofs:
             return dict.fromkeys(self.coarse.arrays if self.coarse else (), 0)
         return {n: prod(launch.grid[i] for i in axes) for n, axes in self.parts.axes.items()}
 
-    def _stored(self, fn: Function, points: Points, finder: BlockFinder) -> list[str]:
+    def _stored(self, fn: Function, points: Points, finder: BlockFinder) -> Stored:
         """See `_Proofs`."""
         if not self.loads_results:
-            return []
+            return NOTHING_STORED
         verdicts = {
             a.name: self.stores.get(a.name) or distinct(fn, a.stores, points, finder)
             for a in self.arrays
             if a.stores and not a.loads and not a.atomics and a.is_float
         }
-        return [name for name, verdict in verdicts.items() if verdict.distinct]
+        names = [name for name, verdict in verdicts.items() if verdict.distinct]
+        return Stored(names, [axis for axis, n in enumerate(points.grid) if n == 1])
 
     def _tables(self, launch: Launch) -> dict[Value, Any]:
         """The elements of the tables that the kernel does not store."""
