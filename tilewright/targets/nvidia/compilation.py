@@ -79,11 +79,12 @@ class Cubin(MachineCode):
 
     def is_better_than(self, other: Cubin) -> bool:
         """Whether it is better than the cubin with a copying warp. Fewer spills count if they are
-        less than half as many: a few do not outweigh addresses and barriers in the loop. One that
-        does not fit on a multiprocessor is not better."""
+        less than half as many, and as many programs are resident: a few do not outweigh addresses
+        and barriers in the loop, nor the loss of a program. One that does not fit on a
+        multiprocessor is not better."""
         return self.residency.ctas > 0 and (
             other.assembled.is_slower_than(self.assembled)
-            or other.spills > 2 * self.spills
+            or (other.spills > 2 * self.spills and self.residency.ctas >= other.residency.ctas)
             or (other.waits and self.residency.ctas > other.residency.ctas)
         )
 
