@@ -288,3 +288,26 @@ def test_combine_functions_may_count() -> None:
     x, y = np.arange(256, dtype=np.int32), np.zeros(64, np.int32)
     run_everywhere(text, x, y)
     np.testing.assert_array_equal(y, (x.reshape(16, 4, 4).sum(1) + 30).ravel())
+
+
+def test_combine_functions_may_ask_for_the_type_of_a_tile() -> None:
+    """As those of Inductor do, of a number that may be a compile-time value."""
+    text = """
+    @jit
+    def promoted(x):
+        return x + tl.zeros((1,), tl.int1)
+
+    @jit
+    def larger(a, b):
+        mask = a > b
+        if promoted(a).dtype.is_floating():
+            mask |= a != a
+        return tl.where(mask, a, b)
+
+    def kernel(x, y):
+        i = tl.arange(0, 64)
+        tl.store(y, tl.reduce(tl.load(x + i), 0, larger))
+    """
+    x, y = np.random.default_rng(0).permutation(64).astype(np.float32), np.zeros(1, np.float32)
+    run_everywhere(text, x, y)
+    assert y[0] == 63

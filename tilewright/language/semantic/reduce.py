@@ -32,9 +32,17 @@ def _combine_region(s: Semantic, srcs: Sequence[tensor], combine: Combine) -> Re
                 f"{[str(e) for e in elements]}, the types of the elements"
             )
         s.builder.insert(Yield([c.handle for c in combined]))
+    _erase_unused(region)
     for op in region:
         _check_combines_elements(op)
     return region
+
+
+def _erase_unused(region: Region) -> None:
+    """Erase ops whose results nothing uses: a function may compute a value to ask for its type."""
+    for op in [*region.reversed()]:
+        if op.pure and op.results and not any(result.users for result in op.results):
+            op.erase()
 
 
 def _check_combines_elements(op: Op) -> None:
