@@ -73,6 +73,17 @@ for name in ("triton.tools.experimental_descriptor", "triton.language.extra.tlx"
     subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, check=True)
 
 
+def test_compiler_of_the_backends_is_an_attribute_after_importing_triton() -> None:
+    text = (
+        "import tilewright; tilewright.install_as_triton(); import triton; "
+        "print(triton.backends.compiler.GPUTarget('cuda', 90, 32).arch)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "90\n"
+
+
 @pytest.mark.parametrize(
     "use",
     [

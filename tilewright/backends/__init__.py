@@ -5,11 +5,17 @@ backends["cpu"].driver.is_active()
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tilewright.base.lazy_import import lazy_names
 from tilewright.runtime import driver
 from tilewright.targets import registry
 from tilewright.targets.base_backend import BaseBackend
+
+if TYPE_CHECKING:
+    from tilewright.backends import compiler as compiler
+else:  # an attribute after `import tilewright`, as in Triton
+    __getattr__ = lazy_names(__name__, {__name__: ("compiler",)})
 
 __all__ = ["Backend", "BaseBackend", "backends"]
 
