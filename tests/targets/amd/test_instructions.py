@@ -13,7 +13,9 @@ from tests.targets.amd.sources import (
     counted,
     grid,
     shares,
+    sums,
     total,
+    weighted,
 )
 from tilewright.targets.amd.features import PROCESSORS
 
@@ -61,6 +63,23 @@ def test_exponentials_and_quotients_take_few_instructions(arch: str) -> None:
     found = counted(compiled(shares, PAIR, arch, BLOCK=PROCESSORS[arch].lanes))
     assert found["v_exp_f32"] == found["v_rcp_f32"] == 1
     assert not [name for name in found if name.startswith(("v_div_", "flat_"))]
+
+
+@pytest.mark.parametrize("arch", PROCESSORS)
+def test_two_elements_are_computed_by_one_instruction(arch: str) -> None:
+    block = 8 * PROCESSORS[arch].lanes
+    halves = dict.fromkeys(("x_ptr", "y_ptr", "out_ptr"), "*fp16")
+    assert counted(compiled(sums, halves, arch, BLOCK=block))["v_pk_add_f16"] == 4
+    found = counted(compiled(sums, dict.fromkeys(halves, "*fp32"), arch, BLOCK=block))
+    assert found["v_pk_add_f32"] == (4 if "packed_fp32" in PROCESSORS[arch].features else 0)
+
+
+@pytest.mark.parametrize("arch", PROCESSORS)
+def test_products_of_fp16_that_are_added_in_fp32_are_not_converted(arch: str) -> None:
+    types = {"x_ptr": "*fp16", "y_ptr": "*fp16", "out_ptr": "*fp32"}
+    found = counted(compiled(weighted, types, arch, BLOCK=2 * PROCESSORS[arch].lanes))
+    assert found["v_fma_mix_f32"] == 2
+    assert not found["v_cvt_f32_f16"]
 
 
 def test_barriers_order_shared_memory_only_within_a_compute_unit() -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.ir import types as ir
+from tilewright.ir.core import Op
 from tilewright.lowering.emit import (
     I16,
     I32,
@@ -26,6 +28,7 @@ from tilewright.lowering.emit import (
 from tilewright.lowering.guard import guarded
 from tilewright.lowering.simt.hardware import Atomic, CachePolicy, Place, PlainHardware
 from tilewright.lowering.simt.team import Team
+from tilewright.ops import arith
 from tilewright.targets.amd.atomic import ORDERS, emit_atomic, longest
 from tilewright.targets.amd.features import Processor
 from tilewright.targets.amd.name import NAME
@@ -36,6 +39,9 @@ CONSTANT = pointer(4)
 BUFFER = pointer(8)
 AXES = "xyz"
 CLOCK_NANOSECONDS = 10  # a tick of the clock at 100 MHz
+
+# Ops that two elements of are computed by one instruction.
+PACKED = (arith.Add, arith.Sub, arith.Mul, arith.Fma)
 
 # Scopes of the language -> LLVM's synchronisation scopes.
 _SCOPES = {"cta": "workgroup", "gpu": "agent", "sys": ""}
@@ -57,6 +63,17 @@ class AmdHardware(PlainHardware):
         self.chip = chip
         self.lanes = chip.lanes
         self.rounds_to_bf16 = "bf16_conversion" in chip.features
+
+    def packed(self, op: Op) -> int:
+        """Two fp16 that share a register, on all processors; two fp32 on CDNA."""
+        result = op.results[0]
+        element, layout = ir.element_of(result.type), result.layout
+        if type(op) not in PACKED or layout is None:
+            return 1
+        if element == ir.FP32:
+            return 2 if "packed_fp32" in self.chip.features and not _mixes(op) else 1
+        shared = any(layout.num_consecutive((axis,)) > 1 for axis in range(len(layout.shape)))
+        return 2 if element == ir.FP16 and shared else 1
 
     def thread(self, b: Builder) -> V:
         return b.intrinsic("llvm.amdgcn.workitem.id.x", I32, [])
@@ -206,6 +223,26 @@ class AmdHardware(PlainHardware):
 def _offset(b: Builder, place: Place, mask: V) -> V:
     """The offset of a lane; one out of the buffer's range if it is masked off."""
     return b.select(mask, place.offset, const(I32, place.size - (1 << 32)))
+
+
+def _mixes(op: Op) -> bool:
+    """Whether LLVM makes it a part of `v_fma_mix`, which converts operands and results of fp16."""
+    if isinstance(op, arith.Fma):
+        return _converts_fp16(op)
+    if isinstance(op, arith.Mul):
+        sums = (user for user in op.result.users if isinstance(user, arith.Add | arith.Sub))
+        return _converts_fp16(op) or any(map(_converts_fp16, sums))
+    products = [v.op for v in op.operands if isinstance(v.op, arith.Mul)]
+    return bool(products) and any(map(_converts_fp16, [op, *products]))
+
+
+def _converts_fp16(op: Op) -> bool:
+    """Whether an operand was fp16, or the result becomes fp16."""
+    made = (v.op for v in op.operands)
+    if any(isinstance(v, arith.Cast) and ir.element_of(v.src.type) == ir.FP16 for v in made):
+        return True
+    users = op.results[0].users
+    return any(isinstance(u, arith.Cast) and u.to == ir.FP16 for u in users)
 
 
 def _unless_always(mask: V | None) -> V | None:
