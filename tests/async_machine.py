@@ -102,8 +102,9 @@ def _is_read_by_its_thread(slot: Value) -> bool:
 
 
 def _ends_of(fetch: Fetch) -> set[Op]:
-    """The ops that show, when they start, that threads have loaded what they fetch from a slot: the
-    products and stores to buffers that use it, directly or through arithmetic."""
+    """The ops of which any shows, when it starts, that threads have loaded what they fetch from a
+    slot: the products and stores to buffers that take it, or all of it through arithmetic. What
+    else computes with it reads the same registers, and may follow the slot's release."""
     ends, pending = set[Op](), list(fetch.result.users)
     while pending:
         user = pending.pop()
@@ -111,8 +112,8 @@ def _ends_of(fetch: Fetch) -> set[Op]:
             ends.add(user)
         elif user.pure and not user.regions and not user.terminator:
             pending += [further for result in user.results for further in result.users]
-        else:
-            raise Race("arithmetic on what was loaded from a slot may follow the slot's release")
+    if not ends:
+        raise Race("arithmetic on what was loaded from a slot may follow the slot's release")
     return ends
 
 

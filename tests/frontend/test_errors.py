@@ -98,7 +98,7 @@ def test_error_in_a_primitive_has_it_as_its_cause() -> None:
     assert str(error).startswith("at 2:4:")
     assert error.__cause__ is not None
     assert str(error).endswith(str(error.__cause__))
-    assert "core.py" in "".join(traceback.format_tb(error.__cause__.__traceback__))
+    assert "shape.py" in "".join(traceback.format_tb(error.__cause__.__traceback__))
 
 
 def test_traceback_hides_the_translation() -> None:

@@ -220,7 +220,7 @@ def _assembly() -> Iterator[Job]:
 
 def _libdevice() -> Iterator[Job]:
     """Exact functions to the bit; the others, but for the fast ones, closely."""
-    types = {"f": "fp32", "d": "fp64", "i": "i32", "u": "u32", "l": "i64", "m": "u64"}
+    types = {"b": "i1", "f": "fp32", "d": "fp64", "i": "i32", "u": "u32", "l": "i64", "m": "u64"}
     for name in SIGNATURES:
         for operands, result in forms(name):
             if name.startswith("fast_"):

@@ -82,7 +82,7 @@ EXPRESSIONS: list[tuple[str, list[DType], DType]] = [
     ("tl.maximum(a, 1)", [FP8E5], FP8E5),
     ("tl.where(a > 0, a, 0)", [FP16], FP16),
     ("tl.where(a > 0, a, b)", [I8, U8], U8),
-    ("tl.fma(a, b, 1.0)", [FP16, FP16], FP16),
+    ("tl.fma(a, b, 1.0)", [FP16, FP16], FP32),
     ("tl.fma(a, b, b)", [FP16, FP32], FP32),
     ("tl.clamp(a, 0.0, 1.0)", [BF16], FP32),
     ("tl.clamp(a, 0, 6)", [I8], I32),

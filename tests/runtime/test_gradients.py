@@ -186,7 +186,7 @@ def test_a_row_in_several_loops() -> None:
     torch.testing.assert_close(dx.double(), expected[0], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(dw.double(), expected[1], rtol=1e-4, atol=1e-4)
     assert "x_ptr: added up in memory by the only program that loads" in bwd.explain()
-    assert "w_ptr: added up by workers, each for a range of programs along axis 0, in memory" in (
+    assert "w_ptr: stored by each program along axis 0 in a row of its own, then added up" in (
         bwd.explain()
     )
     bwd[(300,)](*args, BLOCK=128, accumulate=True, **further)

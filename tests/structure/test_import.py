@@ -22,7 +22,8 @@ EAGER = {
     "tilewright.frontend": "annotations captured constant_key dependencies source",
     "tilewright.ir": "types",
     "tilewright.language": "aggregate asm atomic block_pointer block_values core debug hints "
-    "iteration math operators products random standard target_info tensor_descriptor types values",
+    "iteration math operators products random shape standard target_info tensor_descriptor types "
+    "values",
     "tilewright.language.extra": "cpu cuda hip threads",
     "tilewright.language.semantic": "context",
     "tilewright.runtime": "_allocation async_compile cache cache_entries descriptors driver grid "

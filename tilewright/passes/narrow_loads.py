@@ -19,11 +19,13 @@ from math import prod
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.index_map import Along
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import Tile, element_of, shape_of
 from tilewright.ops.arith import Add, Constant, Hint, IntDiv, Mul, Shr, constant_value
 from tilewright.ops.memory import Load
-from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Permute, Reshape, Splat
+from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Reshape, Splat
+from tilewright.ops.view import View
 
 NAME = "narrow_loads"
 
@@ -100,13 +102,11 @@ class _Every:
                 return _before(op, Splat(op.src, shape))
             case Arange():
                 return self._arange(op)
-            case ExpandDims():
-                return _before(op, ExpandDims(self.of(op.src, axis - (axis > op.axis)), op.axis))
             case Broadcast():
                 one = shape_of(op.src.type)[axis] == 1
                 return _before(op, Broadcast(op.src if one else self.of(op.src, axis), shape))
-            case Permute():
-                return _before(op, Permute(self.of(op.src, op.order[axis]), op.order))
+            case View() if op.aligned and op.moves_all:
+                return _before(op, type(op)(self._source_of(op, axis), **op.attributes))
             case Hint():
                 return self.of(op.operands[0], axis)
             case IntDiv() | Shr() if self._counts_runs(op):
@@ -116,6 +116,12 @@ class _Every:
                 return _before(op, type(op)(*operands, **op.attributes))
             case _:
                 raise _Unknown
+
+    def _source_of(self, op: View, axis: int) -> Value:
+        found = op.index_maps()[0]
+        if found is None or Along(axis) not in found.axes:
+            raise _Unknown
+        return self.of(op.src, found.axes.index(Along(axis)))
 
     def _shape(self, value: Value, axis: int) -> tuple[int, ...]:
         shape = shape_of(value.type)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tilewright.ir.core import Value
+from tilewright.ir.index_map import Along
 from tilewright.ir.types import FP32, I32, dtype_of, shape_of
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.emit import V, const
@@ -24,7 +25,8 @@ from tilewright.lowering.simt.kernel import Kernel
 from tilewright.ops.arith import Add, Cmp, Select, constant_value
 from tilewright.ops.gpu import ConvertLayout
 from tilewright.ops.reduce import Reduce, simple_combine
-from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Splat
+from tilewright.ops.shape import Arange, Splat
+from tilewright.ops.view import View
 from tilewright.passes.layout_rules import reduced_layout
 
 
@@ -76,13 +78,12 @@ def _equal_to(condition: Value, axis: int) -> tuple[Value, int] | None:
 
 def _source(value: Value, axis: int) -> tuple[Value, int]:
     """What a tile repeats along other axes, and its axis that is `axis` of the tile."""
-    while True:
-        op = value.op
-        if isinstance(op, ExpandDims) and op.axis != axis:
-            axis -= op.axis < axis
-        elif not isinstance(op, Broadcast | ConvertLayout) or shape_of(op.src.type)[axis] == 1:
-            return value, axis
-        value = op.src
+    while isinstance(op := value.op, View | ConvertLayout):
+        found = op.index_maps()[0]
+        if found is None or Along(axis) not in found.axes:
+            break
+        value, axis = op.src, found.axes.index(Along(axis))
+    return value, axis
 
 
 def _moves_alone(layout: LinearLayout, axis: int) -> bool:

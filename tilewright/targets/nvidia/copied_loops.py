@@ -29,8 +29,8 @@ from tilewright.ops.gpu import (
 )
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.nvidia import Wgmma
-from tilewright.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilewright.ops.tensor_memory import TensorMma
+from tilewright.ops.view import View
 from tilewright.passes.software_pipelining import holders_of, outermost, shares_of, up_to_end_of
 from tilewright.targets.nvidia.occupancy import (
     OTHER_REGISTERS,
@@ -365,8 +365,9 @@ def _products_of(value: Value) -> list[Op]:
 
 def _keeps_elements(op: Op) -> bool:
     """Whether the result of an op depends on each element of its operands."""
-    views = ConvertLayout | Broadcast | ExpandDims | Permute | Reshape
-    return isinstance(op, views) or (op.elementwise and op.pure and not op.regions)
+    if isinstance(op, View):
+        return op.moves_all
+    return isinstance(op, ConvertLayout) or (op.elementwise and op.pure and not op.regions)
 
 
 def is_published(fetch: Fetch) -> bool:
