@@ -44,6 +44,7 @@ from tilewright.ops.memory import Load
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
+from tilewright.passes.delay_ops import delay_ops
 from tilewright.passes.expand_dot_scaled import expand_every_dot_scaled
 from tilewright.passes.factor_products import factor_products
 from tilewright.passes.inline import inline_calls
@@ -85,6 +86,7 @@ FURTHER_STEPS = (
     PassStep(transpose_tiles),
     PassStep(remove_dead_code),
     PassStep(order_products),
+    PassStep(delay_ops),
 )
 """What is done to a derived kernel, before the steps of any other."""
 

@@ -1,0 +1,109 @@
+"""Elementwise ops of loops are computed where their results are used first.
+
+    dw = dy * (x * r)                           s = sum(dy * w * x)
+    s = sum(dy * w * x)               →         store(dx, …)
+    store(dx, …)                                dw = dy * (x * r)
+    acc += dw                                   acc += dw
+
+In derived kernels, adjoints are computed in the order of the walk backwards, long before they are
+added up, and occupy registers meanwhile. An op is delayed if the tiles that must be kept longer for
+it are no larger than its result, which need not be kept. Functions with products are left to
+`order_products`, and to the schedules of asynchronous products. Linear in the number of ops and
+operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.types import element_of, is_pointer, shape_of
+from tilewright.ops.control import For
+from tilewright.ops.dot import Dot
+from tilewright.ops.shape import Splat
+
+
+@compiler_pass("delay_ops")
+def delay_ops(fn: Function, ctx: PassContext) -> bool:
+    """Delay the elementwise ops of each loop; see the module docstring."""
+    ops = list(fn.walk())
+    if any(isinstance(op, Dot) for op in ops):
+        return False
+    changed = False
+    for loop in ops:
+        if isinstance(loop, For):
+            order = _delayed(loop.body)
+            if order != list(loop.body):
+                changed = True
+                _place(loop.body, order)
+    return changed
+
+
+def _delayed(region: Region) -> list[Op]:
+    """The ops of a region in the new order."""
+    ops = list(region)
+    place = {op: i for i, op in enumerate(ops)}
+    anchors: dict[Op, int] = {}  # of each op, the place of the one before which it is computed
+    delayed: dict[Op, list[Op]] = {}
+    for op in reversed(ops):
+        users = {_within(user, region) for value in op.results for user in value.users}
+        first = min((u for u in users if u is not None), key=lambda u: anchors[u], default=None)
+        anchors[op] = place[op]
+        if first is not None and op.elementwise and not op.regions and None not in users:
+            among = [u for u in users if u is not None and anchors[u] == anchors[first]]
+            if len(among) == 1 and _is_small(op, anchors[first], anchors, region):
+                anchors[op] = anchors[first]
+                delayed.setdefault(first, []).append(op)
+    return _flat(ops, anchors, place, delayed)
+
+
+def _is_small(op: Op, at: int, anchors: dict[Op, int], region: Region) -> bool:
+    """Whether the tiles that are needed up to a place for an op alone are no larger than its
+    result."""
+    kept = 0
+    for value in dict.fromkeys(op.operands):
+        if value.op is None or value.op.parent is not region:
+            continue
+        others = (_within(user, region) for user in value.users if user is not op)
+        if not any(u is not None and anchors.get(u, -1) >= at for u in others):
+            kept += _size(value)
+    return kept <= _size(op.result)
+
+
+def _within(op: Op, region: Region) -> Op | None:
+    """The op of a region that an op is, or is in."""
+    found: Op | None = op
+    while found is not None and found.parent is not region:
+        found = found.parent_op()
+    return found
+
+
+def _size(value: Value) -> int:
+    """The bits of a tile that is kept; copies of a scalar are none."""
+    shape = shape_of(value.type)
+    if not shape or isinstance(value.op, Splat):
+        return 0
+    element = element_of(value.type)
+    return prod(shape) * (64 if is_pointer(element) else element.primitive_bitwidth)
+
+
+def _place(region: Region, order: Sequence[Op]) -> None:
+    *others, end = order
+    for op in others:
+        op.remove()
+        region.insert_before(op, end)
+
+
+def _flat(
+    ops: Sequence[Op], anchors: dict[Op, int], place: dict[Op, int], delayed: dict[Op, list[Op]]
+) -> list[Op]:
+    found: list[Op] = []
+    for op in ops:
+        if anchors[op] == place[op]:
+            group = [op]
+            for member in group:  # grows: what is delayed to one that is delayed
+                group += delayed.get(member, ())
+            found += reversed(group)
+    return found
