@@ -48,7 +48,7 @@ def cosine_embedding_loss(
         bb += b * b
     cosine = tl.sum(ab, 0) / tl.maximum(tl.sqrt(tl.sum(aa, 0)) * tl.sqrt(tl.sum(bb, 0)), 1e-8)
     target = tl.load(t_ptr + row)
-    loss = tl.where(target == 1, 1.0 - cosine, tl.maximum(cosine - margin, 0.0))
+    loss = tl.where(target == 1, 1.0 - cosine, tl.maximum(cosine - margin, 0.0))  # pyright: ignore[reportUnnecessaryComparison]
     tl.store(loss_ptr + row, loss)
 
 
@@ -120,7 +120,7 @@ def capped_attention(
     m = tl.full((BM,), float("-inf"), tl.float32)
     total = tl.zeros((BM,), tl.float32)
     acc = tl.zeros((BM, D), tl.float32)
-    for low in range(0, tl.minimum((start + 1) * BM, n), BN):
+    for low in range(0, tl.minimum((start + 1) * BM, n), BN):  # pyright: ignore[reportArgumentType]
         j = low + tl.arange(0, BN)
         at = (own * n + j[:, None]) * D + d[None, :]
         k = tl.load(k_ptr + at, mask=j[:, None] < n, other=0.0)
@@ -152,7 +152,7 @@ def retention(
     distance = c[:, None] - c[None, :]
     within = tl.where(distance >= 0, tl.exp(log_decay * distance.to(tl.float32)), 0.0)
     into = tl.exp(log_decay * (c + 1).to(tl.float32))
-    out_of = tl.exp(log_decay * (C - 1 - c).to(tl.float32))
+    out_of = tl.exp(log_decay * (C - 1 - c).to(tl.float32))  # pyright: ignore[reportAttributeAccessIssue]
     state = tl.zeros((D, D), tl.float32)
     for chunk in range(n // C):
         at = (head * n + chunk * C + c[:, None]) * D + d[None, :]
@@ -215,7 +215,7 @@ def min_gru(
         kept, new = tl.associative_scan((1.0 - z, z * g), 0, _compose)
         h = kept * carried[None, :] + new
         tl.store(h_ptr + at, h, mask=inside)
-        carried = tl.sum(tl.where(time[:, None] == BT - 1, h, 0.0), 0)
+        carried = tl.sum(tl.where(time[:, None] == BT - 1, h, 0.0), 0)  # pyright: ignore[reportUnnecessaryComparison]
 
 
 @triton.jit

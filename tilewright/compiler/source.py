@@ -11,7 +11,7 @@ from tilewright.base.digest import sha256
 from tilewright.base.lazy_import import lazy_import
 from tilewright.frontend.constant_key import constant_key
 from tilewright.frontend.source import SourceFunction
-from tilewright.ir.types import Pointer, Shared, Tile, Type
+from tilewright.ir.types import Pointer, Shared, TensorMemory, Tile, Type
 from tilewright.language.types import DescriptorLeaf, str_to_ty, tensor_descriptor_type
 from tilewright.targets.protocol import GPUTarget
 from tilewright.targets.registry import target as find_target
@@ -278,7 +278,7 @@ Source = ASTSource | IRSource
 
 def signature_type(type: Type) -> str:
     """The type string of an IR type, as in a signature: ``*fp32`` for ``ptr<fp32>``."""
-    if isinstance(type, Tile | Shared):
+    if isinstance(type, Tile | Shared | TensorMemory):
         raise ValueError(f"a kernel takes scalars and pointers, not {type}")
     if isinstance(type, Pointer):
         return f"*{'k' if type.const else ''}{signature_type(type.element_ty)}"

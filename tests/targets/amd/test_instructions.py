@@ -68,9 +68,9 @@ def test_exponentials_and_quotients_take_few_instructions(arch: str) -> None:
 @pytest.mark.parametrize("arch", PROCESSORS)
 def test_two_elements_are_computed_by_one_instruction(arch: str) -> None:
     block = 8 * PROCESSORS[arch].lanes
-    halves = dict.fromkeys(("x_ptr", "y_ptr", "out_ptr"), "*fp16")
+    halves, floats = ({"x_ptr": t, "y_ptr": t, "out_ptr": t} for t in ("*fp16", "*fp32"))
     assert counted(compiled(sums, halves, arch, BLOCK=block))["v_pk_add_f16"] == 4
-    found = counted(compiled(sums, dict.fromkeys(halves, "*fp32"), arch, BLOCK=block))
+    found = counted(compiled(sums, floats, arch, BLOCK=block))
     assert found["v_pk_add_f32"] == (4 if "packed_fp32" in PROCESSORS[arch].features else 0)
 
 
