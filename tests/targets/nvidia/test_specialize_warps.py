@@ -20,6 +20,7 @@ from tilewright.base.diagnostics import InterpreterError
 from tilewright.ir.core import Module, Op
 from tilewright.ir.types import I1, I32, shape_of
 from tilewright.ops.arith import Constant, Xor
+from tilewright.ops.control import For
 from tilewright.ops.gpu import Allocate, AllocateRing, HasSpare
 from tilewright.ops.nvidia import LoadBlock, Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
@@ -378,3 +379,15 @@ def test_rotated_attention(causal: bool, keys: int) -> None:
     assert counts["rotated"] == (2 if causal else 1)
     check(program, module)
     check(program, module, seed=keys)
+
+
+def test_wait_for_a_slot_passes_a_release_with_its_product_only() -> None:
+    """Where the second product needs the softmax of the first, its slot is waited for after it."""
+    program = products.attention(64, 256, 256, (64, 64), False, heads=1)
+    module, counts = lowered(program, 4, 3, tensor_copies=True)
+    assert (counts["rings"], counts["rotated"]) == (1, 0)
+    loops = [op for op in module.walk() if isinstance(op, For)]
+    (loop,) = (loop for loop in loops if any(isinstance(op, Wgmma) for op in loop.body))
+    steps = [op for op in loop.body if isinstance(op, WaitBarrier | Wgmma | WgmmaWait | Arrive)]
+    assert [type(op) for op in steps] == 2 * [WaitBarrier, Wgmma, WgmmaWait, Arrive]
+    check(program, module)

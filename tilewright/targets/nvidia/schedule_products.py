@@ -134,22 +134,34 @@ def _uses(op: Op, values: set[Value]) -> bool:
 
 
 def _fill(wait: WgmmaWait) -> int:
-    """Hoist the ops after the wait that do not depend on it above it; returns their number."""
+    """Hoist the ops after the wait that do not depend on it above it; returns their number.
+
+    A wait for a slot passes a release of another one only with what reads the slot: alone, it would
+    delay what follows until the slot is written.
+    """
     region = wait.parent
     assert region is not None
     held = set(wait.results)  # values available only after the wait
+    later: list[Op] = []  # waits for slots, which what reads them takes along
     moved = 0
     op = [wait, *_arrivals(wait)][-1].next
+    releases = isinstance(wait.next, Arrive)
     while op is not None and not op.terminator:
         following = op.next
         if _is_fence(op) and not isinstance(op, WaitBarrier):
             break
         if not _may_move(op) or _uses(op, held):
             held.update(op.results)
+        elif releases and isinstance(op, WaitBarrier):
+            later.append(op)
         else:
-            op.remove()
-            region.insert_before(op, wait)
-            moved += 1
+            group = [op] if op.pure or isinstance(op, Load) else [*later, op]
+            for each in group:
+                each.remove()
+                region.insert_before(each, wait)
+            if len(group) > 1:
+                later.clear()
+            moved += len(group)
         op = following
     return moved
 
