@@ -12,10 +12,13 @@ from plugins.triton.tests.golden import Case, cases, written
 from tilewright.base.diagnostics import CompilationError
 from tilewright.ir.define import REGISTRY
 from tilewright.ir.parser import parse_module
-from tilewright.ops import amd, arith, control, gpu, nvidia, roles, tensor_memory
+from tilewright.ops import amd, arith, control, dot_scaled, gpu, nvidia, roles, tensor_memory
 
 # Ops of which other emitters write the text, and those that the passes before have removed.
-ELSEWHERE = {arith.Constant, control.Yield, control.Condition, control.Call, control.WithRule}
+ELSEWHERE = {
+    arith.Constant, control.Yield, control.Condition, control.Call, control.WithRule,
+    dot_scaled.DotScaled,
+}  # fmt: skip
 OF_TARGETS = {module.__name__ for module in (amd, gpu, nvidia, roles, tensor_memory)}
 
 
