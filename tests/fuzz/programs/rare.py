@@ -95,6 +95,8 @@ def kept_axis(w: Writer, shape: Shape, depth: int) -> Value | None:
     axis = w.choose([i for i, n in enumerate(shape) if n == 1])
     room = 2 * w.book.largest // prod(shape)
     options = [n for n in (1, 2, 8, 16, *((5,) if w.is_uneven else ())) if n <= room]
+    if not options:
+        return None
     source = (*shape[:axis], w.choose(options), *shape[axis + 1 :])
     at = reduced_text(w, axis, len(source))
     dtype = w.choose(INTEGERS)
