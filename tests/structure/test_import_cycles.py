@@ -6,6 +6,7 @@ executes the `__init__.py` of each folder on the path of a module; that does not
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -79,18 +80,23 @@ def cycles(graph: Graph) -> list[str]:
     return sorted(found)
 
 
-GRAPH = imports(PACKAGE, ROOT / PACKAGE)
-FOLDERS = sorted({name.rpartition(".")[0] for name in GRAPH if "." in name})
+@cache
+def graph() -> Graph:
+    return imports(PACKAGE, ROOT / PACKAGE)
+
+
+MODULES = _modules(PACKAGE, ROOT / PACKAGE)
+FOLDERS = sorted({name.rpartition(".")[0] for name in MODULES if "." in name})
 
 
 def test_modules_have_no_import_cycles() -> None:
-    assert GRAPH["tilewright.targets.cpu.evaluate"], "the walk found no imports"
-    assert cycles(GRAPH) == []
+    assert graph()["tilewright.targets.cpu.evaluate"], "the walk found no imports"
+    assert cycles(graph()) == []
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_files_and_folders_have_no_import_cycles(folder: str) -> None:
-    assert cycles(within_folder(GRAPH, folder)) == []
+    assert cycles(within_folder(graph(), folder)) == []
 
 
 @pytest.mark.parametrize("late", ["", "if TYPE_CHECKING:\n    ", "def f():\n    "])
