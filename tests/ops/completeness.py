@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from tilewright_triton.ttir import print_ttir
+from tilewright_triton.ttir.writer import EMITTERS as TTIR_EMITTERS
+
 from tests.ops.ir_cases import FOLDER, ops_of_invalid, ops_of_valid, read_cases, round_trip
 from tilewright import autodiff
 from tilewright.autodiff import registry as derivatives
@@ -37,7 +40,7 @@ from tilewright.targets.nvidia import codegen
 OpClass = type[CoreOp]
 Facet = Callable[[OpClass, Path], str | None]
 
-# Importing these registers lowerings, rules of padding and derivatives.
+# Importing these registers lowerings, rules of padding, derivatives and emitters of TTIR.
 REGISTERING = (
     *(
         arith,
@@ -49,12 +52,15 @@ REGISTERING = (
         thread_products,
         pad_rules,
         autodiff,
+        print_ttir,
     ),
 )
 
-OF_ONE_TARGET = ("amd", "gpu", "roles", "nvidia", "tensor_memory", "asm")
-"""The families that only GPUs lower. Their ops are created after tiles are padded, or are rejected
-by the CPU."""
+OF_GPU_PASSES = ("amd", "gpu", "roles", "nvidia", "tensor_memory")
+"""The families whose ops are created by passes of the GPU targets, after tiles are padded."""
+
+OF_GPUS = (*OF_GPU_PASSES, "asm")
+"""The families that only GPUs lower."""
 
 NO_EMITTER = (
     control.Call, control.Condition, control.Return, control.WithRule, control.Yield,
@@ -160,7 +166,7 @@ def lowering(cls: OpClass, folder: Path) -> str | None:
 
 
 def cpu_lowering(cls: OpClass, folder: Path) -> str | None:
-    if cls.elementwise or cls in NO_EMITTER or stem_of(cls) in OF_ONE_TARGET:
+    if cls.elementwise or cls in NO_EMITTER or stem_of(cls) in OF_GPUS:
         return None
     if cls in lazy.RULES and cls.no_index_maps:
         return "has no `index_maps`, on which the plan of ops with @computes is based"
@@ -175,7 +181,7 @@ def cpu_lowering(cls: OpClass, folder: Path) -> str | None:
 
 def padding_rule(cls: OpClass, folder: Path) -> str | None:
     """GPUs round the extents of tiles up to powers of two."""
-    if cls.elementwise or cls in NO_EMITTER or stem_of(cls) in OF_ONE_TARGET:
+    if cls.elementwise or cls in NO_EMITTER or stem_of(cls) in OF_GPUS:
         return None
     op = None if documentation(cls, folder) else example(cls)
     if op is None or not any(shape_of(v.type) for v in (*op.operands, *op.results)):
@@ -192,7 +198,7 @@ def padding_rule(cls: OpClass, folder: Path) -> str | None:
 
 def layout_rule(cls: OpClass, folder: Path) -> str | None:
     """GPUs distribute the elements of tiles over threads."""
-    if cls.elementwise or cls in NO_EMITTER or stem_of(cls) in OF_ONE_TARGET:
+    if cls.elementwise or cls in NO_EMITTER or stem_of(cls) in OF_GPUS:
         return None
     op = None if documentation(cls, folder) else example(cls)
     if op is None or op.regions or isinstance(op, Access):
@@ -216,6 +222,16 @@ def derivative(cls: OpClass, folder: Path) -> str | None:
     )
 
 
+def triton_text(cls: OpClass, folder: Path) -> str | None:
+    """Triton's back ends get tile IR as text."""
+    if cls in TTIR_EMITTERS or cls in NO_EMITTER or stem_of(cls) in OF_GPU_PASSES:
+        return None
+    return (
+        "has no text for Triton's back ends: write it with @EMITTERS.of in plugins/triton/"
+        "tilewright_triton/ttir/, or raise `w.refuse` there with what the kernel should use instead"
+    )
+
+
 # Another required part of an op is one more function here.
 FACETS: tuple[Facet, ...] = (
     documentation,
@@ -229,6 +245,7 @@ FACETS: tuple[Facet, ...] = (
     layout_rule,
     padding_rule,
     derivative,
+    triton_text,
 )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tilewright_triton.ttir.writer import EMITTERS as TTIR_EMITTERS
 
 from tests.ops.completeness import OpClass, missing_facets
 from tilewright.autodiff import registry as derivatives
@@ -75,7 +76,7 @@ def cases_in(folder: Path) -> Path:
     return folder
 
 
-TABLES = (EMITTERS, lazy.RULES, DERIVED, padding.RULES, derivatives.RULES)
+TABLES = (EMITTERS, lazy.RULES, DERIVED, padding.RULES, derivatives.RULES, TTIR_EMITTERS)
 
 
 @contextmanager
@@ -106,12 +107,15 @@ def test_empty_op_has_every_fault(tmp_path: Path) -> None:
             "tilewright/targets/cpu/arith.py",
             "arith.fake has no derivative: write a rule, or declare why there is none, in "
             "tilewright/autodiff/rules_*.py",
+            "arith.fake has no text for Triton's back ends: write it with @EMITTERS.of in "
+            "plugins/triton/tilewright_triton/ttir/, or raise `w.refuse` there with what the "
+            "kernel should use instead",
         ]
 
 
 def test_missing_elementwise_lowering_is_reported(tmp_path: Path) -> None:
     with fake_op(DOC, traits=ELEMENTWISE, evaluate=identity) as cls:
-        fault, _ = missing_facets(cls, cases_in(tmp_path))  # the other is the derivative
+        fault, *_ = missing_facets(cls, cases_in(tmp_path))
     assert fault == (
         "arith.fake has no lowering: write one with @lowers in tilewright/lowering/arith.py"
     )
@@ -126,7 +130,10 @@ def test_missing_emitter_of_a_function_is_reported(tmp_path: Path) -> None:
     assert any("add its emitter to MATH in tilewright/lowering/math.py" in f for f in faults)
 
 
-CONTENTS = "GPU lowering", "CPU lowering", "layouts on GPUs", "rule for tiles", "derivative"
+CONTENTS = (
+    "GPU lowering", "CPU lowering", "layouts on GPUs", "rule for tiles", "derivative",
+    "text for Triton's back ends",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("table", "fault"), [*zip(TABLES, CONTENTS, strict=True)])

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tilewright_triton.ttir import arith as ttir_arith
+from tilewright_triton.ttir.writer import EMITTERS as TTIR_EMITTERS
 
 import tilewright.language as tl
 from tests.frontend.kernels import kernel_from, launch
@@ -79,6 +81,7 @@ def test_worked_example_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
         exec(blocks["tilewright/lowering/arith.py"], {**vars(lowering), "arith": family})
         exec(blocks["tilewright/autodiff/rules_arith.py"], dict(vars(rules_arith)))
+        exec(blocks["plugins/triton/tilewright_triton/ttir/arith.py"], dict(vars(ttir_arith)))
         for file in ("arith.ir", "arith.invalid.ir"):
             (tmp_path / file).write_text(blocks[f"tests/ops/{file}"])
         assert missing_facets(op, tmp_path) == []
@@ -105,3 +108,4 @@ def test_worked_example_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyP
         if op is not None:
             assert LOWERINGS.pop(op).keys() == {""}
             del derivatives.RULES[op]
+            del TTIR_EMITTERS[op]

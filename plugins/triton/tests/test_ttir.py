@@ -1,4 +1,7 @@
-"""The text of each op: golden texts, which Triton parses if it is installed, and completeness."""
+"""The text of each op: golden texts, which Triton parses if it is installed.
+
+That an op has an emitter is a part of its completeness (`tests/ops/completeness.py`).
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,8 @@ from tilewright_triton.ttir.writer import EMITTERS
 from tilewright_triton.vendors import VENDORS, vendor_of
 
 from plugins.triton.tests.golden import Case, cases, written
-from tilewright.base.diagnostics import CompilationError
-from tilewright.ir.define import REGISTRY
+from tilewright.base.diagnostics import CompilationError, Loc
 from tilewright.ir.parser import parse_module
-from tilewright.ops import amd, arith, control, dot_scaled, gpu, nvidia, roles, tensor_memory
-
-# Ops of which other emitters write the text, and those that the passes before have removed.
-ELSEWHERE = {
-    arith.Constant, control.Yield, control.Condition, control.Call, control.WithRule,
-    dot_scaled.DotScaled,
-}  # fmt: skip
-OF_TARGETS = {module.__name__ for module in (amd, gpu, nvidia, roles, tensor_memory)}
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
@@ -40,24 +34,9 @@ def test_triton_rejects_what_is_wrong(triton: str) -> None:
         client().ask({"what": "verify", "target": ["cuda", "90", 32], "text": text})
 
 
-def test_every_op_has_an_emitter() -> None:
-    ops = {op for op in REGISTRY.values() if op.__module__.startswith("tilewright.ops.")}
-    missing = {op.name for op in ops - ELSEWHERE - set(EMITTERS) if op.__module__ not in OF_TARGETS}
-    assert not missing
-
-
-RARE = {
-    "arith.or", "arith.mulhi", "arith.fma", "arith.abs", "arith.bitcast",
-    "arith.stop_gradient", "arith.function_result", "arith.residual",
-    "program.count", "tile.join", "atomic.load",
-}  # fmt: skip
-"""Ops without a golden text, besides the functions of `math`."""
-
-
 def test_golden_texts_have_the_ops() -> None:
     text = "\n".join(case.source for case in cases())
-    missing = {op.name for op in EMITTERS if f"{op.name} " not in text}
-    assert {name for name in missing if not name.startswith("math.")} == RARE
+    assert not {op.name for op in EMITTERS if f"{op.name} " not in text}
 
 
 REFUSED = {
@@ -119,6 +98,15 @@ def test_locations_are_those_of_the_kernel() -> None:
     )
     found = print_ttir(parse_module(text, "f"), vendor_of("cuda"), locations=True)
     assert 'tt.return loc("k.py":4:5)' in found
+
+
+def test_file_names_are_strings_of_mlir(triton: str) -> None:
+    file = 'a "b"\\ñ\n.py'
+    fn = parse_module("func @f() {\n  control.return [] : () -> ()\n}\n", "f")
+    fn.entry.loc = next(iter(fn.entry.body)).loc = Loc(file, 3, 1)
+    found = print_ttir(fn, vendor_of("cuda"), locations=True)
+    assert found.count('loc("a \\22b\\22\\5C\\C3\\B1\\0A.py":3:1)') == 2
+    client().ask({"what": "verify", "target": ["cuda", "90", 32], "text": found})
 
 
 @pytest.mark.parametrize(("arch", "lanes"), [("gfx942", 64), ("gfx90a", 64), ("gfx1100", 32)])

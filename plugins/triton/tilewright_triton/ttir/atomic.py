@@ -21,7 +21,6 @@ from tilewright.ir.types import (
 )
 from tilewright.ops.atomic import AtomicCAS, AtomicLoad, AtomicPoll, AtomicRMW, AtomicStore
 from tilewright_triton.ttir.casts import converted
-from tilewright_triton.ttir.control import quoted
 from tilewright_triton.ttir.memory import zero_of
 from tilewright_triton.ttir.numbers import (
     binary,
@@ -33,6 +32,7 @@ from tilewright_triton.ttir.numbers import (
 )
 from tilewright_triton.ttir.reduce import folded
 from tilewright_triton.ttir.shape import arange
+from tilewright_triton.ttir.types import quoted
 from tilewright_triton.ttir.writer import EMITTERS, Ref, Writer
 
 WORD = 4  # bytes of the narrowest atomic operation

@@ -11,6 +11,7 @@ from tilewright.ops import control, debug
 from tilewright.ops.arith import constant_value
 from tilewright_triton.ttir.casts import converted
 from tilewright_triton.ttir.numbers import binary, compare, retyped, select
+from tilewright_triton.ttir.types import quoted
 from tilewright_triton.ttir.writer import EMITTERS, Ref, Writer
 
 AXES = "xyz"
@@ -237,12 +238,3 @@ def emit_print(w: Writer, op: debug.Print) -> None:
 def _is_signed(value: Ref) -> bool:
     element = value.type.scalar
     return element.is_int_signed()
-
-
-def quoted(text: str) -> str:
-    """A string of MLIR."""
-    out: list[str] = []
-    for byte in text.encode():
-        plain = 32 <= byte < 127 and chr(byte) not in '"\\'
-        out.append(chr(byte) if plain else f"\\{byte:02X}")
-    return f'"{"".join(out)}"'

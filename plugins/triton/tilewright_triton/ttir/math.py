@@ -7,8 +7,8 @@ from tilewright.ops import math
 from tilewright.ops.asm import InlineAsm, InlineAsmEffect
 from tilewright_triton.ttir.arith import library_call
 from tilewright_triton.ttir.casts import converted
-from tilewright_triton.ttir.control import quoted
 from tilewright_triton.ttir.numbers import widened
+from tilewright_triton.ttir.types import quoted
 from tilewright_triton.ttir.writer import EMITTERS, Writer
 
 FUNCTIONS = (

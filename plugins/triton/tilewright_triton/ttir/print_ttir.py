@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tilewright.base.diagnostics import Loc
 from tilewright.ir.core import Function, Module
 from tilewright_triton.ttir import arith, atomic, control, dot, math, memory, reduce, shape
-from tilewright_triton.ttir.types import type_text
+from tilewright_triton.ttir.types import location_text, type_text
 from tilewright_triton.ttir.writer import Ref, Writer
 from tilewright_triton.vendors import Vendor
 
@@ -33,11 +32,8 @@ def print_ttir(module: Module, vendor: Vendor, *, locations: bool = False) -> st
         w.emit(op)
     head = f"tt.func public @{fn.name}({args}) attributes {{noinline = false}} {{"
     body = "\n".join(s.text(locations) for s in w.statements)
-    return f"module {{\n  {head}\n{body}\n  }}{_at(fn.loc, locations)}\n}}\n"
-
-
-def _at(loc: Loc | None, locations: bool) -> str:
-    return f' loc("{loc.file}":{loc.line}:{loc.column})' if locations and loc is not None else ""
+    end = location_text(fn.loc) if locations else ""
+    return f"module {{\n  {head}\n{body}\n  }}{end}\n}}\n"
 
 
 def _arguments(w: Writer, fn: Function) -> str:

@@ -1,4 +1,4 @@
-"""Types and constants of tile IR as MLIR text."""
+"""Types, constants, strings and locations of tile IR as MLIR text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.diagnostics import Loc
 from tilewright.ir.numbers import array_of
 from tilewright.ir.types import FP8E4B15, U8, DType, Pointer, Scalar, Type, element_of, shape_of
 
@@ -70,3 +71,17 @@ def _number_text(value: Any, element: DType) -> str:
         mantissa, exponent, power = repr(float(value)).partition("e")
         return (mantissa if "." in mantissa else mantissa + ".0") + exponent + power
     return f"0x{bits:0{2 * size}X}"
+
+
+def quoted(text: str) -> str:
+    """A string of MLIR."""
+    out: list[str] = []
+    for byte in text.encode():
+        plain = 32 <= byte < 127 and chr(byte) not in '"\\'
+        out.append(chr(byte) if plain else f"\\{byte:02X}")
+    return f'"{"".join(out)}"'
+
+
+def location_text(loc: Loc | None) -> str:
+    """A location as it stands behind a statement, with a space in front; "" for an unknown one."""
+    return f" loc({quoted(loc.file)}:{loc.line}:{loc.column})" if loc is not None else ""

@@ -23,7 +23,7 @@ from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import I64, Pointer, Type, element_of, with_element
 from tilewright.ops.arith import Constant
-from tilewright_triton.ttir.types import constant_text, type_text
+from tilewright_triton.ttir.types import constant_text, location_text, type_text
 from tilewright_triton.vendors import Vendor
 
 Emitter = Callable[["Writer", Any], None]
@@ -61,12 +61,8 @@ class Statement:
         return f"{'  ' * self.indent}{self.head}{attributes}{self.tail}{self.at(locations)}"
 
     def at(self, locations: bool) -> str:
-        loc = self.loc
         opens = (self.head + self.tail).endswith(("{", ":"))  # its end has the location
-        if not locations or loc is None or opens:
-            return ""
-        file = loc.file.replace("\\", "\\\\").replace('"', '\\"')
-        return f' loc("{file}":{loc.line}:{loc.column})'
+        return location_text(self.loc) if locations and not opens else ""
 
 
 @dataclass(slots=True)
@@ -254,8 +250,6 @@ class Writer:
         Raises:
             CompilationError: TTIR has no equivalent.
         """
-        if isinstance(op, Constant):
-            return
         emitter = EMITTERS.get(type(op))
         if emitter is None:
             raise error_at(op.loc, f"Triton's back ends have no equivalent of {op.name}")
@@ -267,3 +261,8 @@ class Writer:
         """The error for the current op."""
         assert self._op is not None
         return error_at(self._op.loc, message)
+
+
+@EMITTERS.of(Constant)
+def emit_constant(w: Writer, op: Constant) -> None:
+    """A constant is defined where it is used; see `Writer.use`."""
