@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from tilewright.base.target_names import declare_target
-from tilewright.ir.machine import GpuMachine
+from tilewright.ir.machine import ACCESS_BYTES, GpuMachine
 
 EMULATOR = declare_target("emulator")
 
 
 def gpu_machine(
-    *, lanes: int, warps: int, target: str = EMULATOR, shared_bytes: int = 64 * 1024
+    *,
+    lanes: int,
+    warps: int,
+    target: str = EMULATOR,
+    shared_bytes: int = 64 * 1024,
+    access_bytes: int = ACCESS_BYTES,
 ) -> GpuMachine:
     """A GPU with `lanes` lanes in a warp, and `warps` warps for a program."""
     return GpuMachine(
@@ -20,4 +25,5 @@ def gpu_machine(
         registers=65536,
         thread_registers=255,
         shared_bytes=shared_bytes,
+        access_bytes=access_bytes,
     )

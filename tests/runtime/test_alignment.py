@@ -31,6 +31,30 @@ class ForHopper(JITFunction):
         return GPUTarget("cuda", 90, 32)
 
 
+class ForBlackwell(ForHopper):
+    def target_of(self, device: str) -> GPUTarget:
+        return GPUTarget("cuda", 100, 32)
+
+
+class ForCdna(ForHopper):
+    def target_of(self, device: str) -> GPUTarget:
+        return GPUTarget("hip", "gfx942", 64)
+
+
+class Tensor(MockTensor):
+    """A tensor of fp32 at an address, in memory of some size."""
+
+    def __init__(self, address: int, size: int = 1 << 20) -> None:
+        super().__init__(tl.float32)
+        self.address, self.size = address, size
+
+    def data_ptr(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.address
+
+    def nbytes(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.size
+
+
 def rows(x, y, rows, columns, pitch, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     i = tl.arange(0, BLOCK)
@@ -144,3 +168,77 @@ def test_the_answer_is_kept_between_processes(
     again = ForHopper(rows)
     again.warmup(HALVES, HALVES, 7, 1000, 1000, BLOCK=1024, grid=(7,))
     assert divisors(again) == [{"columns": 8, "pitch": 8}]
+
+
+# -- addresses ------------------------------------------------------------------------------------
+
+
+def facts_of_arrays(kernel: JITFunction) -> list[dict[str, dict[str, int]]]:
+    """For each variant that was compiled, what it knows of its arrays."""
+    return [
+        {
+            kernel.arg_names[path[0]]: {k: v for k, v in facts if k != "tw.alias"}
+            for path, facts in compiled.src.attrs.items()
+            if kernel.arg_names[path[0]] in "xy"
+        }
+        for compiled in kernel.device_caches["cuda:0"].kernel_cache.values()
+    ]
+
+
+def moved(x, y, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i))
+
+
+def first_of(x, y):
+    tl.store(y, tl.load(x))
+
+
+WIDE, HALF = {"tt.divisibility": 32}, {"tt.divisibility": 16}
+
+
+def test_addresses_divisible_by_32_where_accesses_get_wider() -> None:
+    kernel = ForBlackwell(moved)
+    aligned, other = Tensor(64), Tensor(48)
+    for x, y in ((aligned, aligned), (aligned, other), (other, other)):
+        kernel.warmup(x, y, BLOCK=1024, grid=(1,))
+    known = [{"x": WIDE, "y": WIDE}, {"x": WIDE, "y": HALF}, {"x": HALF, "y": HALF}]
+    assert facts_of_arrays(kernel) == known
+    texts = [k.asm["ptx"] for k in kernel.device_caches["cuda:0"].kernel_cache.values()]
+    assert [text.count(".v4.b64") for text in texts] == [2, 1, 0]
+
+
+@pytest.mark.parametrize("cls", [ForHopper, ForBlackwell])
+def test_addresses_where_it_does_not_matter(cls: type[JITFunction]) -> None:
+    kernel = cls(first_of)
+    for x in (Tensor(64), Tensor(48), Tensor(64, 1 << 40)):
+        kernel.warmup(x, x, grid=(1,))
+    assert facts_of_arrays(kernel) == [{"x": HALF, "y": HALF}]
+
+
+def test_sizes_of_memory_for_gpus_with_buffers() -> None:
+    """As in Triton: the memory of an argument has less than 2 GiB."""
+
+    def masked(x, y, n, BLOCK: tl.constexpr):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y + i, tl.load(x + i, mask=i < n), mask=i < n)
+
+    kernel = ForCdna(masked)
+    small, large = Tensor(64, (1 << 31) - 1), Tensor(64, 1 << 31)
+    for x in (small, large, Tensor(48)):
+        kernel.warmup(x, x, 1000, BLOCK=1024, grid=(1,))
+    near = HALF | {"tt.pointer_range": 32}
+    assert facts_of_arrays(kernel) == [{"x": near, "y": near}, {"x": HALF, "y": HALF}]
+    texts = [k.asm["amdgcn"] for k in kernel.device_caches["cuda:0"].kernel_cache.values()]
+    assert ["buffer_load" in text for text in texts] == [True, False]
+
+
+def test_bound_source_is_that_of_the_launch() -> None:
+    for cls, known in ((ForHopper, HALF), (ForCdna, HALF | {"tt.pointer_range": 32})):
+        kernel = cls(first_of)
+        x = Tensor(64)
+        x.device = "cuda:0"
+        source, _, _ = kernel.bound(x, x)
+        compiled = kernel.warmup(x, x, grid=(1,))
+        assert source.attrs == compiled.src.attrs
+        assert dict(source.attrs[0,])["tt.divisibility"] == known["tt.divisibility"]

@@ -322,6 +322,37 @@ def test_interfaces_and_dlpack() -> None:
         read(Remote())
 
 
+@pytest.mark.parametrize(
+    ("address", "size", "setting", "key"),
+    [
+        (4096, 64, {}, "DWS"),
+        (4096 + 16, 64, {}, "DS"),
+        (4096 + 4, 64, {}, "S"),
+        (4096, (1 << 31) - 1, {}, "DWS"),
+        (4096, 1 << 31, {}, "DW"),
+        (4096, None, {}, "DW"),
+        (4096, 64, {"do_not_specialize_on_alignment": True}, "S"),
+        (4096, 64, {"do_not_specialize": True}, ""),
+    ],
+)
+def test_facts_of_tensors_off_the_cpu(
+    address: int, size: int | None, setting: dict[str, Any], key: str
+) -> None:
+    """Divisibility by 32, and less than 2 GiB of memory, as far as a tensor says what it has."""
+    storage = SimpleNamespace(data_ptr=lambda: 4096, nbytes=lambda: size)
+    attributes: dict[str, Any] = {
+        "dtype": "float32",
+        "device": SimpleNamespace(type="npu"),
+        "data_ptr": lambda self: address,
+    }
+    if size is not None:
+        attributes["untyped_storage"] = lambda self: storage
+    tensor = type("Remote", (), attributes)()
+    assert _spec(tensor, **setting) == ("*fp32", key)
+    if not setting:
+        assert _spec((tensor,)) == (("*fp32",), (key,))  # an item of a tuple, bound in another way
+
+
 def test_devices_are_in_the_key() -> None:
     def pair(x, y) -> None: ...
 
@@ -335,9 +366,9 @@ def test_devices_are_in_the_key() -> None:
     bind = _binder(pair)
     assert _bound(bind(1, 2)).key.devices == ""
     assert _bound(bind(np.zeros(1), torch.zeros(1))).key.devices == "cpu"
-    assert _bound(bind(Remote(), 2)).key == ("cuda", (), (), (("*fp32", "D"), ("i32", "")))
+    assert _bound(bind(Remote(), 2)).key == ("cuda", (), (), (("*fp32", "DW"), ("i32", "")))
     # It does not report how large its memory is, so tensors of its kind may overlap.
-    assert _bound(bind(Remote(), Remote())).key == ("cuda", (0, 0), (), (("*fp32", "D"),) * 2)
+    assert _bound(bind(Remote(), Remote())).key == ("cuda", (0, 0), (), (("*fp32", "DW"),) * 2)
     assert _bound(bind(Remote(), (np.zeros(1), Remote()))).key.devices == "cuda+cpu"
 
 

@@ -1,9 +1,10 @@
-"""Whether variants for arguments that are divisible by 8, but not by 16, are worth compiling.
+"""Whether variants for arguments that are divisible by 8 only, or by 32, are worth compiling.
 
 Kernels are specialised for divisibility by 16, as Triton's are. Rows of 1000 elements of 16 bits
 are aligned to 16 bytes too: a variant that knows their length to be divisible by 8 reads them in
-vectors, or through tensor maps. Most integers make no such difference, and for them another variant
-would only be another compilation.
+vectors, or through tensor maps. Where one instruction moves 32 bytes, a variant for addresses that
+are divisible by 32 has half the accesses. Most arguments make no such difference, and for them
+another variant would only be another compilation.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ else:
     passes = lazy_import("tilewright.ir.passes")
     pipeline = lazy_import("tilewright.compiler.pipeline")
 
-WIDEST = 16  # bytes that one instruction of a thread moves
+OTHERWISE = {8: 1, 32: 16}
+"""The divisibilities that are in question, and what is known otherwise."""
 
 
 def parameters_that_widen(
-    source: Source, device: GPUTarget, target: Target, options: object, divisor: int
+    source: Source, device: GPUTarget, target: Target, options: object
 ) -> frozenset[int]:
     """The parameters, by position, whose divisibility makes some access of memory wider.
 
     Runs the front end and the first passes, once for all processes that share a cache.
 
     Args:
-        source: the kernel; `divisor` is the divisibility of some of its arguments.
-        device, target, options: what it is compiled for.
-        divisor: the divisibility in question.
+        source: the kernel, with a divisibility of some arguments that is in question.
+        device, target, options: the GPU that it is compiled for.
 
     Raises:
         CompilationError: the kernel is invalid.
@@ -49,26 +50,30 @@ def parameters_that_widen(
 
     def compute() -> str:
         module = source.module(target.frontend_options(options))
-        passes.run(module, pipeline.STEPS, build.context_for(target, options))
+        ctx = build.context_for(target, options)
+        passes.run(module, pipeline.STEPS, ctx)
         parameters = [path[0] for path, _ in runtime_arguments(list(source.signature.values()))]
-        return json.dumps(_that_widen(module.entry, parameters, divisor))
+        return json.dumps(_that_widen(module.entry, parameters, ctx.gpu.access_bytes))
 
     key = cache_key(source, device, options)
-    return frozenset(json.loads(cached_fact("alignment", (key, divisor), compute)))
+    return frozenset(json.loads(cached_fact("alignment", (key,), compute)))
 
 
-def _that_widen(fn: Function, parameters: list[int], divisor: int) -> list[int]:
+def _that_widen(fn: Function, parameters: list[int], limit: int) -> list[int]:
     """Takes the fact from one parameter after the other, unless an access becomes narrower; returns
     those that keep it."""
-    has = [facts.get("divisibility") == divisor for facts in fn.arg_attrs]
-    widths = access_widths.access_widths(fn, WIDEST)
+    known: list[int] = [facts.get("divisibility", 1) for facts in fn.arg_attrs]
+    widths = access_widths.access_widths(fn, limit)
+    doubtful: dict[int, list[int]] = {}  # the arguments of a parameter
+    for i, (parameter, divisor) in enumerate(zip(parameters, known, strict=True)):
+        if divisor in OTHERWISE:
+            doubtful.setdefault(parameter, []).append(i)
     keep: list[int] = []
-    for parameter in sorted({p for p, known in zip(parameters, has, strict=True) if known}):
-        arguments = [i for i, p in enumerate(parameters) if p == parameter and has[i]]
+    for parameter, arguments in sorted(doubtful.items()):
         for i in arguments:
-            del fn.arg_attrs[i]["divisibility"]
-        if access_widths.access_widths(fn, WIDEST) != widths:
+            fn.arg_attrs[i]["divisibility"] = OTHERWISE[known[i]]
+        if access_widths.access_widths(fn, limit) != widths:
             keep.append(parameter)
             for i in arguments:
-                fn.arg_attrs[i]["divisibility"] = divisor
+                fn.arg_attrs[i]["divisibility"] = known[i]
     return keep

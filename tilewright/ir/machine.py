@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+ACCESS_BYTES = 16
+"""The most bytes of global memory that one instruction of a thread moves on most GPUs."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuMachine:
@@ -23,6 +26,7 @@ class GpuMachine:
         registers: 32-bit registers of a multiprocessor, shared by its resident threads.
         thread_registers: the maximum number of registers of one thread.
         shared_bytes: the maximum shared memory of one program, in bytes.
+        access_bytes: the most bytes of global memory that one instruction of a thread moves.
         packs: whether a block of threads may run several programs, of which none may wait for all
             threads of the block.
     """
@@ -34,6 +38,7 @@ class GpuMachine:
     registers: int
     thread_registers: int
     shared_bytes: int
+    access_bytes: int = ACCESS_BYTES
     packs: bool = False
 
     @property

@@ -65,15 +65,20 @@ class Reasons:
             return self._reason_of_op(op, axis) + at
         return "the computation of the addresses is too long to analyse"
 
-    def why_unaligned(self, value: Value) -> str:
-        """The reason for which contiguous runs are not known to be more strictly aligned."""
+    def why_unaligned(self, value: Value, widest: int) -> str:
+        """The reason for which contiguous runs are not known to be more strictly aligned.
+
+        Args:
+            widest: the bytes of the widest access.
+        """
         leaf = self._weakest(value)
         name, known = self.name(leaf), self._known(leaf)
         if isinstance(number := arith.constant_value(leaf), int):
             return f"the address advances in steps of {number}, only a multiple of {known}"
         if leaf.owner is self.fn.body and leaf in self.fn.args:
-            required = "aligned to 16 bytes" if is_pointer(leaf.type) else "a multiple of 16"
-            return f"{name} is not known to be {required}"
+            if is_pointer(leaf.type):
+                return f"{name} is not known to be aligned to {widest} bytes"
+            return f"{name} is not known to be a multiple of {max(16, 2 * known)}"
         return f"{name} is added to the address and only known to be a multiple of {known}"
 
     def why_mask_varies(self, mask: Value, axis: int, length: int) -> str:

@@ -59,7 +59,7 @@ from tilewright.passes.layout_sides import (
 )
 
 WARP_ROWS = optional_part("warp_rows")
-VECTOR_BYTES = 16  # the widest access of a thread
+STAGED_BYTES = 16  # the widest access of a buffer
 SECTOR_BYTES = 32  # the granularity of transfers from and to global memory
 WORD_BYTES = 4  # of a register
 MAX_ROUNDS = 8
@@ -121,6 +121,7 @@ class _Assignment:
     Attributes:
         assigned: the layout of each value that is not cheap to rematerialise.
         copies: the conversions and rematerialisations of values, by layout.
+        access_bytes: the most bytes of an access of global memory.
         has_products: whether there are ops that prescribe layouts.
         vectors: see `_vectors`.
         matrices: see `_matrices`.
@@ -133,6 +134,7 @@ class _Assignment:
         self.ctx = ctx
         self.warps: int = ctx.gpu.warps
         self.lanes: int = ctx.gpu.lanes
+        self.access_bytes: int = ctx.gpu.access_bytes
         self.infos: AxisMap = axis_info(fn)
         self.assigned: dict[Value, Assigned] = {}
         self.copies: dict[tuple[Value, LinearLayout], Value] = {}
@@ -166,7 +168,7 @@ class _Assignment:
     # -- accesses -------------------------------------------------------------------------------
 
     def _access(
-        self, op: AnyAccess, *, masked: bool = True
+        self, op: AnyAccess, *, masked: bool = True, limit: int | None = None
     ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         """The shape, the order of the axes from the fastest-varying one, and the maximum vector
         length, in elements, of an access.
@@ -175,6 +177,9 @@ class _Assignment:
         should be adjacent. This does not count if not `masked`, nor in functions with products:
         there, a thread with fewer elements of a row needs the addresses and masks of more rows,
         beside the results of products.
+
+        Args:
+            limit: the most bytes of an access; by default the machine's.
         """
         pointer, mask = op.ptr, getattr(op, "mask", None)
         extents = shape_of(pointer.type)
@@ -182,7 +187,7 @@ class _Assignment:
         size = _size_behind(pointer)
         counted = mask if masked and not self.has_products else None
         length = self.infos.access_length(pointer, counted, order[0], size)
-        return extents, order, min(length, VECTOR_BYTES // size)
+        return extents, order, min(length, (limit or self.access_bytes) // size)
 
     def _vectors(self) -> dict[tuple[tuple[int, ...], tuple[int, ...]], int]:
         """The number of elements along the fastest axis that a thread holds, by shape and order.
@@ -205,7 +210,7 @@ class _Assignment:
                 extents, order, vector = self._access(op, masked=masked)
                 key = extents, order
                 size = _size_behind(op.ptr)
-                if not isinstance(op, Load | Reading) and vector * size == VECTOR_BYTES:
+                if not isinstance(op, Load | Reading) and vector * size == self.access_bytes:
                     whole[key] = min(whole.get(key, vector), vector)
                 vector = min(vector, per_thread(extents, self.lanes, self.warps))
                 longest[key] = max(longest.get(key, 1), vector)
@@ -220,7 +225,7 @@ class _Assignment:
     def _load_layout(self, op: Load | Reading) -> LinearLayout:
         if not _is_staged(op):
             return self._memory_layout(op)
-        extents, order, vector = self._access(op)
+        extents, order, vector = self._access(op, limit=STAGED_BYTES)
         most = per_thread(extents, self.lanes, self.warps)
         vector = min(vector, most)
         if STAGED_PAIRS in self.ctx.features and self._is_transposed(op, order):

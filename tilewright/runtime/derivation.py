@@ -61,6 +61,7 @@ from tilewright.runtime.derived_launch import (
     Step,
 )
 from tilewright.runtime.jit import JITFunction, is_tensor_type
+from tilewright.runtime.kinds import DIVISIBLE
 from tilewright.runtime.partial_sums import (
     MOST_ELEMENTS,
     MOST_WORKERS,
@@ -531,7 +532,7 @@ def _declare_facts(module: Module, arguments: Sequence[Any], key: Key, first: in
         if is_own or argument[0] in range(first, len(key.specs)):
             if is_own or not key.aliases:
                 facts["alias"] = len(key.specs) + i
-            if is_own or key.specs[argument[0]][1] == "D":
+            if is_own or DIVISIBLE.key in key.specs[argument[0]][1]:
                 facts["divisibility"] = 16
         elif argument[0] == "span":
             facts["divisibility"] = SPAN

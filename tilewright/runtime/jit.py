@@ -35,7 +35,14 @@ from tilewright.runtime.async_compile import FutureKernel, active_mode
 from tilewright.runtime.grid import extents_of
 from tilewright.runtime.interface import Chain, NativeInterface
 from tilewright.runtime.interface import KernelInterface as KernelInterface
-from tilewright.runtime.kinds import DIVISORS, HALF_DIVISIBLE, without
+from tilewright.runtime.kinds import (
+    HALF_DIVISIBLE,
+    IN_RANGE,
+    TWICE_DIVISIBLE,
+    Fact,
+    attributes_of,
+    without,
+)
 from tilewright.runtime.launch import start_with_hooks
 from tilewright.runtime.observed_dict import ObservedDict
 from tilewright.runtime.placement import device_of
@@ -283,7 +290,10 @@ class JITFunction(SourceFunction, NativeInterface):
         the call. Raises the errors of `run`.
         """
         values, _, key, options = self.binder(*args, **kwargs)
-        source = ASTSource(self, *self._types(Key(*key), values))
+        key = Key(*key)
+        device = self.device_of(key.devices, values) if key.devices else ""
+        target = self.device_caches[device].backend if device else None
+        source = ASTSource(self, *self._types(self._without(_irrelevant(target), key), values))
         return source, dict(zip(self.arg_names, values, strict=True)), dict(options)
 
     def _make(
@@ -299,6 +309,8 @@ class JITFunction(SourceFunction, NativeInterface):
         found = cache.key_cache.get(variant)
         if found is None:
             found = cache.key_cache[variant] = self._worthwhile(cache, variant, values, given)
+        elif found in cache.kernel_cache:
+            return cache.kernel_cache[found]
         variant = found
         with self._compiling.setdefault(variant, Lock()):
             kernel: Any = cache.kernel_cache.get(variant)
@@ -310,25 +322,28 @@ class JITFunction(SourceFunction, NativeInterface):
     def _worthwhile(
         self, cache: DeviceCache, variant: Any, values: tuple[Any, ...], given: Mapping[str, Any]
     ) -> Any:
-        """The key of the variant to compile: arguments are known to be divisible by 8 only where
-        GPU code is better for it."""
-        key = Key(*variant[0])
-        plain = [
-            spec if param.is_constexpr else without(HALF_DIVISIBLE, spec)
-            for param, spec in zip(self.params, key.specs, strict=True)
-        ]
-        if tuple(plain) == key.specs:
-            return variant
-        specs = plain
-        if isinstance(cache.backend, HasGpuMachine):
+        """The key of the variant to compile: it has facts about arguments only where code may be
+        better for them."""
+        key = self._without(_irrelevant(cache.backend), Key(*variant[0]))
+        plain = self._without((HALF_DIVISIBLE, TWICE_DIVISIBLE), key)
+        if plain != key:
             source = ASTSource(self, *self._types(key, values))
             options = self.options_of(cache.backend, source, given)
-            divisor = DIVISORS[HALF_DIVISIBLE.key]
-            kept = alignment.parameters_that_widen(
-                source, cache.target, cache.backend, options, divisor
-            )
-            specs = [key.specs[i] if i in kept else spec for i, spec in enumerate(plain)]
-        return (tuple(key._replace(specs=tuple(specs))), *variant[1:])
+            kept = alignment.parameters_that_widen(source, cache.target, cache.backend, options)
+            pairs = zip(key.specs, plain.specs, strict=True)
+            specs = [known if i in kept else less for i, (known, less) in enumerate(pairs)]
+            key = key._replace(specs=tuple(specs))
+        return (tuple(key), *variant[1:])
+
+    def _without(self, facts: Iterable[Fact], key: Key) -> Key:
+        """A key with fewer facts about the arguments."""
+        specs = list(key.specs)
+        for fact in facts:
+            specs = [
+                spec if param.is_constexpr else without(fact, spec)
+                for param, spec in zip(self.params, specs, strict=True)
+            ]
+        return key._replace(specs=tuple(specs))
 
     def _compile(
         self,
@@ -390,9 +405,8 @@ class JITFunction(SourceFunction, NativeInterface):
             leaves += _leaves((i,), type, facts)
         constants = {p: at_path(values, p) for p, type, _ in leaves if type == CONSTEXPR}
         parts = [part for leaf in leaves for part in _parts(*leaf)]
-        attrs: dict[ArgPath, list[Any]] = {
-            p: [["tt.divisibility", DIVISORS[fact]]] for p, _, fact in parts if fact in DIVISORS
-        }
+        known = {p: attributes_of(fact) for p, _, fact in parts}
+        attrs: dict[ArgPath, list[Any]] = {p: found for p, found in known.items() if found}
         tensors = [p for p, is_tensor, _ in parts if is_tensor]
         for number, path in enumerate(tensors):
             # Without overlap, each tensor has its own alias class.
@@ -448,6 +462,15 @@ class InterpretedFunction(JITFunction):
 
 
 # -- compile-time values --------------------------------------------------------------------------
+
+
+def _irrelevant(target: Target | None) -> list[Fact]:
+    """The facts of arguments on which no code for a target depends; None: an unknown target, which
+    needs all that holds wherever the kernel runs."""
+    features = target.features() if target is not None else frozenset[str]()
+    found = [fact for fact in (TWICE_DIVISIBLE, IN_RANGE) if fact.feature not in features]
+    is_gpu = target is None or isinstance(target, HasGpuMachine)
+    return found if is_gpu else [HALF_DIVISIBLE, *found]
 
 
 def _options_key(options: Mapping[str, Any]) -> object:

@@ -29,7 +29,7 @@ from tilewright.runtime.descriptors import (
     is_descriptor,
     parts_of,
 )
-from tilewright.runtime.tensors import READERS, SHORT, find_reader
+from tilewright.runtime.tensors import CPU, READERS, SHORT, UNKNOWN, find_reader
 
 Spec: TypeAlias = tuple[Any, Any]
 """(type string, key); tuples of them for a tuple."""
@@ -51,7 +51,9 @@ class Fact(NamedTuple):
 
     by: the field of `Mode` that enables specialisation for it.
     bit: represents it in a word of a native key.
-    key: represents it in a spec; "" if the number becomes a constant of the kernel.
+    key: represents it in a spec, a letter; "" if the number becomes a constant of the kernel.
+    attribute: the attribute of the argument that states it in tile IR, and its value.
+    feature: only code for targets with this feature depends on it; "" for no such condition.
     """
 
     by: str
@@ -59,6 +61,8 @@ class Fact(NamedTuple):
     value: int
     bit: int
     key: str
+    attribute: tuple[str, int] = ("", 0)
+    feature: str = ""
 
     def holds(self, number: int) -> bool:
         """Whether it is true for a number."""
@@ -70,15 +74,24 @@ class Fact(NamedTuple):
         return f"{masked} == {self.value}" if self.value else f"not {masked}"
 
 
-DIVISIBLE: Final = Fact("by_alignment", 15, 0, 1 << 16, "D")
+DIVISIBLE: Final = Fact("by_alignment", 15, 0, 1 << 16, "D", ("tt.divisibility", 16))
 """The number, or address, is divisible by 16."""
 
-HALF_DIVISIBLE: Final = Fact("by_alignment", 15, 8, 1 << 21, "8")
+HALF_DIVISIBLE: Final = Fact("by_alignment", 15, 8, 1 << 21, "8", ("tt.divisibility", 8))
 """The number is divisible by 8, but not by 16. GPU kernels are specialised for it where it makes an
 access wider (`compiler/alignment.py`), and no others."""
 
-DIVISORS: Final = {DIVISIBLE.key: 16, HALF_DIVISIBLE.key: 8}
-"""The divisibility that a fact guarantees, by its key in a spec."""
+TWICE_DIVISIBLE: Final = Fact(
+    "by_alignment", 31, 0, 1 << 22, "W", ("tt.divisibility", 32), "wide_access"
+)
+"""The address, which is not the CPU's, is divisible by 32. Kernels are specialised for it where it
+makes an access wider, and no others."""
+
+IN_RANGE: Final = Fact("by_value", -(1 << 31), 0, 1 << 23, "S", ("tt.pointer_range", 32), "buffers")
+"""The memory that the tensor shares with others, which is not the CPU's, has less than 2 GiB."""
+
+POINTER_FACTS: Final = (DIVISIBLE, TWICE_DIVISIBLE, IN_RANGE)
+"""What tensors are specialised for, in the order of their keys."""
 
 ONE: Final = Fact("by_value", -1, 1, 1 << 20, "")
 """The number is 1, as strides often are, and becomes a constant of the kernel."""
@@ -164,8 +177,22 @@ class Arguments:
         if not writable:
             self.read_only += (len(self.extents),)
         self.extents.append((low, high))
-        pair = POINTERS[("*k" if mode.const else "*") + element]
-        return address, pair[mode.by_alignment and DIVISIBLE.holds(address)]
+        specs = POINTERS[("*k" if mode.const else "*") + element]
+        return address, specs[pointer_facts(mode, device, address, low, high)]
+
+
+def pointer_facts(mode: Mode, device: str, address: int, low: int, high: int) -> int:
+    """The facts of a tensor, by a bit for each of `POINTER_FACTS`.
+
+    Only few arrays of the CPU would have the same facts in all launches, and its kernels do not
+    gain from any but the first.
+    """
+    found = mode.by_alignment and DIVISIBLE.holds(address)
+    if device == CPU:
+        return int(found)
+    wider = mode.by_alignment and TWICE_DIVISIBLE.holds(address)
+    in_range = mode.by_value and low != UNKNOWN and IN_RANGE.holds(high - low)
+    return found | wider << 1 | in_range << 2
 
 
 def join_devices(devices: str, device: str) -> str:
@@ -175,12 +202,17 @@ def join_devices(devices: str, device: str) -> str:
     return devices if device in devices.split("+") else f"{devices}+{device}"
 
 
-POINTERS: Final[dict[str, tuple[Spec, Spec]]] = {
-    prefix + t: ((prefix + t, ""), (prefix + t, DIVISIBLE.key))
+_POINTER_KEYS = [
+    "".join(fact.key for i, fact in enumerate(POINTER_FACTS) if facts >> i & 1)
+    for facts in range(1 << len(POINTER_FACTS))
+]
+
+POINTERS: Final[dict[str, tuple[Spec, ...]]] = {
+    prefix + t: tuple((prefix + t, key) for key in _POINTER_KEYS)
     for prefix in ("*", "*k")
     for t in SHORT
 }
-"""Specs of tensors by type string: for unaligned and for aligned addresses."""
+"""Specs of tensors by type string, then by the number that `pointer_facts` returns."""
 
 
 def int_spec(value: int, mode: Mode, facts: tuple[Fact, ...] = INT_FACTS) -> Spec:
@@ -278,7 +310,16 @@ def without(fact: Fact, spec: Spec) -> Spec:
         pairs = [without(fact, pair) for pair in zip(types, key, strict=True)]
         keys = tuple(pair[1] for pair in pairs)
         return type, _NamedKeys(key.named, keys) if isinstance(key, _NamedKeys) else keys
-    return type, "" if type != "constexpr" and key == fact.key else key
+    is_key = type != "constexpr" and isinstance(key, str)
+    return type, key.replace(fact.key, "") if is_key else key
+
+
+def attributes_of(key: Any) -> list[list[Any]]:
+    """The attributes of an argument whose spec has this key, as [name, value] pairs; the strictest
+    value of each."""
+    facts = (*POINTER_FACTS, HALF_DIVISIBLE)
+    known = dict(f.attribute for f in facts if isinstance(key, str) and f.key in key)
+    return [list(pair) for pair in known.items()]
 
 
 # -- the table ------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ Each argument has a *spec*, the pair (type string, key):
     other int                        ("i32" | "i64" | "u64", "D" if divisible by 16, "8" if by 8
                                      only, else "")
     float                            ("fp32", None)
-    tensor                           ("*fp32", "D" if its address is divisible by 16 else "")
-    tensor descriptor                ("tensordesc<fp32[16, 32]>", "D" or "" of base and extents)
+    tensor                           ("*fp32", "D" if its address is divisible by 16, and, off the
+                                     CPU, "W" if by 32, "S" if its memory has less than 2 GiB)
+    tensor descriptor                ("tensordesc<fp32[16, 32]>", keys of base and extents)
     tuple                            (the type strings, the keys)
     JIT function, constexpr, dtype   ("constexpr", a key that identifies its value)
 
@@ -42,8 +43,9 @@ from tilewright.runtime.kinds import (
     int_range,
     int_spec,
     join_devices,
+    pointer_facts,
 )
-from tilewright.runtime.tensors import READERS, SHORT, alias_classes
+from tilewright.runtime.tensors import CPU, READERS, SHORT, alias_classes
 
 
 class KernelParam(Protocol):
@@ -189,8 +191,10 @@ _CONSTEXPR = """\
     _tws{i} = {v}
     _twk{i} = {v} if _tw_type({v}) is _tw_int else _tw_constexpr({v})
 """
-_ALIGNED_POINTER = f"_twp{{i}}[_twe][{DIVISIBLE.source('_tws{i}')}]"
-_PLAIN_POINTER = "_twp{i}[_twe][0]"
+_POINTER = (
+    "_twp{i}[_twe][{cpu} if _twd is _tw_CPU else "
+    "_tw_pointer_facts(_twm{i}, _twd, _tws{i}, _twl, _twh)]"
+)
 
 
 def _int_key(mode: Mode) -> str:
@@ -207,9 +211,9 @@ def _statements(index: int, param: KernelParam) -> str:
     if param.is_constexpr:
         return _CONSTEXPR.format(v=param.name, i=index)
     mode = mode_of(param)
-    pointer = _ALIGNED_POINTER if mode.by_alignment else _PLAIN_POINTER
+    cpu = DIVISIBLE.source(f"_tws{index}") if mode.by_alignment else 0
     fill = {"v": param.name, "i": index}
-    text = _TENSOR.format(**fill, pointer=pointer.format(**fill))
+    text = _TENSOR.format(**fill, pointer=_POINTER.format(**fill, cpu=cpu))
     text += _SCALAR.format(**fill, int_key=_int_key(mode).format(**fill))
     text += _OTHER.format(**fill)
     if param.annotation_type:
@@ -317,6 +321,8 @@ def make_binder(
         "_tw_readers": READERS.get,
         "_tw_join": join_devices,
         "_tw_alias": _aliases,
+        "_tw_CPU": CPU,
+        "_tw_pointer_facts": pointer_facts,
         "_tw_other": other,
         "_tw_constexpr": constant_key,
         "_tw_forced": forced,

@@ -44,6 +44,14 @@ class MockTensor:
     def ptr_range() -> int:
         return 0
 
+    def untyped_storage(self) -> MockTensor:
+        """Itself: the memory has no bytes."""
+        return self
+
+    @staticmethod
+    def nbytes() -> int:
+        return 0
+
     def stride(self) -> tuple[int, ...]:
         """The strides of a contiguous tensor of the shape, in elements."""
         return tuple(prod(self.shape[i + 1 :]) for i in range(len(self.shape)))

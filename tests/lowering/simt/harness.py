@@ -14,6 +14,7 @@ from tests.lowering.simt.emulator import Emulated, EmulatedHardware
 from tilewright.compiler.pipeline import STEPS
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
+from tilewright.ir.machine import ACCESS_BYTES
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PassContext, Step, Verifier, run
 from tilewright.ir.verify import verify_module
@@ -37,15 +38,17 @@ def laid_out(
     features: frozenset[str] = NO_FEATURES,
     target: str = EMULATOR,
     layout_steps: Sequence[Step] = LAYOUT_STEPS,
+    access_bytes: int = ACCESS_BYTES,
 ) -> Module:
     """A copy of the module after the passes of a GPU target with these features.
 
     Args:
         disabled: names of optional passes that do not run.
         layout_steps: the target's; those of all GPUs, unless a maker's own are what is tested.
+        access_bytes: the most bytes of an access.
     """
     module = module.clone()
-    machine = gpu_machine(lanes=lanes, warps=warps, target=target)
+    machine = gpu_machine(lanes=lanes, warps=warps, target=target, access_bytes=access_bytes)
     context = PassContext(features, {"num_stages": 3}, machine=machine, disabled=disabled)
     run(module, (*STEPS, *layout_steps), context, [Verifier()])
     return module
@@ -62,6 +65,7 @@ def run_emulated(
     name: str = EMULATOR,
     disabled: frozenset[str] = frozenset(),
     features: frozenset[str] = NO_FEATURES,
+    access_bytes: int = ACCESS_BYTES,
 ) -> Emulated:
     """Compile for the emulated GPU and run there. Arrays are written in place."""
     ready = laid_out(
@@ -71,6 +75,7 @@ def run_emulated(
         disabled=disabled,
         features=features,
         target=name,
+        access_bytes=access_bytes,
     )
     compiled = Emulated(ready, EmulatedHardware(lanes, name), warps)
     compiled.launch(grid, args, seed)

@@ -1,8 +1,8 @@
 """Remarks on the width of each load and store, with the reason why it is not wider.
 
-Emitted only with `ctx.explain`. An access of 16 bytes, or one that takes all elements of its thread
-at once, is reported as applied; any other, as a missed vectorisation with the first limit that
-applies: contiguity of the addresses, then their alignment, then the mask.
+Emitted only with `ctx.explain`. An access of `Kernel.access_bytes`, or one that takes all elements
+of its thread at once, is reported as applied; any other, as a missed vectorisation with the first
+limit that applies: contiguity of the addresses, then their alignment, then the mask.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tilewright.lowering.simt.kernel import Kernel
 
 NAME = "vectorise"
-VECTOR_BYTES = 16  # the widest access of a thread
 
 
 def report_access(kernel: Kernel, op: memory.Load | memory.Store, length: int) -> None:
@@ -31,7 +30,7 @@ def report_access(kernel: Kernel, op: memory.Load | memory.Store, length: int) -
         return
     times = layout.in_size(REGISTER) // length
     text = f"each thread {verb} {_bytes(length * size)} at a time, {_times(times)}"
-    if length * size >= VECTOR_BYTES:
+    if length * size >= kernel.access_bytes:
         kernel.ctx.did(NAME, text, op.loc)
         return
     why = _why_no_wider(kernel, op, length, size)
@@ -39,8 +38,9 @@ def report_access(kernel: Kernel, op: memory.Load | memory.Store, length: int) -
         kernel.ctx.missed(NAME, f"{text}: {why}", op.loc)
     else:
         held = layout.in_size(REGISTER)
-        own = f"it has {held} of the {_count(op)} elements"
-        kernel.ctx.did(NAME, f"{text}: {own}" if held < VECTOR_BYTES // size else text, op.loc)
+        if held < kernel.access_bytes // size:
+            text += f": it has {held} of the {_count(op)} elements"
+        kernel.ctx.did(NAME, text, op.loc)
 
 
 def _why_no_wider(kernel: Kernel, op: memory.Load | memory.Store, length: int, size: int) -> str:
@@ -51,9 +51,9 @@ def _why_no_wider(kernel: Kernel, op: memory.Load | memory.Store, length: int, s
     if info.contiguity[axis] <= length < shape_of(op.ptr.type)[axis]:
         return reasons.why_not_contiguous(op.ptr, axis)
     if info.divisibility[axis] // size <= length:
-        return reasons.why_unaligned(op.ptr)
+        return reasons.why_unaligned(op.ptr, kernel.access_bytes)
     if op.mask is not None and kernel.infos[op.mask].constancy[axis] <= length:
-        return reasons.why_mask_varies(op.mask, axis, VECTOR_BYTES // size)
+        return reasons.why_mask_varies(op.mask, axis, kernel.access_bytes // size)
     return ""
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir import types as ir
 from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.machine import ACCESS_BYTES
 from tilewright.ir.passes import PassContext
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.emit import (
@@ -98,6 +99,7 @@ class Kernel:
         env: the registers of each tile; a list of one for a scalar.
         streams: of tiles that one store takes, and that are computed with it: the registers, part
             by part.
+        access_bytes: the most bytes of an access of global memory.
         infos: axis information of the function.
         shared: the allocation of shared memory, and the ops that require a barrier.
         team: the warps that execute the code emitted now; all of the program's, outside of roles.
@@ -129,6 +131,7 @@ class Kernel:
         self.infos: AxisMap = axis_info(fn)
         self._sure: dict[Value, bool] = {}  # see `equal_registers`
         machine = self.ctx.machine
+        self.access_bytes = machine.access_bytes if machine else ACCESS_BYTES
         self.shared = SharedMemory(fn, machine.shared_bytes if machine else 0)
         self.module = Module(fn.name, hw.constant_space)
         provided = _provided(fn)

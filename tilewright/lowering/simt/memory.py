@@ -1,7 +1,8 @@
 """Loads, stores and addresses of global memory.
 
 An access moves as many successive registers at once as layout, contiguity, alignment and mask allow
-(`vector_length`), at most 16 bytes. A store is executed by one of the threads that hold an element.
+(`vector_length`), at most `Kernel.access_bytes`. A store is executed by one of the threads that
+hold an element.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.layout.linear import REGISTER
 from tilewright.lowering.emit import I64, LType, V, const, int_type
-from tilewright.lowering.simt.access_report import VECTOR_BYTES, report_access
+from tilewright.lowering.simt.access_report import report_access
 from tilewright.lowering.simt.buffer_access import load_buffer, places
 from tilewright.lowering.simt.hardware import CachePolicy
 from tilewright.lowering.simt.kernel import Kernel, Registers, each_once, emits
@@ -85,7 +86,7 @@ def vector_length(kernel: Kernel, ptr: Value, mask: Value | None) -> int:
     axis = kernel.infos[ptr].order[0]
     size = memory.pointee_of(ptr.type).nbytes_in_memory
     length = kernel.infos.access_length(ptr, mask, axis, size)
-    return min(layout.num_consecutive((axis,)), length, VECTOR_BYTES // size)
+    return min(layout.num_consecutive((axis,)), length, kernel.access_bytes // size)
 
 
 def groups(kernel: Kernel, ptr: Value, length: int) -> Iterator[int]:

@@ -5,7 +5,7 @@ by a C function that they provide, or else the Python readers of `runtime/tensor
 from __future__ import annotations
 
 from tilewright.lowering.emit import I8, I32, I64, PTR, LType, V, array, const
-from tilewright.runtime.kinds import DIVISIBLE, FOREIGN, KINDS
+from tilewright.runtime.kinds import DIVISIBLE, FOREIGN, IN_RANGE, KINDS, TWICE_DIVISIBLE
 from tilewright.runtime.native import layout
 from tilewright.runtime.native.keys import facts_of, push
 from tilewright.runtime.native.layout import BUCKETS, FIELDS, MAX_PARAMS, TORCH_DTYPES
@@ -34,12 +34,25 @@ def put_tensor(
     r.frame["device"] = device
     a.put(r, address)
     word = r.or_(r.or_(r.shl(element, layout.TYPE_SHIFT), layout.TENSOR), marks)
-    word = r.or_(word, facts_of(r, a.param["flags"], address, DIVISIBLE))
+    word = r.or_(
+        word, _pointer_facts(r, a.param["flags"], device, address, marks, r.sub(high, low))
+    )
     word = r.or_(word, r.shl(device, layout.DEVICE_SHIFT))
     r.frame.put("lows", count, low)
     r.frame.put("highs", count, high)
     r.frame["tensor_count"] = r.add(count, 1)
     push(r, word, _overlaps(r, count, low, high))
+
+
+def _pointer_facts(r: Routine, flags: V, device: V, address: V, marks: V, size: V) -> V:
+    """The bits of `kinds.pointer_facts`."""
+    aligned = facts_of(r, flags, address, DIVISIBLE)
+    known = r.select(r.has(marks, layout.UNKNOWN), const(I64, -1), size)
+    further = r.or_(
+        facts_of(r, flags, address, TWICE_DIVISIBLE), facts_of(r, flags, known, IN_RANGE)
+    )
+    on_cpu = r.eq(device, layout.CPU)
+    return r.or_(aligned, r.select(on_cpu, const(I64, 0), further))
 
 
 def _overlaps(r: Routine, count: V, low: V, high: V) -> V:

@@ -19,7 +19,7 @@ KIB = 1024
 MAX_THREADS = 1024  # of a work-group
 VECTOR_REGISTERS = 256  # of a thread that instructions other than matrix instructions address
 
-_ALL = frozenset({"staged_pairs"})
+_ALL = frozenset({"buffers", "staged_pairs"})
 _CDNA = _ALL | {"mfma", "mfma_i8_4", "packed_fp32"}
 _RDNA = _ALL | {"row_xmask", "permlanex16", "cumode"}
 

@@ -64,7 +64,10 @@ _FEATURES = (
     _Feature("mma_fp64_m16n8k8", 90),
     # Matrix instructions of a warp group, with operands in shared memory.
     _Feature("wgmma", 90, 90, specific=True),
+    # And of one thread, with results in tensor memory; of int8, not all have them.
     _Feature("tcgen05", 100, 110, specific=True),
+    _Feature("tcgen05_i8", 100, 100, specific=True),
+    _Feature("tcgen05_i8", 110, 110, specific=True),
     # Moving matrices between shared memory and registers.
     _Feature("ldmatrix", 75),
     _Feature("stmatrix", 90),
@@ -88,6 +91,8 @@ _FEATURES = (
     # Arithmetic on bf16: fma and min/max first, then add, sub and mul too.
     _Feature("bf16", 80),
     _Feature("bf16_arith", 90),
+    # Loads and stores of 32 bytes of global memory.
+    _Feature("wide_access", 100),
     # Two fp32 in one instruction.
     _Feature("f32x2", 100),
     # Conversions between fp32 and fp8 in one instruction.
@@ -130,6 +135,11 @@ class Processor:
         return ("fp8e4nv", "fp8e5") if "fp8_cvt" in self.features else ("fp8e5",)
 
     @property
+    def access_bytes(self) -> int:
+        """The most bytes of global memory that one instruction of a thread moves."""
+        return 32 if "wide_access" in self.features else 16
+
+    @property
     def deprecated_fp8_operands(self) -> tuple[str, ...]:
         """The fp8 types for which `tl.dot` warns that they are deprecated on this architecture."""
         return ("fp8e4b15",) if "wgmma" in self.features else ()
@@ -151,10 +161,10 @@ _ARCHITECTURES = {
     87: ("sm_87", 74, 163 * KIB, 1536),
     89: ("sm_89", 84, 99 * KIB, 1536),
     90: ("sm_90a", 81, 227 * KIB, 2048),
-    100: ("sm_100a", 86, 227 * KIB, 2048),
+    100: ("sm_100a", 88, 227 * KIB, 2048),
     103: ("sm_103a", 88, 227 * KIB, 2048),
     110: ("sm_110a", 90, 227 * KIB, 2048),
-    120: ("sm_120a", 87, 99 * KIB, 1536),
+    120: ("sm_120a", 88, 99 * KIB, 1536),
     121: ("sm_121a", 88, 99 * KIB, 1536),
 }
 

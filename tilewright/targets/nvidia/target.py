@@ -134,6 +134,7 @@ class NvidiaTarget(GpuTarget):
             registers=REGISTERS,
             thread_registers=MAX_REGISTERS,
             shared_bytes=self.processor.shared_limit,
+            access_bytes=self.processor.access_bytes,
         )
 
     def steps(self) -> Sequence[Step]:
