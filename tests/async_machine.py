@@ -11,6 +11,8 @@ shows nowhere. Here
   What each thread fetches only of its own copies is there after the wait;
 - a product reads its buffers and gives its result at the wait that counts it; until then the
   result is poison, unless the next product takes it as accumulator;
+- threads may be loading tensor memory until the next barrier of all: it is an error to start a
+  product there before;
 - a product in tensor memory does so when a commit after it is delivered, which then arrives at its
   barrier: when all roles wait, or at random. Who loads tensor memory must have waited for that;
 - what threads load from a slot is read when the product that multiplies it starts, or when it is
@@ -62,6 +64,7 @@ from tilewright.ops.tensor_memory import (
     LoadTensor,
     StoreTensor,
     TensorMma,
+    memory_of,
 )
 
 POISON = 0xC5  # each byte of what is not there yet
@@ -187,6 +190,8 @@ class AsyncMachine:
         self.started_products = self.complete_products = self.known_products = 0
         self.complete_at: dict[int, int] = {}
         self.results: dict[int, tuple[int, Array]] = {}
+        # The last stretch in which a part of tensor memory was loaded.
+        self.loaded_in: dict[Value, int] = {}
         self.additions: list[_Addition] = []  # of blocks under way
         self._saved: list[tuple[type[Op], str, Any]] = []
 
@@ -381,6 +386,8 @@ class AsyncMachine:
     # -- products in tensor memory --------------------------------------------------------------
 
     def _tensor_product(self, op: TensorMma, state: Any, *operands: Array) -> Array:
+        if self.loaded_in.get(memory_of(op.acc)) == self.stretch:
+            raise Race("a product starts in tensor memory that other warps may still be loading")
         for value, array in zip(op.operands, operands, strict=True):
             if isinstance(value.type, Shared):
                 self._require_there(array)
@@ -418,11 +425,13 @@ class AsyncMachine:
 
     def _load_tensor(self, op: LoadTensor, state: Any, memory: Array) -> Array:
         self._require_complete(memory)
+        self.loaded_in[memory_of(op.memory)] = self.stretch
         return memory.copy()
 
     def _store_tensor(self, op: StoreTensor, state: Any, memory: Array, value: Array) -> Array:
         if self.started_products > self.known_products:
             raise Race("tensor memory is written without a wait for the product to it")
+        self.stretch += 1  # its code ends with a barrier
         return value.copy()
 
     def _free_tensor(self, op: FreeTensor, state: Any, memory: Array) -> tuple[()]:

@@ -15,6 +15,7 @@ from tilewright.ir.define import Op, attr, operand, require
 from tilewright.ir.index_map import IndexMap, identity
 from tilewright.ir.traits import IN_FLIGHT, LOCAL, WRITES
 from tilewright.ir.types import Shared, TensorMemory, Tile, Type, numpy_of, shape_of, text_of
+from tilewright.ops.control import For
 from tilewright.ops.dot import Dot
 from tilewright.ops.numeric import Array
 from tilewright.ops.roles import arrive, require_barrier
@@ -46,6 +47,46 @@ class AllocateTensor(Op, name="nvidia.allocate_tensor", traits=WRITES | LOCAL):
         )
 
     def evaluate(self) -> Array:
+        return np.zeros(shape_of(self.type), numpy_of(self.type))
+
+
+class TensorPart(Op, name="nvidia.tensor_part", traits=WRITES | LOCAL):
+    """A part of allocated tensor memory, from a column on, of which nothing is known to be there.
+
+    %1 = nvidia.tensor_part %0, column=128, type=tensor<256x32xfp32>
+      : tensor<128x192xfp32> -> tensor<256x32xfp32>
+    """
+
+    memory: Value = operand()
+    column: int = attr()
+    type: Type = attr()
+
+    def result_type(self) -> Type:
+        return self.type
+
+    def verify(self) -> None:
+        require_tensor(self, self.memory)
+        require(
+            isinstance(self.type, TensorMemory),
+            self,
+            "operand-types",
+            "is tensor memory, not {t}",
+            t=text_of(self.type),
+        )
+        last = self.column + columns_of(self.type)
+        require(
+            self.column >= 0 and last <= columns_of(self.memory.type),
+            self,
+            "column",
+            "columns {first} to {last} are not all among those of {m}",
+            first=self.column,
+            last=last - 1,
+            m=text_of(self.memory.type),
+        )
+
+    no_index_maps = "nothing is known of its elements"
+
+    def evaluate(self, memory: Array) -> Array:
         return np.zeros(shape_of(self.type), numpy_of(self.type))
 
 
@@ -123,16 +164,18 @@ class LoadTensor(Op, name="nvidia.load_tensor", traits=WRITES | LOCAL):
 
 
 class TensorMma(Dot, name="nvidia.tensor_mma", traits=WRITES | LOCAL | IN_FLIGHT):
-    """Starts acc + lhs @ rhs by `tcgen05.mma`. Both operands are in shared memory, and `acc` and
-    the result in tensor memory.
+    """Starts acc + lhs @ rhs by `tcgen05.mma`, or lhs @ rhs, if not `adds`, whatever is in `acc`.
+    Both operands are in shared memory, and `acc` and the result in the same tensor memory.
 
     It is complete after an `nvidia.tensor_wait`, or when a barrier is at which a later
     `nvidia.commit_products` arrives. Until then, the operands must not change, and only other
     products may use the result. They are computed one after the other.
 
-        %3 = nvidia.tensor_mma %0, %1, %2, precision="ieee", max_imprecise=0
+        %3 = nvidia.tensor_mma %0, %1, %2, precision="ieee", max_imprecise=0, adds=True
           : (shared<128x16xfp16>, shared<16x64xfp16>, tensor<128x64xfp32>) -> tensor<128x64xfp32>
     """
+
+    adds: bool = attr(True)
 
     def verify(self) -> None:
         super().verify()
@@ -152,6 +195,9 @@ class TensorMma(Dot, name="nvidia.tensor_mma", traits=WRITES | LOCAL | IN_FLIGHT
             m=m,
             n=n,
         )
+
+    def evaluate(self, lhs: Array, rhs: Array, acc: Array) -> Array:
+        return super().evaluate(lhs, rhs, acc if self.adds else np.zeros_like(acc))
 
 
 class TensorWait(Op, name="nvidia.tensor_wait", traits=WRITES | LOCAL):
@@ -218,3 +264,21 @@ def columns_of(type: Type) -> int:
 def fits_rows(rows: int) -> bool:
     """Whether products have this number of rows."""
     return rows == FEW_ROWS or rows % ROWS == 0
+
+
+def memory_of(content: Value) -> Value:
+    """The allocation, or the part of it, whose content a value is."""
+    while True:
+        match content.op:
+            case TensorMma():
+                content = content.op.acc
+            case TensorWait():
+                content = content.op.product
+            case StoreTensor():
+                content = content.op.memory
+            case For():
+                content = content.op.inits[content.index]
+            case None if isinstance(loop := content.owner.parent, For):
+                content = loop.inits[content.index - 1]
+            case _:
+                return content

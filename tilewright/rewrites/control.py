@@ -67,6 +67,28 @@ def rebuilt_for(op: For, keep: Sequence[bool]) -> For:
     return For(op.start, op.stop, op.step, inits, op.num_stages, op.unroll, op.hints, body)
 
 
+def carry_more(op: For, inits: Sequence[Value], yields: Sequence[Value]) -> For:
+    """Replace a loop by one that carries more values, whose arguments its body has already."""
+    set_yields(op.body, [*op.body.terminator.operands, *yields])
+    new = For(
+        op.start, op.stop, op.step, [*op.inits, *inits], op.num_stages, op.unroll, op.hints,
+        take_region(op, 0),
+    )  # fmt: skip
+    replace_loop_or_branch(op, new)
+    return new
+
+
+def replace_loop_or_branch(old: Op, new: Op) -> None:
+    """Put an op with the same and further results in the place of another."""
+    assert old.parent is not None
+    new.loc = old.loc
+    old.parent.insert_before(new, old)
+    for before, after in zip(old.results, new.results, strict=False):
+        after.layout = before.layout
+        before.replace_with(after)
+    old.erase()
+
+
 def rebuilt_if(op: If) -> If:
     """A detached `if` with the regions of `op`, and a result for each value that they yield."""
     return If(op.condition, take_region(op, 0), take_region(op, 1))

@@ -23,12 +23,25 @@ from tilewright.ir.passes import Original, PassContext, compiler_pass
 from tilewright.ir.types import I64, Shared, TensorMemory
 from tilewright.ops.arith import Cmp, Select, Xor
 from tilewright.ops.control import Barrier, For, If, While, Yield
-from tilewright.ops.gpu import Allocate, AllocateRing, Fetch, HasSpare, Slot, WaitLaunches
+from tilewright.ops.gpu import (
+    Allocate,
+    AllocateRing,
+    Fetch,
+    HasSpare,
+    PermuteBuffer,
+    Slot,
+    WaitLaunches,
+)
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
 from tilewright.ops.tensor_memory import CommitProducts, TensorMma, TensorWait
 from tilewright.passes.pipeline_loads import stages_of
 from tilewright.passes.software_pipelining import holders_of
-from tilewright.rewrites.control import rebuilt_if, set_yields, take_region
+from tilewright.rewrites.control import (
+    carry_more,
+    rebuilt_if,
+    replace_loop_or_branch,
+    set_yields,
+)
 from tilewright.targets.nvidia.copied_loops import (
     NAME,
     Copied,
@@ -401,13 +414,7 @@ class _Computer:
         inner = self._region(op.body, _places(self.rewrite.rings, state))
         if loop is not None:
             inner = self._take_slots(loop, inner)
-        set_yields(op.body, [*op.body.terminator.operands, *_values(inner)])
-        body = take_region(op, 0)
-        new = For(
-            op.start, op.stop, op.step, [*op.inits, *carried], op.num_stages, op.unroll, op.hints,
-            body,
-        )  # fmt: skip
-        self._replace(op, new)
+        new = carry_more(op, carried, _values(inner))
         if loop is not None:
             _wait_after(new)
         return _places(self.rewrite.rings, new.results[count:])
@@ -419,18 +426,8 @@ class _Computer:
             inner = self._region(region, places)
             set_yields(region, [*region.terminator.operands, *_values(inner)])
         new = rebuilt_if(op)
-        self._replace(op, new)
+        replace_loop_or_branch(op, new)
         return _places(self.rewrite.rings, new.results[count:])
-
-    @staticmethod
-    def _replace(old: Op, new: Op) -> None:
-        assert old.parent is not None
-        new.loc = old.loc
-        old.parent.insert_before(new, old)
-        for before, after in zip(old.results, new.results, strict=False):
-            after.layout = before.layout
-            before.replace_with(after)
-        old.erase()
 
     def _take_slots(self, loop: CopiedLoop, places: Places) -> Places:
         """Read and release slots in an iteration; return the position in the ring after it."""
@@ -459,11 +456,31 @@ class _Computer:
             share.erase()
             assert load is not None
             load.erase()
-        for wait in [op for op in body if isinstance(op, TensorWait)]:
+        for wait in [op for op in body if isinstance(op, TensorWait) and _may_follow(op, body)]:
             wait.result.replace_with(wait.product)
             wait.erase()
         code.anchor = body.terminator
         return {**places, ring: place.following(code, self.rewrite.slots[ring])}
+
+
+def _may_follow(wait: TensorWait, body: Region) -> bool:
+    """Whether a wait may be moved behind the loop: the loop only carries the result, and writes the
+    operands nowhere but in slots, whose release waits for the product itself."""
+    product = wait.product.op
+    assert isinstance(product, TensorMma)
+    carried = all(user.terminator for user in wait.result.users)
+    return carried and all(
+        isinstance(source, Slot) or source is None or source.parent is not body
+        for source in map(_buffer_of, (product.lhs, product.rhs))
+    )
+
+
+def _buffer_of(operand: Value) -> Op | None:
+    """The op that makes an operand's buffer, without the views of it."""
+    op = operand.op
+    while isinstance(op, PermuteBuffer):
+        op = op.buffer.op
+    return op
 
 
 def _wait_after(loop: For) -> None:

@@ -23,6 +23,7 @@ from tilewright.ops.tensor_memory import (
     LoadTensor,
     StoreTensor,
     TensorMma,
+    TensorPart,
     TensorWait,
     columns_of,
 )
@@ -42,17 +43,33 @@ ROW_SHIFT = 16
 AFTER_BARRIER = "tcgen05.fence::after_thread_sync;"
 BEFORE_BARRIER = "tcgen05.fence::before_thread_sync;"
 
-# "Instruction descriptor" of the PTX ISA: the codes of operand types, of each kind.
-_CODES = {ir.FP16: 0, ir.BF16: 1, ir.FP32: 2, ir.FP8E4NV: 0, ir.FP8E5: 1}
+# The fields of "Instruction descriptor" of the PTX ISA: the first bit of each.
+_RESULT, _LEFT, _RIGHT, _LEFT_ACROSS, _RIGHT_ACROSS, _COLUMNS, _ROWS = 4, 7, 10, 15, 16, 17, 24
+
+# The codes of the types of operands and results, of each kind of instruction.
+_CODES = {
+    ir.FP16: 0, ir.BF16: 1, ir.FP32: 2, ir.FP8E4NV: 0, ir.FP8E5: 1, ir.U8: 0, ir.I8: 1,
+}  # fmt: skip
+_RESULT_CODES = {ir.FP32: 1, ir.I32: 2}
 
 
 def instruction_descriptor(
-    types: tuple[ir.DType, ir.DType], shape: tuple[int, int], *, across: Sequence[bool]
+    types: tuple[ir.DType, ir.DType, ir.DType],
+    shape: tuple[int, int],
+    *,
+    across: Sequence[bool],
 ) -> int:
-    """The instruction descriptor: results of fp32 and of this shape, types of operands, and which
-    of them lie across K."""
-    codes = 1 << 4 | _CODES[types[0]] << 7 | _CODES[types[1]] << 10
-    return codes | across[0] << 15 | across[1] << 16 | shape[1] >> 3 << 17 | shape[0] >> 4 << 24
+    """The instruction descriptor.
+
+    Args:
+        types: of the operands and the result.
+        shape: of the result.
+        across: which of the operands lie across K.
+    """
+    left, right, result = types
+    codes = _CODES[left] << _LEFT | _CODES[right] << _RIGHT | _RESULT_CODES[result] << _RESULT
+    layouts = across[0] << _LEFT_ACROSS | across[1] << _RIGHT_ACROSS
+    return codes | layouts | shape[1] // 8 << _COLUMNS | shape[0] // 16 << _ROWS
 
 
 def _run(b: Builder, code: str, letters: str = "", args: Sequence[V] = ()) -> None:
@@ -91,6 +108,11 @@ def _synchronize(kernel: Kernel) -> None:
     _run(kernel.b, AFTER_BARRIER)
 
 
+@emits(TensorPart, target=NAME)
+def emit_tensor_part(kernel: Kernel, op: TensorPart) -> None:
+    kernel.env[op.result] = [kernel.b.add(kernel.scalar(op.memory), const(I32, op.column))]
+
+
 @emits(FreeTensor, target=NAME)
 def emit_free_tensor(kernel: Kernel, op: FreeTensor) -> None:
     b = kernel.b
@@ -105,7 +127,7 @@ def emit_free_tensor(kernel: Kernel, op: FreeTensor) -> None:
 def emit_tensor_mma(kernel: Kernel, op: TensorMma) -> None:
     """An instruction for each 128 rows, 256 columns and 32 bytes along K, all of one thread."""
     b = kernel.b
-    types = ir.dtype_of(op.lhs.type), ir.dtype_of(op.rhs.type)
+    types = ir.dtype_of(op.lhs.type), ir.dtype_of(op.rhs.type), ir.dtype_of(op.acc.type)
     (m, n), k = ir.shape_of(op.acc.type), ir.shape_of(op.lhs.type)[1]
     memory = kernel.scalar(op.acc)
     height, width, step = min(m, ROWS), min(n, MOST_COLUMNS), step_along_k(types[0])
@@ -117,10 +139,7 @@ def emit_tensor_mma(kernel: Kernel, op: TensorMma) -> None:
         )
         across = left.across_k, right.across_k
         what = const(I32, instruction_descriptor(types, (height, width), across=across))
-        code = (
-            "{ .reg .pred p; setp.eq.b32 p, 0, 0; "
-            f"tcgen05.mma.cta_group::1.kind::{KINDS[types[0]]} [$0], $1, $2, $3, p; }}"
-        )
+        instruction = f"tcgen05.mma.cta_group::1.kind::{KINDS[types[0]]} [$0], $1, $2, $3, p;"
         none = const(I32, 0)
         for row in range(0, m, ROWS):
             for column in range(0, n, width):
@@ -128,6 +147,8 @@ def emit_tensor_mma(kernel: Kernel, op: TensorMma) -> None:
                 for start in range(0, k, step):
                     a = left.descriptor(left.offset(start, row), none)
                     c = right.descriptor(right.offset(start, column), none)
+                    adds = int(op.adds or start > 0)
+                    code = f"{{ .reg .pred p; setp.ne.b32 p, {adds}, 0; {instruction} }}"
                     _run(b, code, "rllr", [place, a, c, what])
     kernel.env[op.result] = [memory]
 
@@ -205,6 +226,7 @@ def emit_load_tensor(kernel: Kernel, op: LoadTensor) -> None:
     """The wait is a part of the same assembly: registers hold the values only after it."""
     b = kernel.b
     found: Registers = []
+    letter, type = ("=r", I32) if ir.dtype_of(op.result.type) == ir.I32 else ("=f", F32)
     _run(b, AFTER_BARRIER)
     for place, registers, shape in _parts(kernel, kernel.scalar(op.memory), op.result.type):
         count = len(registers)
@@ -212,8 +234,9 @@ def emit_load_tensor(kernel: Kernel, op: LoadTensor) -> None:
             f"tcgen05.ld.sync.aligned.{shape}.b32 {registers_text(0, count)}, [${count}]; "
             "tcgen05.wait::ld.sync.aligned;"
         )
-        constraints = ",".join(["=f"] * count + ["r", "~{memory}"])
-        ret = b.module.row(F32, count)
+        constraints = ",".join([letter] * count + ["r", "~{memory}"])
+        ret = b.module.row(type, count)
         got = b.inline_asm(code, constraints, ret, [place], True, True)
-        found += [b.extract_value(got, i, F32) for i in range(count)]
+        found += [b.extract_value(got, i, type) for i in range(count)]
+    _run(b, BEFORE_BARRIER)  # after which a product may overwrite what was loaded
     kernel.bind(op, found)
