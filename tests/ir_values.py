@@ -36,6 +36,11 @@ def random_arguments(fn: Function, rng: np.random.Generator) -> list[Any]:
     for arg, attrs in zip(fn.args, fn.arg_attrs, strict=True):
         if isinstance(arg.type, Pointer):
             found.append(_buffer(arg, rng))
+        elif isinstance(element_of(arg.type), Pointer):
+            raise ValueError(
+                "an argument is a tile of pointers, for which there are no random values: take a "
+                "scalar pointer, and make a tile of it with tile.splat and mem.addptr"
+            )
         else:
             array = random_array(arg.type, rng, small=small)
             divisibility = attrs.get("divisibility", 1)
