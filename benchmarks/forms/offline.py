@@ -32,6 +32,7 @@ from benchmarks.forms.run import KERNELS
 from benchmarks.forms.work import ALL, chosen
 from benchmarks.gpu import dialect
 from benchmarks.gpu.case import Setting
+from tilewright.runtime.descriptors import descriptor_type, is_descriptor
 from tilewright.runtime.tensors import element_type
 from tilewright.targets.nvidia.cubin import resources
 from tilewright.targets.nvidia.disassemble import count_instructions, sass
@@ -134,20 +135,36 @@ def _specialised(launch: Launch, module: str) -> tuple[Any, Any, Any]:
             constants[i,] = value
             continue
         types[parameter.name] = _type_of(value)
-        facts: list[Any] = []
-        if isinstance(value, torch.Tensor) or (type(value) is int and value % 16 == 0):
-            facts.append(["tt.divisibility", 16])
-        elif type(value) is int and value % 8 == 0 and module == dialect.WRITTEN_FOR:
-            facts.append(["tt.divisibility", 8])
-        if isinstance(value, torch.Tensor) and module == dialect.WRITTEN_FOR:
-            facts.append(["tw.alias", i])  # no two of them overlap
-        attributes[i,] = facts
+        if not is_descriptor(value):
+            attributes[i,] = _facts(value, i, module)
+        elif module == dialect.WRITTEN_FOR:
+            for at, part in enumerate(_base_and_extents(value)):
+                attributes[i, at] = _facts(part, i, module)
     return types, constants, attributes
+
+
+def _base_and_extents(descriptor: Any) -> Sequence[Any]:
+    """The parts of a descriptor that have facts; those of the strides are known from its type."""
+    return descriptor.base, *descriptor.shape
+
+
+def _facts(value: Any, number: int, module: str) -> list[Any]:
+    """The attributes of an argument."""
+    facts: list[Any] = []
+    if isinstance(value, torch.Tensor) or (type(value) is int and value % 16 == 0):
+        facts.append(["tt.divisibility", 16])
+    elif type(value) is int and value % 8 == 0 and module == dialect.WRITTEN_FOR:
+        facts.append(["tt.divisibility", 8])
+    if isinstance(value, torch.Tensor) and module == dialect.WRITTEN_FOR:
+        facts.append(["tw.alias", number])  # no two of them overlap
+    return facts
 
 
 def _type_of(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return "*" + element_type(value.dtype)
+    if is_descriptor(value):
+        return descriptor_type(value, element_type(value.base.dtype))
     if type(value) in SCALARS:
         return SCALARS[type(value)]
     assert type(value) is int, f"an argument of type {type(value)}"

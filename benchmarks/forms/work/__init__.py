@@ -4,16 +4,37 @@ from benchmarks.forms.form import Form as Form
 from benchmarks.forms.form import union
 from benchmarks.forms.work import (
     attention,
+    chunks,
     numerics,
+    persistent,
     products,
     quantised,
+    reductions,
     scans,
     sequences,
     serving,
+    serving_attention,
+    tokens,
     training,
+    weights,
 )
 
-_GROUPS = (products, attention, sequences, numerics, quantised, serving, scans, training)
+_GROUPS = (
+    products,
+    weights,
+    persistent,
+    attention,
+    serving_attention,
+    sequences,
+    chunks,
+    numerics,
+    quantised,
+    serving,
+    tokens,
+    scans,
+    reductions,
+    training,
+)
 ALL = union(*(group.FORMS for group in _GROUPS))
 
 
