@@ -155,6 +155,32 @@ def computed(steps: int, m: int, n: int) -> Program:
 
 
 @tw.jit
+def packed_kernel(
+    a_ptr, w_ptr, c_ptr, steps, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr
+):  # fmt: skip
+    """The right side has eight numbers of four bits along K in a word: few rows of words."""
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    acc = tl.zeros((M, N), tl.float32)
+    for step in range(steps):
+        a = tl.load(a_ptr + (step * M + m) * K + k[None, :])
+        w = tl.load(w_ptr + ((step * K + k[:, None]) // 8) * N + n)
+        w = (w >> (k % 8 * 4)[:, None]) & 15
+        acc = tl.dot(a, w.to(a.dtype), acc)
+    tl.store(c_ptr + m * N + n, acc)
+
+
+def packed(steps: int, m: int, n: int, k: int) -> Program:
+    rng = rng_of(steps, m, n, k)
+    a = integral("fp16", (steps, m, k), rng)
+    w = rng.integers(0, 1 << 31, (steps, k // 8, n)).astype(np.int32)
+    right = (w[:, :, None, :] >> np.arange(0, 32, 4, dtype=np.int32)[:, None]) & 15
+    right = right.reshape(steps, k, n).astype(np.float32)
+    c = (a.astype(np.float32) @ right).sum(axis=0, dtype=np.float32)
+    args = [a, w, np.zeros_like(c), steps]
+    return Program(packed_kernel, args, {"M": m, "N": n, "K": k}, (1,), None, [a, w, c])
+
+
+@tw.jit
 def weighted_kernel(
     a_ptr, w_ptr, scales_ptr, c_ptr, steps, M: tl.constexpr, N: tl.constexpr, LINES: tl.constexpr
 ):  # fmt: skip

@@ -346,6 +346,7 @@ def _loops_of_products() -> Iterator[Job]:
         for steps in (1, 20):
             yield Job(products.computed, (steps, 128, 64), options)
             yield Job(products.biased, (steps, 64, 64), options)
+            yield Job(products.packed, (steps, 64, 128, 32), options)
             yield Job(products.weighted, ("i8", steps, 64, 64, "n"), options)
             yield Job(products.weighted, ("fp16", steps, 64, 128, "k"), options)
 

@@ -36,6 +36,17 @@ def test_weights_are_copied(type: str, lines: str, stages: int) -> None:
             check(program, module, seed=seed)
 
 
+@pytest.mark.parametrize("depth", [16, 32, 64])
+def test_few_rows_of_packed_weights_are_copied(depth: int) -> None:
+    """Fewer than 8 rows have no swizzle."""
+    for steps in (0, 3, 4, 9):
+        program = products.packed(steps, 64, 128, depth)
+        module, counts = lowered(program, 4, 3, tensor_copies=True)
+        assert counts["rings"] == 1
+        assert len(_all(module, LoadBlock)) == 2
+        check(program, module)
+
+
 def test_they_have_the_slots_of_operands() -> None:
     """All are released together, and so have slots that cost no program."""
     module, _ = lowered(products.weighted("i8", 9, 64, 64), 4, 2, tensor_copies=True)

@@ -10,6 +10,7 @@ from tilewright.ops.memory import Load
 from tilewright.ops.shape import Permute
 
 ROW_BYTES = (128, 64, 32)  # row lengths of the swizzles, best first
+SWIZZLED_ROWS = 8  # after which a swizzle repeats
 
 
 def comes_from_memory(value: Value) -> bool:
@@ -28,12 +29,12 @@ def source_of(value: Value) -> Value:
 
 def swizzled(type: ir.Type, contiguous: int) -> LinearLayout:
     """The swizzled layout of an operand whose adjacent elements are along the axis `contiguous`;
-    row by row if its rows are shorter than a swizzle's."""
+    row by row if its rows are shorter than a swizzle's, or longer but fewer than a swizzle's."""
     shape = ir.shape_of(type)
     element = ir.dtype_of(type)
     row = shape[contiguous] * element.nbytes_in_memory
     swizzle = next((size for size in ROW_BYTES if size <= row), 0)
-    if not swizzle:
+    if not swizzle or (shape[1 - contiguous] < SWIZZLED_ROWS and row > swizzle):
         return families.shared_row_major(shape, (contiguous, 1 - contiguous))
     return families.shared_hopper(
         shape, element.primitive_bitwidth, swizzle, transposed=contiguous == 0

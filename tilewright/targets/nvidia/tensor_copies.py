@@ -18,12 +18,13 @@ from tilewright.analysis.ranges import value_range
 from tilewright.analysis.wraps import wrap_is_needed
 from tilewright.ir.core import Function, Value
 from tilewright.ir.types import Tile, dtype_of, is_int
-from tilewright.layout.families import shared_hopper
+from tilewright.layout.families import shared_hopper, shared_row_major
 from tilewright.layout.linear import LinearLayout
 from tilewright.ops import arith
 from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import MAX_MAP_RANK, Sum
+from tilewright.targets.gpu.operands import SWIZZLED_ROWS
 
 # PTX ISA, "Tensors", and cuTensorMapEncodeTiled.
 ALIGNMENT = 16  # bytes, of the address and of strides
@@ -95,28 +96,38 @@ def tensor_addition(fn: Function, finder: BlockFinder, op: AtomicRMW) -> TensorC
 
 
 def _contiguous_axis(load: Load, buffer: LinearLayout) -> int:
-    """The axis of adjacent elements in shared memory, which has one of the hardware's swizzles; a
-    buffer of one axis has none."""
+    """The axis of adjacent elements in shared memory, which has one of the hardware's swizzles, or
+    none if rows are stored one after the other."""
     shape = buffer.shape
     bits = dtype_of(load.result.type).primitive_bitwidth
     if len(shape) == 1 and shape[0] <= MAX_BOX and shape[0] * bits % (8 * ALIGNMENT) == 0:
         return 0
     if len(shape) == 2 and shape[0] * shape[1] * bits % (8 * 1024) == 0:
         for axis in (1, 0):
-            if swizzle_of(shape, bits, axis, buffer):
+            if swizzle_of(shape, bits, axis, buffer) or has_plain_rows(shape, bits, axis, buffer):
                 return axis
     raise NoTensorCopy("the buffer's layout is not one that a tensor copy writes")
 
 
 def swizzle_of(shape: tuple[int, ...], bits: int, contiguous: int, buffer: LinearLayout) -> int:
     """The swizzle of a buffer's rows in bytes; 0 if it has no layout of the hardware."""
-    if len(shape) != 2 or shape[1 - contiguous] < 8:
+    if len(shape) != 2 or shape[1 - contiguous] < SWIZZLED_ROWS:
         return 0
     for swizzle in SWIZZLES:
         fits = shape[contiguous] * bits >= swizzle * 8
         if fits and shared_hopper(shape, bits, swizzle, contiguous == 0) == buffer:
             return swizzle
     return 0
+
+
+def has_plain_rows(
+    shape: tuple[int, ...], bits: int, contiguous: int, buffer: LinearLayout
+) -> bool:
+    """Whether a buffer of two axes is a box without a swizzle: too few rows for one, one after the
+    other."""
+    fits = shape[contiguous] <= MAX_BOX and shape[contiguous] * bits % (8 * ALIGNMENT) == 0
+    few = len(shape) == 2 and shape[1 - contiguous] < SWIZZLED_ROWS
+    return few and fits and shared_row_major(shape, (contiguous, 1 - contiguous)) == buffer
 
 
 class _Description:

@@ -17,7 +17,7 @@ from tilewright.ops.nvidia import ADDED_COLUMNS, AddBlock, Delay, LoadBlock, Sum
 from tilewright.ops.roles import Arrive, DropBarriers, ExpectBytes, InitBarriers, WaitBarrier
 from tilewright.targets.nvidia.add_blocks import rows_of_boxes
 from tilewright.targets.nvidia.name import NAME
-from tilewright.targets.nvidia.tensor_copies import MAX_BOX, swizzle_of
+from tilewright.targets.nvidia.tensor_copies import MAX_BOX, has_plain_rows, swizzle_of
 
 BARRIER_BYTES = 8
 MAP_BYTES = 128  # of a tensor map, which is passed by value
@@ -51,13 +51,14 @@ def facts_of(provided: Sequence[Hashable]) -> list[dict[str, Any]]:
 
 
 def _geometry(op: LoadBlock) -> tuple[int, int, tuple[int, ...]]:
-    """The axis of the buffer that is contiguous, its swizzle, and the box of one copy. A buffer of
-    one axis has no swizzle, and is one box."""
+    """The axis of the buffer that is contiguous, its swizzle, and the box of one copy. Without a
+    swizzle, rows of a box are whole rows of the buffer."""
     shape, layout = ir.shape_of(op.buffer.type), layout_of(op.buffer)
     size = ir.dtype_of(op.buffer.type).nbytes_in_memory
     contiguous = op.axes.index(0)
     swizzle = swizzle_of(shape, size * 8, contiguous, layout)
-    assert swizzle or len(shape) == 1, "a tensor copy writes one of the hardware's layouts"
+    plain = len(shape) == 1 or has_plain_rows(shape, size * 8, contiguous, layout)
+    assert swizzle or plain, "a tensor copy writes one of the hardware's layouts"
     box = [1] * len(op.coords)
     for axis, dimension in enumerate(op.axes):
         row = axis == contiguous and swizzle
@@ -209,8 +210,8 @@ def emit_delay(kernel: Kernel, op: Delay) -> None:
 
 @emits(LoadBlock, target=NAME)
 def emit_load_block(kernel: Kernel, op: LoadBlock) -> None:
-    """One copy for each row of the swizzle along the contiguous axis, and for each box along the
-    other, as they are stored in the buffer."""
+    """One copy for each row of a box along the contiguous axis, and for each box along the other,
+    as they are stored in the buffer."""
     b = kernel.b
     contiguous, swizzle, _ = _geometry(op)
     size = ir.dtype_of(op.buffer.type).nbytes_in_memory
@@ -224,7 +225,8 @@ def emit_load_block(kernel: Kernel, op: LoadBlock) -> None:
         _copy(b, buffer, tensor, coords, barrier)
         return
     other = 1 - contiguous
-    for inner in range(0, shape[contiguous], swizzle // size):
+    row = swizzle // size or shape[contiguous]
+    for inner in range(0, shape[contiguous], row):
         for outer in range(0, shape[other], MAX_BOX):
             start = {f"dim{contiguous}": inner, f"dim{other}": outer}
             offset = places.apply(start)[OFFSET] * size
