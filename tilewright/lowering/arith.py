@@ -8,6 +8,7 @@ is undefined or poison (division by zero, large shifts), operands are replaced b
 
 from __future__ import annotations
 
+from tilewright.analysis.magnitudes import largest_magnitude
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op
 from tilewright.lowering.convert import cast, narrow, widen
@@ -299,11 +300,18 @@ def lower_function_result(b: Builder, op: arith.FunctionResult, src: V, *args: V
 
 
 @lowers(
-    math.Exp, math.Exp2, math.Expm1, math.Log, math.Log2, math.Log10, math.Log1p, math.Sin,
-    math.Cos, math.Tanh, math.Erf, math.Sqrt, math.Rsqrt, math.Floor, math.Ceil, math.Trunc,
-    math.Rint,
+    math.Exp, math.Exp2, math.Expm1, math.Log, math.Log2, math.Log10, math.Log1p, math.Tanh,
+    math.Erf, math.Sqrt, math.Rsqrt, math.Floor, math.Ceil, math.Trunc, math.Rint,
 )  # fmt: skip
 def lower_math(b: Builder, op: math.MathFunction, src: V) -> V:
     element = _element(op)
     function = MATH[op.name.removeprefix("math.")]
     return narrow(b, function(b, widen(b, src, element)), element)
+
+
+@lowers(math.Sin, math.Cos)
+def lower_sin_cos(b: Builder, op: math.Sin | math.Cos, src: V) -> V:
+    element = _element(op)
+    function = MATH[op.name.removeprefix("math.")]
+    found = function(b, widen(b, src, element), most=largest_magnitude(op.src))
+    return narrow(b, found, element)

@@ -57,7 +57,11 @@ from tilewright.lowering.math_common import (
 
 def _by_format(f32: Callable[..., V], f64: Callable[..., V]) -> Callable[..., V]:
     """Dispatch between two emitters on the type of the first operand."""
-    return lambda b, x, *rest: (f32 if format_of(x) is FORMAT_F32 else f64)(b, x, *rest)
+
+    def emit(b: Builder, x: V, *rest: V, **facts: float) -> V:
+        return (f32 if format_of(x) is FORMAT_F32 else f64)(b, x, *rest, **facts)
+
+    return emit
 
 
 _exp_clamped = _by_format(math_f32.exp_clamped, math_f64.exp_clamped)
@@ -214,13 +218,13 @@ def _exactly(emit: Callable[..., V]) -> Callable[..., V]:
     """Emit without fast-math flags: contraction would invalidate the error terms, and nnan the
     special cases."""
 
-    def guarded(b: Builder, *operands: V) -> V:
+    def guarded(b: Builder, *operands: V, **facts: float) -> V:
         first = operands[0]
         format_of(first)
         if any(x.type is not first.type for x in operands):
             raise TypeError(f"math function of different types: {operands}")
         with b.flags(""):
-            return emit(b, *operands)
+            return emit(b, *operands, **facts)
 
     return guarded
 
@@ -254,6 +258,7 @@ MATH: dict[str, Callable[..., V]] = {
 
     y = MATH["exp"](b, b.load(vector(F32, 16), address))
 
-sin, cos and tan create blocks, so the builder's current block changes. Raises TypeError for types
-other than f32 and f64, scalar or vector.
+sin and cos take the largest magnitude of x, too, as `most`; by default, it is unknown. sin, cos and
+tan create blocks, so the builder's current block changes. Raises TypeError for types other than f32
+and f64, scalar or vector.
 """

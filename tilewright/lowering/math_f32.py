@@ -117,6 +117,11 @@ _EXP2_POW = (
     1.519612408120001e-05,
 )
 
+# pi/2 as a sum of three f32, within 2**-76, and the end of the range where these are enough: for a
+# quotient n below 2**16 the first product cancels exactly, and each sum then rounds once.
+_HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
+_WIDE = 2.0**16
+
 # floor(2/pi * 2**256)
 _TWO_OVER_PI = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561
 
@@ -147,15 +152,18 @@ def log_rest(b: Builder, f: V) -> V:
     return b.fmul(b.fmul(f, f), polynomial(b, f, _LOG))
 
 
+_FIRST_EXPONENT = 127 + 16  # of _WIDE, biased
+
+
 def _payne_hanek_tables() -> tuple[list[float], list[float]]:
-    """2/pi * 2**(E - 150) modulo 4 for biased f32 exponents E = 146 .. 254, as a sum of two.
+    """2/pi * 2**(E - 150) modulo 4 for biased f32 exponents E = 143 .. 254, as a sum of two.
 
     The first part has 29 bits, so its product with a 24-bit significand is exact in f64.
     """
     first: list[float] = []
     second: list[float] = []
     point = 256
-    for exponent in range(146 - 150, 255 - 150):
+    for exponent in range(_FIRST_EXPONENT - 150, 255 - 150):
         # A negative shift drops bits far below the precision of the second part.
         number = _TWO_OVER_PI << exponent if exponent >= 0 else _TWO_OVER_PI >> -exponent
         number &= (1 << (point + 2)) - 1
@@ -166,15 +174,15 @@ def _payne_hanek_tables() -> tuple[list[float], list[float]]:
 
 
 def _reduce_huge(b: Builder, x: V, wide: V) -> tuple[V, V]:
-    """As `_reduce`, for |x| >= 2**19: Payne and Hanek's reduction with a table.
+    """As `_reduce_wide`, for |x| >= 2**16: Payne and Hanek's reduction with a table.
 
     x is M * 2**(E-150) with a 24-bit integer M, so only 2/pi * 2**(E-150) modulo 4 is needed.
     """
     bits = int_bits(b, x)
     exponent = b.and_(b.lshr(bits, 23), 255)
-    index = b.sub(exponent, 146)
+    index, last = b.sub(exponent, _FIRST_EXPONENT), 254 - _FIRST_EXPONENT
     index = b.select(b.icmp("slt", index, 0), zero(index.type), index)
-    index = b.select(b.icmp("sgt", index, 108), const(index.type, 108), index)
+    index = b.select(b.icmp("sgt", index, last), const(index.type, last), index)
     significand = b.sitofp(b.or_(b.and_(bits, 0x7FFFFF), 0x800000), F64)
     significand = copysign(b, significand, wide)
     parts: list[V] = []
@@ -195,8 +203,37 @@ def _reduce_huge(b: Builder, x: V, wide: V) -> tuple[V, V]:
     return rounded, b.fmul(fraction, HALF_PI_FMA[0])
 
 
-def _reduce(b: Builder, x: V) -> tuple[V, V]:
-    """(q, r): x = n*pi/2 + r, |r| <= pi/4 in f64; q is i32 with n modulo 2**32.
+def _reduce(b: Builder, x: V, most: float) -> tuple[V, V]:
+    """(q, r): x = n*pi/2 + r, |r| <= pi/4 in f32; q is i32 with n modulo 4 in its low bits.
+
+    |x| is known to be `most` at most.
+    """
+    if not b.has_fma:
+        q, wide = _reduce_wide(b, x)
+        return q, b.fptrunc(wide, F32)
+    rounded = b.mul_add(x, 2 / math.pi, FORMAT_F32.magic)
+    n, r = b.fsub(rounded, FORMAT_F32.magic), x
+    for part in _HALF_PI:
+        r = b.mul_add(n, -part, r)
+    q = int_bits(b, rounded)
+    if most < _WIDE:
+        return q, r
+    large = b.fcmp("oge", fabs(b, x), _WIDE)
+
+    def slow() -> list[V]:
+        huge_rounded, huge_r = _reduce_huge(b, x, b.fpext(x, F64))
+        found = b.trunc(int_bits(b, huge_rounded), I32), b.fptrunc(huge_r, F32)
+        # The sine and cosine of an infinity are NaN.
+        finite = b.fcmp("one", fabs(b, x), math.inf)
+        huge_r = b.select(finite, found[1], math.nan)
+        return [b.select(large, found[0], q), b.select(large, huge_r, r)]
+
+    q, r = if_any(b, large, [q, r], slow)
+    return q, r
+
+
+def _reduce_wide(b: Builder, x: V) -> tuple[V, V]:
+    """As `_reduce`, in f64; q has n modulo 2**32.
 
     Valid for all finite f32. The relative error of r is below 2**-27 even next to a multiple of
     pi/2: no f32 is closer to one than 2**-30, and the absolute error is below 2**-57.
@@ -219,13 +256,12 @@ def _reduce(b: Builder, x: V) -> tuple[V, V]:
     return b.trunc(int_bits(b, rounded), I32), r
 
 
-def sin_cos(quarter: int) -> Callable[[Builder, V], V]:
-    """The emitter of sin(x + quarter*pi/2): sin for 0, cos for 1."""
+def sin_cos(quarter: int) -> Callable[..., V]:
+    """The emitter of sin(x + quarter*pi/2): sin for 0, cos for 1; |x| is `most` at most."""
 
-    def emit(b: Builder, x: V) -> V:
-        q, wide = _reduce(b, x)
+    def emit(b: Builder, x: V, most: float = math.inf) -> V:
+        q, r = _reduce(b, x, most)
         q = b.add(q, quarter)
-        r = b.fptrunc(wide, F32)
         z = b.fmul(r, r)
         sine = b.mul_add(b.fmul(r, z), polynomial(b, z, _SIN), r)
         cosine = b.mul_add(b.fmul(z, z), polynomial(b, z, _COS), b.mul_add(z, -0.5, 1.0))
@@ -239,7 +275,7 @@ def sin_cos(quarter: int) -> Callable[[Builder, V], V]:
 
 def tan(b: Builder, x: V) -> V:
     """Computed in f64: the quotient of two f32 kernels would have an error above 2 ulp."""
-    q, r = _reduce(b, x)
+    q, r = _reduce_wide(b, x)
     z = b.fmul(r, r)
     sine = b.mul_add(b.fmul(r, z), polynomial(b, z, _SIN_TAN), r)
     cosine = b.mul_add(b.fmul(z, z), polynomial(b, z, _COS_TAN), b.mul_add(z, -0.5, 1.0))

@@ -165,17 +165,17 @@ def _with_huge(b: Builder, name: str, x: V, result: V) -> V:
 Reduction = Callable[[Builder, V], tuple[V, V, V]]
 
 
-def sin_cos(quarter: int, reduce_huge: Reduction | None = None) -> Callable[[Builder, V], V]:
-    """The emitter of sin(x + quarter*pi/2): sin for 0, cos for 1.
+def sin_cos(quarter: int, reduce_huge: Reduction | None = None) -> Callable[..., V]:
+    """The emitter of sin(x + quarter*pi/2): sin for 0, cos for 1; |x| is `most` at most.
 
     Args:
         reduce_huge: as `_reduce`, for |x| >= 2**19; None to call the C library for these.
     """
 
-    def emit(b: Builder, x: V) -> V:
+    def emit(b: Builder, x: V, most: float = math.inf) -> V:
         q, r, tail = _reduce(b, x)
-        reduction = reduce_huge
-        if reduction is not None:
+        reduction, bounded = reduce_huge, most < TRIG_HUGE
+        if reduction is not None and not bounded:
             huge = b.fcmp("uge", fabs(b, x), TRIG_HUGE)
             q, r, tail = if_any(b, huge, [q, r, tail], lambda: list(reduction(b, x)))
         sine_parts, cosine_parts = _kernels(b, r, tail)
@@ -184,7 +184,7 @@ def sin_cos(quarter: int, reduce_huge: Reduction | None = None) -> Callable[[Bui
         result = negate_if_bit(b, b.select(is_odd(b, q), cosine, sine), q, 1)
         if not quarter:
             result = b.select(b.fcmp("oeq", x, 0.0), x, result)
-        if reduction is not None:
+        if reduction is not None or bounded:
             return result
         return _with_huge(b, "cos" if quarter else "sin", x, result)
 

@@ -8,6 +8,7 @@ A target registers them under its own name:
 
 from __future__ import annotations
 
+from tilewright.analysis.magnitudes import largest_magnitude
 from tilewright.ir import types as ir
 from tilewright.lowering import arith as common
 from tilewright.lowering.convert import narrow, widen
@@ -29,6 +30,7 @@ def rem_without_library(b: Builder, op: arith.Rem, lhs: V, rhs: V) -> V:
 def sin_cos_without_library(b: Builder, op: math.Sin | math.Cos, src: V) -> V:
     """Large angles of fp64 are reduced by integer arithmetic."""
     if src.type is not F64:
-        return common.lower_math(b, op, src)
+        return common.lower_sin_cos(b, op, src)
     with b.flags(""):
-        return sin_cos(int(isinstance(op, math.Cos)), reduce_huge)(b, src)
+        emit = sin_cos(int(isinstance(op, math.Cos)), reduce_huge)
+        return emit(b, src, most=largest_magnitude(op.src))

@@ -1,0 +1,80 @@
+"""Bounds of the magnitudes of floats, and the functions that depend on them."""
+
+import math
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.targets.nvidia.lowered import ptx_of
+from tilewright.analysis.magnitudes import largest_magnitude
+from tilewright.ir.core import Op
+from tilewright.ir.parser import parse_module
+from tilewright.targets.nvidia.target import NvidiaTarget
+from tilewright.tools.signature import source_of
+
+BOUNDS = """
+func @bounds(%u: fp32, %h: fp16) {
+  %i = tile.arange start=-100, end=28 : () -> 128xi32
+  %a = arith.cast %i, to=fp32, rounding="rtne" : 128xi32 -> 128xfp32
+  %half = arith.constant value=-0.5, type=128xfp32 : () -> 128xfp32
+  %b = arith.mul %a, %half : (128xfp32, 128xfp32) -> 128xfp32
+  %c = arith.add %b, %a : (128xfp32, 128xfp32) -> 128xfp32
+  %d = arith.neg %c : 128xfp32 -> 128xfp32
+  %e = tile.splat %u, shape=(128,) : fp32 -> 128xfp32
+  %f = arith.mul %e, %b : (128xfp32, 128xfp32) -> 128xfp32
+  %g = arith.cast %i, to=fp16, rounding="rtne" : 128xi32 -> 128xfp16
+  %z = arith.constant value=0.0, type=128xfp32 : () -> 128xfp32
+  %n = arith.mul %e, %z : (128xfp32, 128xfp32) -> 128xfp32
+  control.return [] : () -> ()
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("a", 100),
+        ("b", 50),
+        ("c", 150),
+        ("d", 150),
+        ("f", math.inf),
+        ("g", math.inf),  # a narrow float may overflow
+        ("n", math.inf),  # of an infinity it is NaN
+    ],
+)
+def test_bound(name: str, most: float) -> None:
+    ops: list[Op] = list(parse_module(BOUNDS).entry.body)
+    found = largest_magnitude(ops["iahbcdefgzn".index(name)].result)
+    assert found == pytest.approx(most, rel=1e-4)
+    assert found >= most
+
+
+@tw.jit
+def angles(s, c, n, BOUNDED: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    angle = (i - N // 2).to(tl.float32) * 1.7
+    if not BOUNDED:
+        angle *= n
+    tl.store(s + i, tl.sin(angle))
+    tl.store(c + i, tl.cos(angle))
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_angles_have_the_same_sines(bounded: bool) -> None:
+    sines, cosines = np.zeros(1024, np.float32), np.zeros(1024, np.float32)
+    angles[(1,)](sines, cosines, 1.0, BOUNDED=bounded, N=1024)
+    exact = ((np.arange(1024) - 512).astype(np.float32) * np.float32(1.7)).astype(np.float64)
+    np.testing.assert_allclose(sines, np.sin(exact), rtol=2.5e-7)
+    np.testing.assert_allclose(cosines, np.cos(exact), rtol=2.5e-7)
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_only_unbounded_angles_need_a_table(bounded: bool) -> None:
+    source = source_of(angles, "*fp32:16, *fp32:16, fp32", {"BOUNDED": bounded, "N": 128})
+    target = NvidiaTarget(90)
+    module = source.module(target.frontend_options(target.parse_options({})))
+    ptx = ptx_of(module)
+    assert ("two_over_pi" in ptx) != bounded
+    assert (".f64" in ptx) != bounded
