@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.base.diagnostics import CompilationError
-from tilewright.runtime import gradients
+from tilewright.runtime import derivatives
 from tilewright.runtime.derived_launch import elements_of_table
 
 
@@ -110,7 +110,7 @@ def test_loads_from_outside_of_a_table_are_unknown() -> None:
 def test_the_elements_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """With elements of the first launch only, a test above fails."""
     first: list[Any] = []
-    monkeypatch.setattr(gradients, "elements_of_table", lambda name, array: (
+    monkeypatch.setattr(derivatives, "elements_of_table", lambda name, array: (
         first or first.append(elements_of_table(name, array)) or first
     )[0])  # fmt: skip
     with pytest.raises((AssertionError, pytest.fail.Exception)):

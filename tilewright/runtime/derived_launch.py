@@ -74,7 +74,13 @@ class Request(NamedTuple):
     tape_bytes: int
     tables: tuple[str, ...]
     results: bool
-    further: tuple[tuple[str, str], ...]
+    further: tuple[Made, ...]
+
+    @property
+    def positions(self) -> dict[Made, int]:
+        """Where the further arrays are among the arguments."""
+        first = len(self.kernel.params)
+        return {made: first + i for i, made in enumerate(self.further)}
 
 
 class How(NamedTuple):
