@@ -350,6 +350,22 @@ def kernel(x_ptr, y_ptr, m_ptr, n):
     check_gradients(text, 1, args, ("x_ptr",), ("y_ptr",), aux=("m_ptr",))
 
 
+def a_quotient_of_zero() -> None:
+    """The mean is 0 / sum, and the sum is needed as well."""
+    text = """
+def kernel(x_ptr, y_ptr, m_ptr, n):
+    p, j = tl.program_id(0), tl.arange(0, 16)
+    x = tl.load(x_ptr + p * 16 + j)
+    s = tl.sum(x * x, 0)
+    m = 0.0 / s
+    tl.store(m_ptr + p, m)
+    tl.store(y_ptr + p * 16 + j, x * s + m)
+"""
+    args: Any = {"x_ptr": np.random.default_rng(0).uniform(0.5, 1, 64), "y_ptr": np.zeros(64)}
+    args |= {"m_ptr": np.zeros(4), "n": 10}
+    check_gradients(text, 4, args, ("x_ptr",), ("y_ptr",), aux=("m_ptr",))
+
+
 def a_sum_that_programs_have_in_common() -> None:
     text = """
 def kernel(x_ptr, w_ptr, y_ptr, m_ptr):
@@ -585,6 +601,9 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     ),
     "a value that is loaded again is stored in all lanes": (
         reloads, "_is_unmasked", sums, means_of_some_rows,
+    ),
+    "what a reciprocal is of follows from it": (
+        reloads, "_has_inverse", sums, a_quotient_of_zero,
     ),
     "results of loops are not loaded one by one": (
         reloads, "_depends_on_loop", depends_on_nothing, a_sum_for_another_maximum,

@@ -177,3 +177,22 @@ def test_a_gradient_has_a_gradient(name: str) -> None:
     after = {**args, **more}
     fixed = Module([first.entry])
     check_gradients(fixed, grid, after, inputs, results, rtol=1e-8)
+
+
+BRANCHES = {
+    "of an argument": "if n > 5:\n        s, b = 8, n\n    else:\n        s, b = 1, 0",
+    "of programs": "if p == 1:\n        s, b = 8, 39\n    else:\n        s, b = 16, n",
+}
+
+
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_indices_that_a_branch_chooses_are_known(branch: str) -> None:
+    text = f"""
+def kernel(x_ptr, y_ptr, n):
+    p, i = tl.program_id(0), tl.arange(0, 8)
+    {BRANCHES[branch]}
+    tl.store(y_ptr + p * 8 + i, tl.sin(tl.load(x_ptr + p * s + b + i)))
+"""
+    args = {"x_ptr": np.linspace(0, 1, 99), "y_ptr": np.zeros(32), "n": 7}
+    module = check_gradients(text, 4, args, ("x_ptr",), ("y_ptr",))
+    assert launch_verdicts(module, 4, args)[0]["x_ptr"].distinct

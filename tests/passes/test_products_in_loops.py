@@ -10,6 +10,7 @@ import pytest
 from tests.autodiff.harness import forward_module, run_forward
 from tilewright.ir.core import Module
 from tilewright.ir.passes import Pass, PassContext, Step, run
+from tilewright.ir.verify import verify_module
 from tilewright.ops.arith import Mul
 from tilewright.ops.control import For
 from tilewright.ops.dot import Dot
@@ -94,6 +95,18 @@ def test_factors_are_applied_to_the_sum(case: str) -> None:
     assert is_changed(module, factor_products)
     left = [op for op in in_loops(module, Mul) if op.result.type.shape == (8, 8)]
     assert len(left) < len(scalars)
+
+
+def test_a_product_of_constants_is_rounded() -> None:
+    text = KERNEL.replace("float64", "float32").format(
+        body="acc = tl.dot(x * 0.6931471805599453, w * 1.4426950408889634, acc)",
+        after="", start="0.0",
+    )  # fmt: skip
+    args = {k: v.astype(np.float32) if k.endswith("ptr") else v for k, v in arguments().items()}
+    module = forward_module(text, args, {})
+    run(module, CLEAN, PassContext())
+    assert factor_products(module.entry, PassContext())
+    verify_module(module)
 
 
 @pytest.mark.parametrize("case", KEPT)

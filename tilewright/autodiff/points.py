@@ -1,7 +1,7 @@
 """The numbers that scalars of a kernel are in each program of a launch.
 
-    points = Points(fn, {n: 1000}, grid=(8, 1, 1))
-    points.value(fn_scalar)        # an array with one element for each program
+    points = Points({n: 1000}, grid=(8, 1, 1))
+    points.value(scalar)           # an array with one element for each program
 
 A *point* is a program, or one iteration of loops in it. A scalar that is computed from program ids,
 scalar arguments and loop counters is evaluated for all points at once by the `evaluate` of its ops:
@@ -162,6 +162,8 @@ class Points:
                 return np.full(self.count, self.grid[axis], dtype)
             case Load():
                 return self._loaded(owner).astype(dtype)
+            case If():
+                return self._chosen(owner, value.index).astype(dtype)
             case _:
                 if not owner.elementwise:
                     raise UnknownNumber(f"it depends on {owner.name}")
@@ -169,6 +171,15 @@ class Points:
                 with np.errstate(all="ignore"):
                     result = np.asarray(owner.evaluate(*operands))
                 return np.broadcast_to(result, (self.count,))
+
+    def _chosen(self, op: If, index: int) -> Array:
+        """A result of a branch, of which each point takes the one that its condition says."""
+        holds = self.value(op.condition).astype(bool)
+        found = np.zeros(self.count, np.int64)
+        for region, mask in zip(op.regions, (holds, ~holds), strict=True):
+            if mask.any():
+                found[mask] = self._where(mask).value(region.terminator.operands[index])
+        return found
 
     def _loaded(self, op: Load) -> Array:
         index, pointer = np.zeros(self.count, np.int64), op.ptr

@@ -12,6 +12,7 @@ are left to `residuals.py`: they may depend on a running maximum, which the grad
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from math import prod
 from typing import NamedTuple
@@ -56,9 +57,15 @@ def find_reloads(fn: Function, stored: Collection[Value]) -> dict[Value, Reload]
             continue
         found[value] = Reload(store)
         op = value.op
-        if isinstance(op, arith.Div) and arith.constant_value(op.lhs) is not None:
+        if isinstance(op, arith.Div) and _has_inverse(op.lhs):
             found[op.rhs] = Reload(store, op.lhs)
     return found
+
+
+def _has_inverse(numerator: Value) -> bool:
+    """Whether the quotient of a number determines what it was divided by."""
+    number = arith.constant_value(numerator)
+    return number is not None and math.isfinite(number) and number != 0
 
 
 def _keeps_value(store: Store, stored: Collection[Value]) -> bool:

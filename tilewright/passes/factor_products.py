@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Value
+from tilewright.ir.numbers import array_of, first_number
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import FP32, FP64, DType, Type, element_of, is_float, shape_of
 from tilewright.ops.arith import Cast, Constant, Mul, Select, constant_value
@@ -172,7 +173,8 @@ def _product(numbers: Sequence[Value | float], type: Type, builder: Builder) -> 
     element = element_of(type)
     assert isinstance(element, DType)
     value = builder.value
-    product = prod(number for number in numbers if not isinstance(number, Value))
+    exact = prod(number for number in numbers if not isinstance(number, Value))
+    product = float(first_number(array_of(float(exact), element), element))
     found: Value | None = None
     for number in numbers:
         if isinstance(number, Value):
