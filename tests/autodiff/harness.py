@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 
 from tests.frontend.kernels import SHORT, kernel_from
 from tilewright.analysis.blocks import BlockFinder
-from tilewright.autodiff.arrays import arrays_of
-from tilewright.autodiff.coarsen import coarsening, parts_of
+from tilewright.autodiff.arrays import Array, arrays_of
+from tilewright.autodiff.coarsen import Coarsening, coarsening, parts_of
 from tilewright.autodiff.counting import counting_kernel
 from tilewright.autodiff.derived import Derived
 from tilewright.autodiff.distinct import Verdict, distinct
@@ -73,7 +74,7 @@ def run_forward(module: Module, grid: Any, args: Mapping[str, Any]) -> None:
 def run_derived(
     derived: Derived, grid: Any, args: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Interpret a derived kernel.
+    """Interpret a derived kernel, on which the tile passes have run.
 
     Args:
         args: the forward kernel's arguments by name.
@@ -83,7 +84,7 @@ def run_derived(
         args[role.name] if role.kind == "argument" else more[role.kind][role.name]
         for role in derived.roles
     ]
-    interpret(cleaned(derived.module), grid, values, seed=1, checks=Checks(races=True))
+    interpret(derived.module, grid, values, seed=1, checks=Checks(races=True))
 
 
 def jvp(
@@ -92,6 +93,7 @@ def jvp(
 ) -> Arrays:  # fmt: skip
     """The tangents of the outputs, by forward mode."""
     derived = forward_mode(module, tuple(tangents), tuple(outputs), tuple(aux))
+    cleaned(derived.module)
     found = {name: np.full_like(args[name], np.nan) for name in outputs}
     for name in outputs:  # an element that is not stored keeps its tangent
         found[name][...] = tangents.get(name, 0.0)
@@ -142,28 +144,52 @@ def launch_points(module: Module, grid: Any, args: Mapping[str, Any]) -> Points:
     return Points(scalars, (x, y, z), tables)
 
 
+@dataclass(frozen=True)
+class Proven:
+    """What is proven of a launch's arrays.
+
+    Attributes:
+        points: the programs of the launch.
+        loads, stores: for each array of floats whether they touch no element twice.
+        stored: the results that gradient kernels may load.
+    """
+
+    points: Points
+    loads: Mapping[str, Verdict]
+    stores: Mapping[str, Verdict]
+    stored: Stored
+
+    def private(self, wrt: Sequence[str]) -> list[str]:
+        """The inputs whose elements are loaded several times, by one program each."""
+        return [n for n in wrt if self.loads[n].private and not self.loads[n].distinct]
+
+    def shared(self, module: Module, wrt: Sequence[str]) -> list[Array]:
+        """The inputs whose elements several programs may load."""
+        arrays = arrays_of(module.entry).values()
+        return [a for a in arrays if a.name in wrt and not self.loads[a.name].private]
+
+
+def proven(module: Module, grid: Any, args: Mapping[str, Any]) -> Proven:
+    fn, points, finder = module.entry, launch_points(module, grid, args), BlockFinder()
+    arrays = [a for a in arrays_of(fn).values() if a.is_float]
+    loads = {a.name: distinct(fn, a.loads, points, finder) for a in arrays}
+    stores = {a.name: distinct(fn, a.stores, points, finder) for a in arrays}
+    names = [a.name for a in arrays if stores[a.name].distinct and a.stores and not a.loads]
+    single = [axis for axis, n in enumerate(points.grid) if n == 1]
+    return Proven(points, loads, stores, Stored(names, single))
+
+
 def stored_once(module: Module, grid: Any, args: Mapping[str, Any]) -> Stored:
     """The results that gradient kernels may load."""
-    _, stores = launch_verdicts(module, grid, args)
-    names = [
-        a.name
-        for a in arrays_of(module.entry).values()
-        if a.name in stores and stores[a.name].distinct and a.stores and not a.loads
-    ]
-    extents = launch_points(module, grid, args).grid
-    return Stored(names, [axis for axis, n in enumerate(extents) if n == 1])
+    return proven(module, grid, args).stored
 
 
 def launch_verdicts(
     module: Module, grid: Any, args: Mapping[str, Any]
-) -> tuple[dict[str, Verdict], dict[str, Verdict]]:
+) -> tuple[Mapping[str, Verdict], Mapping[str, Verdict]]:
     """For each array of floats whether its loads, and its stores, touch no element twice."""
-    fn = module.entry
-    points, arrays = launch_points(module, grid, args), arrays_of(fn).values()
-    return (
-        {a.name: distinct(fn, a.loads, points) for a in arrays if a.is_float},
-        {a.name: distinct(fn, a.stores, points) for a in arrays if a.is_float},
-    )
+    found = proven(module, grid, args)
+    return found.loads, found.stores
 
 
 def counts(module: Module, name: str, grid: Any, args: Arrays, *, stores: bool = False) -> Any:
@@ -175,8 +201,7 @@ def counts(module: Module, name: str, grid: Any, args: Arrays, *, stores: bool =
     return found
 
 
-def tape_plan(module: Module, grid: Any, args: Arrays) -> TapePlan:
-    points = launch_points(module, grid, args)
+def tape_plan(points: Points) -> TapePlan:
     return TapePlan(points, points.count)
 
 
@@ -197,28 +222,30 @@ def tape_arrays(derived: Derived, grid: Any) -> dict[str, Mapping[str, Any]]:
 def vjp(
     module: Module, grid: Any, args: Arrays, cotangents: Arrays, wrt: Sequence[str],
     atomic: Sequence[str] | None = None, accumulate: bool = False, tape: Any = None,
-    aux: Sequence[str] = (),
+    aux: Sequence[str] = (), known: Proven | None = None,
 ) -> Arrays:  # fmt: skip
     """The gradients, by reverse mode. The arguments must be as the forward kernel left them.
 
     Args:
         atomic: arrays whose gradients are added atomically; by default those that need it.
         tape: how loops are recorded; by default as for a launch.
+        known: what is proven of the launch, if that is known.
     """
-    loads, stores = launch_verdicts(module, grid, args)
+    known = known or proven(module, grid, args)
     for name in cotangents:
-        assert stores[name].distinct, stores[name]
+        assert known.stores[name].distinct, known.stores[name]
     private: list[str] = []
     stored = NOTHING_STORED
     if atomic is None:
-        atomic = [name for name in wrt if not loads[name].private]
-        private = [name for name in wrt if loads[name].private and not loads[name].distinct]
-        stored = stored_once(module, grid, args)
+        atomic = [name for name in wrt if not known.loads[name].private]
+        private = known.private(wrt)
+        stored = known.stored
     derived = reverse_mode(
         module, tuple(wrt), tuple(cotangents), tuple(aux),
         atomic=atomic, private=private, accumulate=accumulate, stored=stored,
-        tapes=tape or tape_plan(module, grid, args),
+        tapes=tape or tape_plan(known.points),
     )  # fmt: skip
+    cleaned(derived.module)
     found = {name: np.zeros_like(args[name]) for name in wrt}
     more = {"cotangent": cotangents, "gradient": found, **tape_arrays(derived, grid)}
     run_derived(derived, grid, copied(args), more)
@@ -226,62 +253,66 @@ def vjp(
 
 
 def coarse_vjp(
-    module: Module,
-    grid: Any,
-    args: Arrays,
-    cotangents: Arrays,
-    wrt: Sequence[str],
-    workers: int,
-    aux: Sequence[str] = (),
-) -> Arrays | None:
-    """The gradients, those of shared arrays added up by workers; None if that is not possible."""
-    fn, arrays = module.entry, arrays_of(module.entry).values()
-    points = launch_points(module, grid, args)
-    loads = {a.name: distinct(fn, a.loads, points) for a in arrays if a.name in wrt}
-    shared = [a for a in arrays if a.name in wrt and not loads[a.name].private]
-    coarse = coarsening(fn, shared, points, BlockFinder(), small=wrt)
+    module: Module, grid: Any, args: Arrays, cotangents: Arrays, wrt: Sequence[str],
+    workers: Sequence[int], aux: Sequence[str] = (), known: Proven | None = None,
+) -> list[Arrays]:  # fmt: skip
+    """The gradients, those of shared arrays added up by workers, for several numbers of these; none
+    if that is not possible."""
+    known = known or proven(module, grid, args)
+    shared = known.shared(module, wrt)
+    coarse = coarsening(module.entry, shared, known.points, BlockFinder(), small=wrt)
     if coarse is None:
-        return None
-    atomic = [a.name for a in shared if a.name not in coarse.arrays]
-    private = [name for name in wrt if loads[name].private and not loads[name].distinct]
+        return []
     derived = reverse_mode(
-        module, tuple(wrt), tuple(cotangents), tuple(aux), atomic=atomic, private=private,
-        coarse=coarse, stored=stored_once(module, grid, args),
-        tapes=tape_plan(module, grid, args),
+        module, tuple(wrt), tuple(cotangents), tuple(aux),
+        atomic=[a.name for a in shared if a.name not in coarse.arrays],
+        private=known.private(wrt), coarse=coarse, stored=known.stored,
+        tapes=tape_plan(known.points),
     )  # fmt: skip
+    cleaned(derived.module)
+    return [
+        _added_by(count, coarse, derived, known.points, args, cotangents, wrt) for count in workers
+    ]
+
+
+def _added_by(
+    workers: int, coarse: Coarsening, derived: Derived, points: Points, args: Arrays,
+    cotangents: Arrays, wrt: Sequence[str],
+) -> Arrays:  # fmt: skip
+    """The gradients by so many workers."""
     found = {name: np.zeros_like(args[name]) for name in wrt}
     partial = {name: np.zeros((workers, *args[name].shape)) for name in coarse.arrays}
+    extents = list(points.grid)
+    for axis in coarse.axes:
+        extents[axis] = workers if axis == coarse.axes[0] else 1
     more: dict[str, Mapping[str, Any]] = {
         "cotangent": cotangents, "gradient": found, "partial": partial,
         "span": {name: args[name].size for name in coarse.arrays},
         "extent": {str(axis): points.grid[axis] for axis in coarse.axes},
+        **tape_arrays(derived, tuple(extents)),
     }  # fmt: skip
-    extents = list(points.grid)
-    for axis in coarse.axes:
-        extents[axis] = workers if axis == coarse.axes[0] else 1
-    more |= tape_arrays(derived, tuple(extents))
     run_derived(derived, tuple(extents), copied(args), more)
     return {**found, **{name: rows.sum(0) for name, rows in partial.items()}}
 
 
 def parts_vjp(
     module: Module, grid: Any, args: Arrays, cotangents: Arrays, wrt: Sequence[str],
-    aux: Sequence[str] = (), accumulate: bool = False,
+    aux: Sequence[str] = (), accumulate: bool = False, known: Proven | None = None,
 ) -> Arrays | None:  # fmt: skip
     """The gradients, parts of those of shared arrays stored by each program; None if that is not
     possible."""
-    fn, arrays = module.entry, arrays_of(module.entry).values()
-    points = launch_points(module, grid, args)
-    loads = {a.name: distinct(fn, a.loads, points) for a in arrays if a.name in wrt}
-    shared = [a for a in arrays if a.name in wrt and not loads[a.name].private]
-    parts = parts_of(fn, shared, points, BlockFinder(), most=1 << 20) if shared else None
+    known = known or proven(module, grid, args)
+    points, shared = known.points, known.shared(module, wrt)
+    if not shared:
+        return None
+    parts = parts_of(module.entry, shared, points, BlockFinder(), most=1 << 20)
     if parts is None:
         return None
     derived = reverse_mode(
         module, tuple(wrt), tuple(cotangents), tuple(aux), parts=parts, accumulate=accumulate,
-        private=[name for name in wrt if loads[name].private and not loads[name].distinct],
-        stored=stored_once(module, grid, args), tapes=tape_plan(module, grid, args),
+        private=known.private(wrt), stored=known.stored, tapes=tape_plan(points),
     )  # fmt: skip
+    cleaned(derived.module)
     found = {name: np.zeros_like(args[name]) for name in wrt}
     partial: Arrays = {}
     for name, axes in parts.axes.items():
@@ -297,24 +328,16 @@ def parts_vjp(
 
 
 def regrid_vjp(
-    module: Module,
-    grid: Any,
-    args: Arrays,
-    cotangents: Arrays,
-    wrt: Sequence[str],
-    aux: Sequence[str] = (),
-) -> tuple[Arrays, list[Module]]:
+    module: Module, grid: Any, args: Arrays, cotangents: Arrays, wrt: Sequence[str],
+    aux: Sequence[str] = (), known: Proven | None = None,
+) -> tuple[Arrays, list[Module]]:  # fmt: skip
     """The gradients of arrays that programs share in loops, by kernels on grids of their own, and
     these kernels; none where that is not possible."""
-    fn, arrays = module.entry, arrays_of(module.entry).values()
-    points = launch_points(module, grid, args)
-    shared = [
-        a for a in arrays if a.name in wrt and not distinct(fn, a.loads, points).private
-    ]  # fmt: skip
-    schedules = regrids(fn, shared, points, BlockFinder())
+    known = known or proven(module, grid, args)
+    points, stored = known.points, known.stored
+    schedules = regrids(module.entry, known.shared(module, wrt), points, BlockFinder())
     if not schedules:
         return {}, []
-    stored = stored_once(module, grid, args)
     schedules, kernels, cut = regridded_kernels(
         module, tuple(wrt), tuple(cotangents), tuple(aux), schedules, stored=stored
     )
@@ -345,11 +368,13 @@ def regrid_vjp(
             s.name: np.full(prod(coordinates.extents) * s.lanes, np.nan, numpy_of(s.element))
             for s in first.saved
         }
+        cleaned(first.module)
         run_derived(first, points.grid, copied(args), more)
         kernels = (first, *kernels)
     for derived, schedule in zip(kernels[cut is not None :], schedules, strict=True):
+        cleaned(derived.module)
         run_derived(derived, schedule.programs, copied(args), more)
-    return found, [cleaned(derived.module) for derived in kernels]
+    return found, [derived.module for derived in kernels]
 
 
 def check_gradients(
@@ -370,23 +395,23 @@ def check_gradients(
     forward = jvp(module, grid, args, tangents, outputs, aux)
     after = copied(args)
     run_forward(module, grid, after)
-    chosen = vjp(module, grid, after, cotangents, wrt, aux=aux)
-    reference = vjp(module, grid, after, cotangents, wrt, atomic=tuple(wrt), aux=aux)
+    known = proven(module, grid, after)
+    chosen = vjp(module, grid, after, cotangents, wrt, aux=aux, known=known)
+    reference = vjp(module, grid, after, cotangents, wrt, tuple(wrt), aux=aux, known=known)
     for name in wrt:
         np.testing.assert_allclose(chosen[name], reference[name], rtol=1e-12, atol=1e-13)
-    for workers in (1, 2, 4):
-        coarse = coarse_vjp(module, grid, after, cotangents, wrt, workers, aux)
-        for name in wrt if coarse is not None else ():
-            assert coarse is not None
+    for coarse in coarse_vjp(module, grid, after, cotangents, wrt, (1, 2, 4), aux, known):
+        for name in wrt:
             np.testing.assert_allclose(coarse[name], reference[name], rtol=1e-11, atol=1e-13)
             taken[name] = "workers"
     for accumulate in (False, True):
-        in_parts = parts_vjp(module, grid, after, cotangents, wrt, aux, accumulate)
+        in_parts = parts_vjp(module, grid, after, cotangents, wrt, aux, accumulate, known)
         for name in wrt if in_parts is not None else ():
             assert in_parts is not None
             np.testing.assert_allclose(in_parts[name], reference[name], rtol=1e-11, atol=1e-13)
             taken[name] = "parts of programs"
-    for name, gradient in regrid_vjp(module, grid, after, cotangents, wrt, aux)[0].items():
+    regridded, _ = regrid_vjp(module, grid, after, cotangents, wrt, aux, known)
+    for name, gradient in regridded.items():
         np.testing.assert_allclose(gradient, reference[name], rtol=1e-10, atol=1e-12)
         taken[name] = "a grid of its own"
     by_tangents = sum(np.vdot(cotangents[n], forward[n]) for n in outputs)

@@ -22,6 +22,7 @@ from tests.autodiff.harness import (
 )
 from tests.frontend.kernels import function_from, kernel_from
 from tests.fuzz.derivatives.program import Program, arguments
+from tests.fuzz.derivatives.random_kernel import RandomKernel
 from tests.fuzz.derivatives.shaped import Shaped
 from tests.fuzz.derivatives.tiled import Tiled
 from tilewright.autodiff import reloads
@@ -94,7 +95,7 @@ def check_shaped(seed: int) -> set[str]:
         return _check(Shaped(np.random.default_rng(seed)), seed)
 
 
-def _check(program: Tiled | Shaped, seed: int) -> set[str]:
+def _check(program: RandomKernel, seed: int) -> set[str]:
     module = _module(program)
     schedules: dict[str, str] = {}
     original, before, after = module.clone(), copied(program.args), copied(program.args)
@@ -126,7 +127,7 @@ def check_shaped_launched(seed: int) -> set[str]:
         return _check_launched(Shaped(np.random.default_rng(seed)), seed)
 
 
-def _check_launched(program: Tiled | Shaped, seed: int) -> set[str]:
+def _check_launched(program: RandomKernel, seed: int) -> set[str]:
     module = _module(program)
     args = copied(program.args)
     run_forward(module, program.grid, args)
@@ -156,7 +157,7 @@ def small_tiles() -> Generator[None]:
         reloads.FEWER = before
 
 
-def _module(program: Tiled | Shaped) -> Module:
+def _module(program: RandomKernel) -> Module:
     return forward_module(kernel_from(program.text), program.args, {})
 
 

@@ -7,11 +7,10 @@ strides, so that elements are often loaded several times.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from tests.autodiff.harness import Arrays
+from tests.fuzz.derivatives.random_kernel import Arrays, Choices
 
 PROGRAMS = {
     "indices": ("p, q = tl.program_id(0), tl.program_id(1)", (3, 2)),
@@ -34,25 +33,18 @@ OPERATIONS = (
 
 
 @dataclass
-class Program:
+class Program(Choices):
     """A random kernel over tiles of 4 by 8, and what its arguments are.
 
     Attributes:
-        used: which kinds of statement it has.
+        lines: of its body.
+        names: how many values it has named.
         grid: of its launch.
     """
 
-    rng: np.random.Generator
     lines: list[str] = field(default_factory=list[str])
-    used: set[str] = field(default_factory=set[str])
     names: int = 0
     grid: tuple[int, ...] = ()
-
-    def chance(self, share: float) -> bool:
-        return bool(self.rng.random() < share)
-
-    def pick(self, *choices: Any) -> Any:
-        return choices[int(self.rng.integers(len(choices)))]
 
     def address(self, counters: list[str]) -> str:
         """An index tile: strides that keep elements apart, or random ones."""

@@ -9,12 +9,11 @@ ties by construction, of equal functions of the inputs, so that differences have
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-Arrays = dict[str, Any]
+from tests.fuzz.derivatives.random_kernel import RandomKernel
 
 # Of tiles a and b, at a condition c. None of them lets numbers grow.
 OPERATIONS = {
@@ -56,18 +55,9 @@ def swapped(x):
 
 
 @dataclass
-class Shaped:
-    """A random kernel with its launch; the attributes are those of `Tiled`."""
+class Shaped(RandomKernel):
+    """A random kernel of rows."""
 
-    rng: np.random.Generator
-    text: str = ""
-    grid: tuple[int, ...] = (1,)
-    args: Arrays = field(default_factory=dict[str, Any])
-    outputs: tuple[str, ...] = ()
-    aux: tuple[str, ...] = ()
-    used: set[str] = field(default_factory=set[str])
-    body: list[str] = field(default_factory=list[str])
-    indent: str = "    "
     names: int = 0
 
     def __post_init__(self) -> None:
@@ -90,31 +80,6 @@ class Shaped:
         )
         shape()
         self.finish()
-
-    @property
-    def wrt(self) -> tuple[str, ...]:
-        return tuple(
-            name
-            for name, value in self.args.items()
-            if isinstance(value, np.ndarray) and name not in (*self.outputs, *self.aux)
-            and value.dtype == np.float64
-        )  # fmt: skip
-
-    def chance(self, share: float) -> bool:
-        return bool(self.rng.random() < share)
-
-    def pick(self, *choices: Any) -> Any:
-        return choices[int(self.rng.integers(len(choices)))]
-
-    def use(self, kind: str, share: float = 1.0) -> bool:
-        """Whether to have this kind of statement."""
-        taken = self.chance(share)
-        if taken:
-            self.used.add(kind)
-        return taken
-
-    def add(self, *lines: str) -> None:
-        self.body += [self.indent + line for line in lines]
 
     def name(self, prefix: str) -> str:
         self.names += 1
@@ -333,7 +298,7 @@ class Shaped:
         self.columns("start")
 
     def end_loop(self) -> None:
-        self.indent = "    "
+        self.indent = ""
 
     def one_pass(self) -> None:
         self.over_columns()
@@ -434,7 +399,7 @@ class Shaped:
 
     def finish(self) -> None:
         head = f"def kernel({', '.join(self.args)}):"
-        self.text = "\n".join([HEAD.strip("\n"), head, *self.body])
+        self.text = "\n".join([HEAD.strip("\n"), head, *(f"    {line}" for line in self.body)])
 
 
 LOADS = (

@@ -8,35 +8,18 @@ how loops are bounded, and what is computed before and after a sum, is random.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-Arrays = dict[str, Any]
+from tests.fuzz.derivatives.random_kernel import RandomKernel
 
 
 @dataclass
-class Tiled:
-    """A random kernel with its launch.
+class Tiled(RandomKernel):
+    """A random kernel whose programs share tiles."""
 
-    Attributes:
-        text: the kernel.
-        grid: of its launch.
-        args: its arguments.
-        wrt, outputs: the arrays whose derivatives are computed, and given.
-        aux: arrays that are stored, and count as constants.
-        used: the kinds of statement it has.
-    """
-
-    rng: np.random.Generator
-    text: str = ""
-    grid: tuple[int, ...] = (1,)
-    args: Arrays = field(default_factory=dict[str, Any])
     outputs: tuple[str, ...] = ("y_ptr",)
-    aux: tuple[str, ...] = ()
-    used: set[str] = field(default_factory=set[str])
-    body: list[str] = field(default_factory=list[str])
     loops_over_tiles: bool = False
 
     def __post_init__(self) -> None:
@@ -53,28 +36,6 @@ class Tiled:
         kind()
         self.finish()
 
-    @property
-    def wrt(self) -> tuple[str, ...]:
-        return tuple(
-            name
-            for name, value in self.args.items()
-            if isinstance(value, np.ndarray) and name not in (*self.outputs, *self.aux)
-            and value.dtype == np.float64
-        )  # fmt: skip
-
-    def chance(self, share: float) -> bool:
-        return bool(self.rng.random() < share)
-
-    def pick(self, *choices: Any) -> Any:
-        return choices[int(self.rng.integers(len(choices)))]
-
-    def use(self, kind: str, share: float = 1.0) -> bool:
-        """Whether to have this kind of statement."""
-        taken = self.chance(share)
-        if taken:
-            self.used.add(kind)
-        return taken
-
     def length(self, tiles: int, tile: int) -> int:
         """How long an axis of so many tiles is: the last of them may have fewer elements."""
         return tiles * tile - (int(self.rng.integers(0, tile)) if self.chance(0.6) else 0)
@@ -82,9 +43,6 @@ class Tiled:
     def array(self, name: str, *shape: int) -> str:
         self.args[name] = self.rng.uniform(-1, 1, shape)
         return name
-
-    def add(self, *lines: str) -> None:
-        self.body += lines
 
     # -- programs ---------------------------------------------------------------------------------
 
