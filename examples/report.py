@@ -54,29 +54,36 @@ def check(what: str, result: Any, reference: Any, tolerance: float) -> None:
         sys.exit(1)
 
 
-def compare_speed(rivals: dict[str, Callable[[], Any]], turns: int = 10) -> None:
+def compare_speed(
+    rivals: dict[str, Callable[[], Any]], turns: int = 10, wait: Callable[[], Any] | None = None
+) -> None:
     """Time functions alternately; print each median, and its ratio to that of the first function.
 
     A turn is 20 ms of calls. The first half is a warm-up: it may compile, it wakes threads, and the
     previous function's threads stop spinning.
+
+    Args:
+        wait: waits for the device after each call; by default, calls do so themselves.
     """
     samples: dict[str, list[float]] = {name: [] for name in rivals}
     for _ in range(1 if QUICK else turns):
         for name, run in rivals.items():
-            _calls(run, seconds=0.01)
-            samples[name] += _calls(run, seconds=0.01)
+            _calls(run, wait, seconds=0.01)
+            samples[name] += _calls(run, wait, seconds=0.01)
     times = {name: median(found) for name, found in samples.items()}
     ours = next(iter(times.values()))
     for name, seconds in times.items():
         print(f"  {name:<12}{seconds * 1e3:9.3f} ms  {seconds / ours:6.2f}x")
 
 
-def _calls(run: Callable[[], Any], seconds: float) -> list[float]:
+def _calls(run: Callable[[], Any], wait: Callable[[], Any] | None, seconds: float) -> list[float]:
     """Durations in seconds of as many calls as fit in the time, at least one."""
     found: list[float] = []
     end = perf_counter() + seconds
     while not found or perf_counter() < end:
         start = perf_counter()
         run()
+        if wait is not None:
+            wait()
         found.append(perf_counter() - start)
     return found

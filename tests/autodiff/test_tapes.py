@@ -88,7 +88,7 @@ def test_only_what_is_needed_is_stored(name: str, stores: int) -> None:
     """The gradients of x and w; of a state only if its value is needed on the way back."""
     args: Any = arguments(5)
     module = forward_module(kernel(LOOPS[name]), args, {})
-    plan = tape_plan(module, 2, args)
+    plan = tape_plan(launch_points(module, 2, args))
     derived = reverse_mode(module, ("x_ptr", "w_ptr"), ("y_ptr",), tapes=plan)
     assert sum(isinstance(op, Store) for op in derived.module.walk()) == stores
     assert len(derived.tapes) == stores - 2

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.autodiff.cases import NAMES, Case, case
-from tests.autodiff.harness import cleaned, forward_module, tape_plan
+from tests.autodiff.harness import cleaned, forward_module, launch_points, tape_plan
 from tests.autodiff.recurrences import LOOPS, arguments, kernel
 from tilewright.autodiff.forward import forward_mode
 from tilewright.autodiff.reverse import reverse_mode
@@ -120,7 +120,7 @@ def named(name: str) -> Case:
 def test_the_text_of_a_gradient_compiles_to_the_gradient(name: str, tmp_path: Path) -> None:
     text, grid, args, wrt, outputs, constexprs = named(name)
     module = forward_module(text, args, constexprs)
-    plan = tape_plan(module, grid, args)
+    plan = tape_plan(launch_points(module, grid, args))
     derived: Any = reverse_mode(module, wrt, outputs, atomic=wrt, tapes=plan).module
     same(derived, tmp_path / "gradient.py")
 

@@ -24,7 +24,7 @@ from tilewright.tools.load import import_script, source_of
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples"
 HELPER = "report"  # what the examples share is no example
-NEED_TORCH = {"attention", "giou_loss", "layer_norm"}
+NEED_TORCH = {"attention", "custom_attention", "giou_loss", "layer_norm", "learned_norm"}
 NEED_JAX = {"jax_training"}
 SCRIPTS = sorted(
     path

@@ -22,8 +22,9 @@ from tilewright.tools.load import import_script, kernels_of, source_of
 
 ROOT = Path(__file__).parents[3]
 STEMS = (
-    "attention", "convolution", "dropout", "equalize", "fused_softmax", "giou_loss", "layer_norm",
-    "matmul", "quantized_matmul", "segmented_scan", "top_k", "vector_add",
+    "attention", "convolution", "custom_attention", "dropout", "equalize", "fused_softmax",
+    "giou_loss", "layer_norm", "learned_norm", "matmul", "quantized_matmul", "segmented_scan",
+    "top_k", "vector_add",
 )  # fmt: skip
 
 THREADS = 256  # of a program

@@ -38,8 +38,9 @@ LIMIT = processor(90).shared_limit
 REGISTERS = 65536  # of a CTA's threads together
 
 EXAMPLES = (
-    "attention", "convolution", "dropout", "equalize", "fused_softmax", "giou_loss", "layer_norm",
-    "matmul", "quantized_matmul", "segmented_scan", "top_k", "vector_add",
+    "attention", "convolution", "custom_attention", "dropout", "equalize", "fused_softmax",
+    "giou_loss", "layer_norm", "learned_norm", "matmul", "quantized_matmul", "segmented_scan",
+    "top_k", "vector_add",
     *(["jax_training"] if find_spec("jax") else []),
 )  # fmt: skip
 HALF, SINGLE, INT = "*fp16:16", "*fp32:16", "i32:16"
