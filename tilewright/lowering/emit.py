@@ -22,6 +22,7 @@ LLVM's verifier detects the rest.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Literal
@@ -63,6 +64,9 @@ __all__ = [
     "array", "const", "const_vector", "int_type", "like", "pointer", "poison", "struct", "vector",
     "zero",
 ]  # fmt: skip
+
+
+_ESCAPED = re.compile(r'["\\\x00-\x1f\x7f]')  # characters that a string of LLVM IR cannot contain
 
 
 class Builder(ValueBuilder):
@@ -301,9 +305,7 @@ class Builder(ValueBuilder):
         """
         effect = "sideeffect " if side_effects else ""
         tail = " convergent" if convergent else ""
-        escaped = "".join(
-            c if c.isprintable() and c not in '"\\' else f"\\{ord(c):02X}" for c in code
-        )
+        escaped = _ESCAPED.sub(lambda found: f"\\{ord(found[0]):02X}", code)
         written = ", ".join([repr(a) for a in args])
         line = f'call {ret.text} asm {effect}"{escaped}", "{constraints}"({written}){tail}'
         if ret is VOID:

@@ -79,8 +79,8 @@ def held(ptx: str) -> int:
         pytest.param({PLAIN: (40, 9), 1: (250, 0)}, 1, id="spills without need"),
         pytest.param({PLAIN: (255, 9), 1: (255, 0)}, PLAIN, id="spills in need"),
         pytest.param({PLAIN: (74, 0), 4: (64, 0)}, 4, id="one more"),
-        pytest.param({PLAIN: (80, 0), 4: (64, 4)}, 4, id="one more spills little"),
-        pytest.param({PLAIN: (79, 0), 4: (64, 4)}, PLAIN, id="one more spills"),
+        pytest.param({PLAIN: (80, 0), 4: (64, 5)}, 4, id="one more spills little"),
+        pytest.param({PLAIN: (79, 0), 4: (64, 5)}, PLAIN, id="one more spills"),
         pytest.param({PLAIN: (74, 0)}, PLAIN, id="one more is rejected"),
     ],
 )

@@ -42,8 +42,9 @@ FEW_REGISTERS = 64
 
 # The fraction of a thread's registers that may be spilled for one more CTA: a product whose
 # accumulator was live with two loaded tiles spilled 8 of 174, and took 744 instead of 976 µs on an
-# H200, with three CTAs instead of two.
-FEW_SPILLS = 0.05
+# H200, with three CTAs instead of two. Attention over a window spills 10 or 12 of 210, depending on
+# how its instructions are ordered.
+FEW_SPILLS = 1 / 16
 
 
 class Assembled(NamedTuple):

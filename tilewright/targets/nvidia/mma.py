@@ -121,13 +121,44 @@ class Accumulators:
         b = self.kernel.b
         old = [] if overwrites else self.registers[first : first + count]
         ties = [str(i) for i in range(len(old))]
-        # Other inputs are read after results have been written.
-        result = f"=&{self.letter}" if overwrites else f"={self.letter}"
+        # Further inputs may be read after accumulators have been written.
+        result = f"=&{self.letter}" if inputs else f"={self.letter}"
         constraints = [result] * count + ties + list(letters)
         ret = b.module.row(self.type, count) if count > 1 else self.type
         new = b.inline_asm(code, ",".join(constraints), ret, [*old, *inputs], True, True)
         for i in range(count):
             self.registers[first + i] = b.extract_value(new, i, self.type) if count > 1 else new
+
+
+class _Chain:
+    """Inline assembly of instructions along K, which follow each other and share accumulators.
+
+    With a statement for each, accumulators would pass from one to the next, and most of LLVM's time
+    for a product would be spent on that.
+    """
+
+    def __init__(self, first: int) -> None:
+        self.first = first  # the number of the first further input
+        self.inputs: list[V] = []
+        self.letters = ""
+        self.lines: list[str] = []
+
+    def input(self, value: V, letter: str) -> str:
+        """Add a further input; its text."""
+        self.inputs.append(value)
+        self.letters += letter
+        return f"${self.first + len(self.inputs) - 1}"
+
+    def group(self, values: Iterable[V], letter: str) -> str:
+        """Add further inputs; the text of all of them."""
+        return f"{{{', '.join([self.input(value, letter) for value in values])}}}"
+
+    def add_to(
+        self, acc: Accumulators, first: int, count: int, *, overwrites: bool = False
+    ) -> None:
+        """Emit the code, which updates `count` accumulators from `first` on."""
+        code = "\n\t".join(self.lines)
+        acc.update(first, count, code, self.letters, self.inputs, overwrites=overwrites)
 
 
 def registers_text(first: int, count: int) -> str:
@@ -192,23 +223,23 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
     parts = 16 // shape.rows
     kinds = f"{_RESULTS[acc.element]}.{_NAMES[element]}.{_NAMES[element]}.{_RESULTS[acc.element]}"
     some, a_words, b_words = count // parts, 4 // parts // shape.along_k, 2 // shape.along_k
-    code = (
-        f"mma.sync.aligned.{shape.text(element)}.row.col.{kinds} {registers_text(0, some)}, "
-        f"{registers_text(2 * some, a_words)}, {registers_text(2 * some + a_words, b_words)}, "
-        f"{registers_text(0, some)};"
-    )
-    letters = ("d" if element == ir.FP64 else "r") * (a_words + b_words)
+    name = f"mma.sync.aligned.{shape.text(element)}.row.col.{kinds}"
+    letter = "d" if element == ir.FP64 else "r"
+    result = registers_text(0, some)
     for row in range(rows):
         for column in range(columns):
             first = (row * columns + column) * count
+            chains = [_Chain(2 * some) for _ in range(parts)]
             for step in range(steps * shape.along_k):
                 # Words of A: lower and upper rows, of each half of K in turn.
                 a, c = 4 * row * steps + 4 // shape.along_k * step, 2 * column * steps
                 c += b_words * step
-                for part in range(parts):
-                    inputs = [*left[a + part : a + part + a_words * parts : parts]]
-                    inputs += right[c : c + b_words]
-                    acc.update(first + part * some, some, code, letters, inputs)
+                for part, chain in enumerate(chains):
+                    lhs = chain.group(left[a + part : a + part + a_words * parts : parts], letter)
+                    rhs = chain.group(right[c : c + b_words], letter)
+                    chain.lines.append(f"{name} {result}, {lhs}, {rhs}, {result};")
+            for part, chain in enumerate(chains):
+                chain.add_to(acc, first + part * some, some)
     kernel.bind(op, acc.values())
 
 
@@ -473,31 +504,28 @@ def _emit_block(
         f"wgmma.mma_async.sync.aligned.m64n{width}k{k_step}."
         f"{_RESULTS[acc.element]}.{_NAMES[element]}.{_NAMES[ir.dtype_of(op.rhs.type)]}"
     )
+    # Zeros are not read: registers that hold them would make ptxas serialise products that are in
+    # flight at the same time.
+    chain = _Chain(2 * count if not acc.zero else count)
     for step in steps:
-        # Zeros are not read: registers that hold them would make ptxas serialise products that
-        # are in flight at the same time.
-        overwrites = step == steps.start and acc.zero
-        place = count if overwrites else 2 * count  # of the first further operand
-        inputs: list[V]
         if isinstance(left, MatrixOperand):
-            inputs = [left.descriptor(left.offset(step, block.row), left_start)]
-            letters, source = "l", f"${place}"
+            source = chain.input(left.descriptor(left.offset(step, block.row), left_start), "l")
             across: list[str] = [str(int(left.across_k))]
         else:
             first = 4 * (block.row // (GROUP_ROWS * groups.rows) * (k // k_step) + step // k_step)
-            inputs = left[first : first + 4]
-            letters, source = "rrrr", registers_text(place, 4)
+            source = chain.group(left[first : first + 4], "r")
             across = []
-        descriptor = f"${place + len(inputs)}"
-        inputs.append(right.descriptor(right.offset(step, block.column), right_start))
+        start = right.descriptor(right.offset(step, block.column), right_start)
+        descriptor = chain.input(start, "l")
         tail = "p" if element.is_int() else "p, 1, 1"
         if element.primitive_bitwidth == 16:
             tail = ", ".join([tail, *across, str(int(right.across_k))])
-        code = (
-            f"{{ .reg .pred p; setp.{'ne' if overwrites else 'eq'}.b32 p, 0, 0; "
+        adds = "ne" if acc.zero and step == steps.start else "eq"
+        chain.lines.append(
+            f"{{ .reg .pred p; setp.{adds}.b32 p, 0, 0; "
             f"{name} {registers_text(0, count)}, {source}, {descriptor}, {tail}; }}"
         )
-        acc.update(block.first, count, code, letters + "l", inputs, overwrites=overwrites)
+    chain.add_to(acc, block.first, count, overwrites=acc.zero)
 
 
 @emits(WgmmaWait, target=NAME)
