@@ -466,12 +466,37 @@ def _addptr(level: Level, op: memory.AddPtr, value: Value, coords: Coords) -> Ru
 
 @computes(arith.Bitcast)
 def _pointer_bits(level: Level, op: arith.Bitcast, value: Value, coords: Coords) -> Rule:
-    src = yield Need(op.src, coords)
-    if src.base.type.is_ptr and isinstance(ir.element_of(op.result.type), ir.Pointer):
-        return src  # LLVM's pointers are opaque
-    if src.base.type.is_ptr and src.stride not in (0, None):
-        src = Lanes(level.pointers(src), None, src.depth)
-    return _lowered(level, op, [src])
+    if isinstance(ir.element_of(op.src.type), ir.Pointer):
+        if isinstance(ir.element_of(op.result.type), ir.Pointer):
+            return (yield Need(op.src, coords))  # LLVM's pointers are opaque
+        return (yield from _address(level, op, coords))
+    return _lowered(level, op, [(yield Need(op.src, coords))])
+
+
+def _address(level: Level, op: arith.Bitcast, coords: Coords) -> Rule:
+    """A pointer as an integer, to which offsets are added as integers.
+
+    LLVM's instcombine fails (22.1: an assertion, or a value of the wrong type) on a comparison or a
+    difference of two vectors of pointers that are offsets of one scalar, which may therefore not be
+    what is converted.
+    """
+    pointer, offsets = op.src, list[memory.AddPtr]()
+    while isinstance(pointer.op, memory.AddPtr):
+        offsets.append(pointer.op)
+        pointer = pointer.op.ptr
+    src = yield Need(pointer, coords)
+    if src.stride is None:
+        found = _lowered(level, op, [src])
+    else:
+        with level.placed(src):
+            found = Lanes(level.b.ptrtoint(src.base), src.stride, src.depth)
+    for add in reversed(offsets):
+        offset = yield Need(add.offset, coords, offset=True)
+        size = memory_type(memory.pointee_of(add.ptr.type)).bits // 8
+        with level.placed(found, offset):
+            scaled = lanes.mul(level.b, offset, lanes.index(size), level.width)
+            found = lanes.add(level.b, found, scaled, level.width)
+    return found
 
 
 @computes(arith.Hint)
