@@ -128,6 +128,14 @@ def transpose_in_branches(x, o, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
             tl.store(to + i * ROWS * COLUMNS, v + 1)
 
 
+@tw.jit
+def normalize_channels(x, mean, scale, shift, o, C: tl.constexpr, N: tl.constexpr):
+    """From channels last to channels first, with values of each channel: [C, 1] tiles."""
+    c, i = tl.arange(0, C)[:, None], tl.arange(0, N)[None, :]
+    v = tl.load(x + i * C + c) - tl.load(mean + c)
+    tl.store(o + c * N + i, v * tl.load(scale + c) + tl.load(shift + c))
+
+
 def values(dtype: Any, *shape: int) -> Any:
     x = np.random.default_rng(len(shape)).integers(-100, 100, shape)
     return np.ascontiguousarray(x.astype(dtype))
@@ -253,6 +261,16 @@ def test_lanes_lie_along_the_store() -> None:
     assert "llvm.masked.scatter" not in text
     args = [x, np.zeros_like(x)]
     assert_same(module, (2, 1, 1), args)
+
+
+def test_lanes_lie_along_most_elements() -> None:
+    """Loads of one element for each row do not decide, however many there are."""
+    x = values(np.float32, 64, 16)
+    args = [x, *(values(np.float32, 16) for _ in range(3)), np.zeros((16, 64), np.float32)]
+    module = module_of(normalize_channels, args, C=16, N=64)
+    assert transposes(normalize_channels, args, C=16, N=64) == [(16, 64)]
+    assert "llvm.masked.scatter" not in generate(module, host())[0]
+    assert_same(module, (1, 1, 1), args)
 
 
 def test_a_transposed_load_is_no_gather() -> None:

@@ -115,21 +115,26 @@ def lane_axis(
 ) -> int:
     """The axis along which most loads and stores are contiguous; the last if there are none.
 
-    Of two axes with equally many, it is that of more stores: loads can be transposed.
+    Of two axes with equally many, it is that of more stores: loads can be transposed. Loads that
+    are the same for all elements along another axis decide only between axes that are equal
+    otherwise.
 
     Args:
         pointers: the pointers of loads and stores.
         written: those of stores.
     """
-    votes, stores = ([0] * len(shape) for _ in range(2))
+    votes, stores, repeated = ([0] * len(shape) for _ in range(3))
     for counts, accesses in ((votes, pointers), (stores, written)):
         for pointer in accesses:
-            if len(shape_of(pointer.type)) == len(shape):
-                for axis, extent in enumerate(shape):
-                    counts[axis] += extent > 1 and _is_contiguous(plan, pointer, axis)
+            accessed = shape_of(pointer.type)
+            if len(accessed) == len(shape):
+                voted = counts if accessed == shape else repeated
+                for axis, extent in enumerate(accessed):
+                    voted[axis] += extent > 1 and _is_contiguous(plan, pointer, axis)
     last = len(shape) - 1
-    best = max(range(len(shape)), key=lambda a: (votes[a], stores[a], shape[a] > 1, a))
-    return best if votes[best] or shape[last] == 1 else last
+    ranks = [(votes[a], stores[a], repeated[a], shape[a] > 1, a) for a in range(len(shape))]
+    *_, best = max(ranks)
+    return best if any(ranks[best][:3]) or shape[last] == 1 else last
 
 
 def _is_contiguous(plan: Plan, pointer: Value, axis: int) -> bool:
