@@ -42,7 +42,6 @@ from typing import Any, NamedTuple
 import pytest
 
 import tilewright.compiler.pipeline
-import tilewright.targets.cpu.tile_steps
 import tilewright.targets.nvidia.steps
 from tests.gpu_machine import gpu_machine
 from tests.ir_values import same_bits, same_meaning
@@ -64,7 +63,6 @@ __all__ = ["collect", "same_bits"]
 # Importing these registers the passes.
 REGISTERED = (
     tilewright.compiler.pipeline,
-    tilewright.targets.cpu.tile_steps,
     tilewright.targets.nvidia.steps,
 )
 

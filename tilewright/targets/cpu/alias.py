@@ -13,7 +13,7 @@ from tilewright.analysis.affine import AffineForms
 from tilewright.analysis.pointers import base_of, may_overlap
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import shape_of
-from tilewright.ops import atomic, memory
+from tilewright.ops import atomic, debug, memory
 from tilewright.targets.cpu.lazy import is_lazy, is_tile
 
 Base = Value | None
@@ -73,7 +73,8 @@ class MemoryOrder:
             found = self._writes[op] = [
                 inner
                 for inner in op.walk()
-                if inner.writes_memory or (isinstance(inner, memory.Load) and inner.volatile)
+                if (inner.writes_memory and not isinstance(inner, debug.Assert))
+                or (isinstance(inner, memory.Load) and inner.volatile)
             ]
         return found
 

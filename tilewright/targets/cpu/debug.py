@@ -7,32 +7,25 @@ failed assertion ends its program; other programs continue.
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from tilewright.ir import types as ir
 from tilewright.ir.core import Module, Value
 from tilewright.lowering.emit import I1, I8, I64, VOID, V, const
 from tilewright.lowering.types import memory_type
-from tilewright.ops.debug import Assert, Assume, Print, label, source_position
+from tilewright.ops.debug import Assert, Assume, Print, label
 from tilewright.targets.cpu.buffer import Buffer
+from tilewright.targets.cpu.check import FAIL, check, described
 from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.level import Level
 from tilewright.targets.cpu.steps import emits
 
-PRINT, FAIL = "tilewright_print", "tilewright_fail"
+PRINT = "tilewright_print"
 
 
 def host_calls(module: Module) -> list[str]:
     """The names of the launcher's functions that the module's kernel calls."""
     kinds = {type(op) for op in module.walk()}
     return [name for cls, name in ((Print, PRINT), (Assert, FAIL)) if cls in kinds]
-
-
-def _text(kernel: Kernel, facts: dict[str, Any]) -> V:
-    content = json.dumps(facts).encode() + b"\0"
-    return kernel.module.global_constant("text", I8, list(content), align=1)
 
 
 @emits(Print)
@@ -45,12 +38,12 @@ def _emit_print(kernel: Kernel, level: Level, op: Print) -> None:
             "shape": ir.shape_of(value.type),
         }
         at = _in_memory(kernel, level, value)
-        kernel.b.call(PRINT, VOID, [_text(kernel, facts), *kernel.program, at])
+        kernel.b.call(PRINT, VOID, [described(kernel, facts), *kernel.program, at])
     if not op.values:
         facts = {"prefix": op.prefix}
         nothing = const(I64, 0)
         at = kernel.b.inttoptr(nothing)
-        kernel.b.call(PRINT, VOID, [_text(kernel, facts), *kernel.program, at])
+        kernel.b.call(PRINT, VOID, [described(kernel, facts), *kernel.program, at])
 
 
 def _in_memory(kernel: Kernel, level: Level, value: Value) -> V:
@@ -73,14 +66,7 @@ def _emit_assume(kernel: Kernel, level: Level, op: Assume) -> None:
 
 @emits(Assert)
 def _emit_assert(kernel: Kernel, level: Level, op: Assert) -> None:
-    b = kernel.b
-    bound = kernel.env.get(op.condition)  # `reduce_assertions` has left scalars
+    """An assertion of a scalar; `sinks.Check` is that of a tile."""
+    bound = kernel.env.get(op.condition)
     holds = bound if isinstance(bound, V) else evaluate(level, op.condition, ()).base
-    failed, passed = b.block("failed"), b.block("passed")
-    b.cond_br(holds, passed, failed)
-    b.at(failed)
-    file, line, function = source_position(op.loc)
-    facts = {"file": file, "line": line, "function": function, "message": op.message}
-    b.call(FAIL, VOID, [_text(kernel, facts), *kernel.program])
-    b.ret()
-    b.at(passed)
+    check(kernel, op, holds)

@@ -251,11 +251,22 @@ class _Keeper:
             if isinstance(before, Group) and before in self.filled and before.shape == shape:
                 before.keep.append(value)
                 return before
+        self.check_before(value, following)
         group = Group(shape, keep=[value])
         self.sequence.insert(group, following)
         if following is not limit and any(len(points) > 1 for points in sites.values()):
             self.filled.add(group)
         return group
+
+    def check_before(self, value: Value, step: Step | None) -> None:
+        """Let the assertions of a step precede a group that fills the buffer of a value which is
+        defined after them: it may load memory at addresses that they are about."""
+        if not isinstance(step, Group) or value.op is None:
+            return
+        checks = step.checks_before(value.op, self.writers.position)
+        if checks is not None:
+            self.step_of.update(dict.fromkeys(checks.roots, checks))
+            self.sequence.insert(checks, step)
 
 
 def _ancestor_in(op: Op, region: Region) -> Op:

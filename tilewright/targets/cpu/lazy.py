@@ -1,8 +1,9 @@
 """Lazy and root ops, and the cost of computing an element of a lazy value.
 
 A *lazy* op is computed element by element inside the loops of its consumers: elementwise ops,
-`View`s, and ops with a function in `RULES`. A *root* has loops of its own: stores, volatile loads
-and reductions. All other ops on tiles are steps of their own (see `plan`).
+`View`s, and ops with a function in `RULES`. A *root* has loops of its own: stores, volatile loads,
+reductions, assertions, and atomic updates without a result. All other ops on tiles are steps of
+their own (see `plan`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tilewright.analysis.affine import AffineForms
 from tilewright.ir.core import Op, Value
 from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import Tile
-from tilewright.ops import arith, math, memory, reduce, shape
+from tilewright.ops import arith, atomic, debug, math, memory, reduce, shape
 from tilewright.ops.view import View
 
 MATH_COST = 20
@@ -43,7 +44,15 @@ def is_root(op: Op) -> bool:
         return is_tile(op.ptr)
     if isinstance(op, memory.Load):
         return op.volatile and is_tile(op.ptr)
-    return isinstance(op, reduce.Reduce)
+    if isinstance(op, debug.Assert):
+        return is_tile(op.condition)
+    return isinstance(op, reduce.Reduce) or is_update(op)
+
+
+def is_update(op: Op) -> bool:
+    """Whether the op updates the elements of a tile of pointers, and nothing uses what they were
+    before."""
+    return isinstance(op, atomic.AtomicRMW) and is_tile(op.ptr) and not op.result.users
 
 
 def is_lazy(op: Op) -> bool:

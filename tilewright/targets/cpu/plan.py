@@ -7,7 +7,7 @@ Roots over the same shape that don't depend on each other form a *group*, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import shape_of
 from tilewright.ops import control, map
+from tilewright.ops.debug import Assert
 from tilewright.targets.cpu.lazy import Costs
 
 LEAST_RUN = 8
@@ -47,6 +48,19 @@ class Group:
 
     def ops(self) -> list[Op]:
         return self.roots
+
+    def checks_before(self, op: Op, position: Mapping[Op, int]) -> Group | None:
+        """Move the assertions to a group of their own, if the first of them precedes an op; None if
+        there are none that do.
+
+        Args:
+            position: the positions of ops in their region.
+        """
+        checks: list[Op] = [root for root in self.roots if isinstance(root, Assert)]
+        if not checks or position[checks[0]] > position[op]:
+            return None
+        self.roots = [root for root in self.roots if not isinstance(root, Assert)]
+        return Group(self.shape, checks)
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ contiguous along the nest's axis (`transposes`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tilewright.ir.core import Op, Region
 from tilewright.ir.types import Tile, is_pointer, shape_of
@@ -25,13 +25,24 @@ def transpose_loads(plan: Plan, region: Region, steps: list[Step]) -> list[Step]
     found: list[Step] = []
     for step in steps:
         if isinstance(step, Group) and len(step.shape) > 1:
-            found += _transposes(plan, region, step)
+            transposes = [*_transposes(plan, region, step)]
+            found += [*_checks(region, step, transposes), *transposes]
             if not step.roots and not step.keep:
                 continue  # it only filled the buffers of loads that are transposed
         found.append(step)
     for group in _carried(plan, region):
         found += _transposes(plan, region, group)
     return found
+
+
+def _checks(region: Region, step: Group, transposes: Sequence[Group]) -> Iterator[Group]:
+    """The assertions of a group that precede loads which are now executed before it."""
+    loads = [v.op for group in transposes for v in group.keep if v.op is not None]
+    if loads:
+        position = {op: i for i, op in enumerate(region)}
+        found = step.checks_before(max(loads, key=position.__getitem__), position)
+        if found is not None:
+            yield found
 
 
 def _carried(plan: Plan, region: Region) -> list[Group]:

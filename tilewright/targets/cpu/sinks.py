@@ -1,19 +1,26 @@
-"""The actions of a group at each point: materialise a value, store it, or reduce it."""
+"""The actions of a group at each point: materialise a value, store it, reduce it, check it, update
+memory with it."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from tilewright.ir.core import Op, Value
-from tilewright.lowering.emit import I64, zero
-from tilewright.ops import memory, reduce
+from tilewright.lowering.emit import I1, I8, I64, Builder, LType, V, const, zero
+from tilewright.lowering.guard import guarded
+from tilewright.ops import atomic, debug, memory, reduce
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.accumulate import Accumulator, accumulator_of
 from tilewright.targets.cpu.buffer import Buffer
+from tilewright.targets.cpu.check import check
 from tilewright.targets.cpu.evaluate import evaluate, load
 from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.lazy import loads_in
 from tilewright.targets.cpu.level import Coords, Level
+from tilewright.targets.cpu.loops import loop
 from tilewright.targets.cpu.plan import Group
+from tilewright.targets.cpu.update import update
 
 
 class Sink:
@@ -25,12 +32,14 @@ class Sink:
         mask: the mask of a store; where it is false the sink has no effect.
         may_skip: whether points at which all masks are false may be skipped, or evaluated once.
         fills: whether skipped points must be filled with the value evaluated once.
+        row_major: whether it must be executed for the elements of a tile in row-major order.
         written: pointers that it writes through.
     """
 
     mask: Value | None = None
     may_skip = True
     fills = False
+    row_major = False
     written: tuple[Value, ...] = ()
 
     def __init__(self, kernel: Kernel, operands: list[Value], op: Op | None = None) -> None:
@@ -133,11 +142,81 @@ class ReduceSink(Sink):
         self.accumulators[0].bind()
 
 
+class Check(Sink):
+    """`debug.assert` of a tile. Where its masks are false, one check is that of all elements."""
+
+    def __init__(self, kernel: Kernel, op: debug.Assert) -> None:
+        super().__init__(kernel, [op.condition], op)
+        self.asserted = op
+
+    def evaluate(self, level: Level, coords: Coords) -> None:
+        """Check at once, before what follows the assertion is evaluated, and in the loop with which
+        the condition varies."""
+        holds = evaluate(level, self.asserted.condition, coords)
+        with level.placed(holds):
+            check(self.kernel, self.asserted, holds.base)
+
+
+class Update(Sink):
+    """`atomic.rmw` of a tile, without a result: the operands are computed in vectors and written to
+    the stack, and the elements updated from there, one after the other."""
+
+    row_major = True
+
+    def __init__(self, kernel: Kernel, op: atomic.AtomicRMW) -> None:
+        super().__init__(kernel, list(op.operands), op)
+        self.updated = op
+        self.mask = op.mask
+        self.may_skip = op.mask is not None
+        self.written = (op.ptr,)
+        self.at: list[Lanes] = []
+
+    def evaluate(self, level: Level, coords: Coords) -> None:
+        self.at = [evaluate(level, operand, coords) for operand in self.operands]
+
+    def commit(self, level: Level, coords: Coords) -> None:
+        b, width = level.b, level.width
+        *_, mask = operands = self.at
+        if self.mask is not None and mask.base.number == 1 and mask.uniform:
+            operands = operands[:-1]
+        if width == 1:
+            self._update([x.base for x in operands])
+            level.block = b.current
+            return
+        stored = [_on_stack(b, level.vector(x)) for x in operands]
+        with loop(level, const(I64, 0), const(I64, width), 1, width=1) as each:
+            self._update([b.load(t, b.gep(t, place, each.index)) for t, place in stored])
+            each.level.block = b.current
+
+    def _update(self, operands: list[V]) -> None:
+        ptr, value, *mask = operands
+        b = self.kernel.b
+        condition = b.icmp("ne", mask[0], 0) if mask else None
+        act = partial(update, self.kernel, self.updated, ptr, value)
+        guarded(b, condition, act, zero(value.type))
+
+
+def _on_stack(b: Builder, vector: V) -> tuple[LType, V]:
+    """The elements of a vector on the stack: their type, and their address. Bits become bytes."""
+    if vector.type.element is I1:
+        vector = b.zext(vector, I8)
+    assert vector.type.lanes
+    place = b.alloca(vector.type)
+    b.store(vector, place)
+    return vector.type.element, place
+
+
 def sinks_of(kernel: Kernel, group: Group) -> list[Sink]:
-    """The sinks of a group; those of kept values are first."""
-    sinks: list[Sink] = [Keep(kernel, v, kernel.buffer(v)) for v in group.keep]
+    """The sinks of a group; checks of assertions are first, then those of kept values."""
+    checks = [op for op in group.roots if isinstance(op, debug.Assert)]
+    sinks: list[Sink] = [Check(kernel, op) for op in checks]
+    sinks += [Keep(kernel, v, kernel.buffer(v)) for v in group.keep]
     for op in group.roots:
-        if isinstance(op, memory.Store):
+        if isinstance(op, debug.Assert):
+            continue
+        if isinstance(op, atomic.AtomicRMW):
+            sinks.append(Update(kernel, op))
+        elif isinstance(op, memory.Store):
             sinks.append(StoreSink(kernel, op))
         elif isinstance(op, memory.Load):
             sinks.append(KeepVolatile(kernel, op.result, kernel.buffer(op.result)))

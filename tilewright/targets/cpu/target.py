@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tilewright.frontend.options import FrontendOptions
     from tilewright.ir.core import Module
     from tilewright.ir.passes import PassContext, Step
-    from tilewright.targets.cpu import codegen, debug, doctor, emit, nativert, resources, tile_steps
+    from tilewright.targets.cpu import codegen, debug, doctor, emit, nativert, resources
 else:
     emit = lazy_import("tilewright.targets.cpu.emit")
     frontend_options = lazy_import("tilewright.frontend.options")
@@ -32,7 +32,6 @@ else:
     doctor = lazy_import("tilewright.targets.cpu.doctor")
     nativert = lazy_import("tilewright.targets.cpu.nativert")
     resources = lazy_import("tilewright.targets.cpu.resources")
-    tile_steps = lazy_import("tilewright.targets.cpu.tile_steps")
 
 
 @dataclass(frozen=True)  # without slots: programs read its __dict__
@@ -104,7 +103,7 @@ class CpuTarget(BaseBackend):
         )
 
     def steps(self) -> Sequence[Step]:
-        return tile_steps.STEPS
+        return ()
 
     def compile(self, module: Module, ctx: PassContext, options: CpuOptions) -> Lowered:
         text, scratch = codegen.generate(
