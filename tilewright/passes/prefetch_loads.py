@@ -237,7 +237,7 @@ class _Prefetch(LoopRewrite):
         end = Yield([])
         body.append(end)
         self.anchor = end
-        exists = self.exists(body.args[0], 1)
+        exists = self.exists_after(body.args[0], 1)
         ahead, following = self.compute(index, values, exists)
         later = [self._load(load, ahead, exists) for load in self.early]
         for op in old:

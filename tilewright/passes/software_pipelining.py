@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
-from tilewright.ir.types import I32, I64, U64, DType, Type, dtype_of, is_int, shape_of
+from tilewright.ir.types import I32, I64, U32, U64, DType, Type, dtype_of, is_int, shape_of
 from tilewright.layout.linear import LinearLayout
 from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul, Sub, constant_value
 from tilewright.ops.atomic import Writing, acquires
@@ -179,19 +179,34 @@ class LoopRewrite:
         The index may overflow its type past the last iteration. So narrow types are computed in 64
         bits; of wide ones, the distance to the end, which is exact as an unsigned number.
         """
-        step, stop = self.old.step, self.old.stop
+        stop = self.old.stop
         if dtype_of(index.type).primitive_bitwidth == 64:
-            further = self.value(Mul(self.cast(step, U64), self.number(iterations, U64)))
-            left = self.cast(self.value(Sub(stop, index)), U64)
             begun = self.value(Cmp(index, stop, "lt"))
-            return self.value(And(begun, self.value(Cmp(left, further, "gt"))))
-        index, step, stop = (self.cast(v, I64) for v in (index, step, stop))
+            return self.value(And(begun, self.exists_after(index, iterations)))
+        index, step, stop = (self.cast(v, I64) for v in (index, self.old.step, stop))
         further = self.value(Mul(step, self.number(iterations, I64)))
         found = self.value(Cmp(self.value(Add(index, further)), stop, "lt"))
         if constant_value(self.old.step) is not None:
             return found
         # A loop whose step is negative does not begin, though the sum may be below `stop`.
         return self.value(And(self.value(Cmp(index, stop, "lt")), found))
+
+    def exists_after(self, index: Value, iterations: int) -> Value:
+        """The same where the iteration with this index exists.
+
+        The distance to the end is exact as an unsigned number of the index's type: of 32 bits, one
+        subtraction and a comparison, which the loop's own test shares. Steps are positive.
+        """
+        step = constant_value(self.old.step)
+        bits = dtype_of(index.type).primitive_bitwidth
+        if bits < 32:
+            return self.exists(index, iterations)
+        unsigned = U32 if bits == 32 else U64
+        left = self.cast(self.value(Sub(self.old.stop, index)), unsigned)
+        if isinstance(step, int) and step * iterations < 1 << bits:
+            return self.value(Cmp(left, self.number(step * iterations, unsigned), "gt"))
+        further = self.value(Mul(self.cast(self.old.step, U64), self.number(iterations, U64)))
+        return self.value(Cmp(self.cast(left, U64), further, "gt"))
 
     def cast(self, value: Value, to: DType) -> Value:
         return value if value.type == to else self.value(Cast(value, to, "rtne"))

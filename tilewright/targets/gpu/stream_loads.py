@@ -179,7 +179,7 @@ class _Stream(LoopRewrite):
             for stream, place in zip(self.streams, slots, strict=True)
         }
         # The slots have been read by this thread, which is the only one that writes them.
-        following = self._copies(index, values, slots, self.exists(body.args[0], self.slots))
+        following = self._copies(index, values, slots, self.exists_after(body.args[0], self.slots))
         for op in old:
             if isinstance(op, Load) and op in tiles:
                 mapping[op.result] = with_other(self, op, tiles[op], mapping)
