@@ -329,14 +329,16 @@ class Kernel:
         """The coordinate `out_name` of the element in each register (i32)."""
         base = self.index(layout, out_name)
         moved = layout.named(layout.moved_by(LANE, WARP))[out_name]
-        cache: dict[int, V] = {}
+        starts, cache = {0: base}, dict[int, V]()
         found: Registers = []
         for register in range(layout.in_size(REGISTER)):
             offset = layout.apply({REGISTER: register})[out_name]
             if offset not in cache:
                 # Without common bits, xor equals addition, which folds into addresses.
-                join = self.b.xor if moved & offset else self.b.add
-                cache[offset] = join(base, const(I32, offset))
+                common = moved & offset
+                if common not in starts:
+                    starts[common] = self.b.xor(base, const(I32, common))
+                cache[offset] = self.b.add(starts[common], const(I32, offset ^ common))
             found.append(cache[offset])
         return found
 
