@@ -219,15 +219,15 @@ def _one_iteration_too_early(self: LoopRewrite, index: Value, iterations: int) -
     return _inside(self, index, iterations + 1)
 
 
-_inside = LoopRewrite.exists
+_inside = LoopRewrite.exists_after
 
 
 @pytest.mark.parametrize(
     ("name", "mutant"),
     [
         ("mask", _never_masked),
-        ("exists", _one_iteration_too_late),
-        ("exists", _one_iteration_too_early),
+        ("exists_after", _one_iteration_too_late),
+        ("exists_after", _one_iteration_too_early),
     ],
 )
 def test_wrong_bound_is_found(name: str, mutant: Callable[..., Any], monkeypatch: Any) -> None:

@@ -153,13 +153,13 @@ def _one_iteration_too_early(self: LoopRewrite, index: Any, iterations: int) -> 
     return _exists(self, index, iterations + 1)
 
 
-_exists = LoopRewrite.exists
+_exists = LoopRewrite.exists_after
 _WRONG = (InterpreterError, AssertionError, Race)
 
 
 @pytest.mark.parametrize("mutant", [_one_iteration_too_late, _one_iteration_too_early])
 def test_wrong_bound_is_found(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LoopRewrite, "exists", mutant)
+    monkeypatch.setattr(LoopRewrite, "exists_after", mutant)
     with pytest.raises(_WRONG, match=r"out of bounds|not equal"):
         check_rows(streamed(rows_module(3)), 5)
 
