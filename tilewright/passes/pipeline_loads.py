@@ -297,7 +297,9 @@ class _Pipeline(LoopRewrite):
         self.add(WaitCopies(self.distance - 1))
         self.add(Barrier())
         # The copies start first, so that the rest of the body hides their latency.
-        following = self._copies(index, values, fill, self.exists_after(body.args[0], self.distance))
+        following = self._copies(
+            index, values, fill, self.exists_after(body.args[0], self.distance)
+        )
         for op in old:
             if op.terminator or op in copied:
                 continue

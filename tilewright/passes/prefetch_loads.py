@@ -7,7 +7,8 @@ registers. Linear in the size of the loops, plus loads times stores for the alia
 
 Without asynchronous copies, this is also how tiles that go to shared memory are pipelined. Their
 loads start once those of this iteration are stored there and fetched, so that both can have the
-same registers; and all are under one branch, in place of masks, which the last iteration skips.
+same registers. Where each access has a branch for its mask, all are under one branch instead, which
+the last iteration skips.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
+from tilewright.analysis.buffers import FEATURE as BUFFERS
+from tilewright.analysis.buffers import is_plain, span_of
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import element_of
@@ -57,10 +60,18 @@ def prefetch_loads(fn: Function, ctx: PassContext) -> bool:
             if found is not None:
                 for load in found[1]:
                     ctx.did(NAME, "starts one iteration ahead, into registers", load.loc)
-                _Prefetch(op, *found, staged="async_copy" not in ctx.features).rewrite()
+                staged = "async_copy" not in ctx.features
+                masks = BUFFERS in ctx.features and all(_is_in_buffer(fn, x) for x in found[1])
+                _Prefetch(op, *found, staged=staged, masks=masks).rewrite()
                 ctx.count("prefetched", len(found[1]))
                 changed = True
     return changed
+
+
+def _is_in_buffer(fn: Function, load: Load) -> bool:
+    """Whether the load's mask costs no branch."""
+    plain = is_plain(load.cache, load.evict, load.volatile)
+    return plain and load.mask is not None and span_of(fn, load.ptr) is not None
 
 
 def _report_single_stage(loop: For, ctx: PassContext) -> None:
@@ -199,10 +210,15 @@ class _Prefetch(LoopRewrite):
     Args:
         staged: whether tiles that only go to shared memory are loaded once it holds this
             iteration's.
+        masks: whether the loads of such tiles are masked where the iteration does not exist,
+            instead of under a branch.
     """
 
-    def __init__(self, loop: For, ahead: Slice, loads: list[Load], *, staged: bool) -> None:
+    def __init__(
+        self, loop: For, ahead: Slice, loads: list[Load], *, staged: bool, masks: bool
+    ) -> None:
         super().__init__(loop, ahead)
+        self.masks = masks
         shares = {load: _shares(loop, load) if staged else [] for load in loads}
         self.early = [load for load in loads if not shares[load]]
         self.staged = [load for load in loads if shares[load]]
@@ -244,7 +260,10 @@ class _Prefetch(LoopRewrite):
             if not op.terminator and op not in loads:
                 self.add(op.clone(mapping))
             if op is self.last:
-                later += self._guarded(ahead, exists, tiles[len(self.early) :])
+                if self.masks:
+                    later += [self._load(load, ahead, exists) for load in self.staged]
+                else:
+                    later += self._guarded(ahead, exists, tiles[len(self.early) :])
         yielded = [mapping.get(v, v) for v in old.terminator.operands]
         next_index = self.value(Add(index, self.old.step))
         end.add_operands([*yielded, *later, next_index, *following])

@@ -86,3 +86,35 @@ def test_offsets_of_unknown_range_are_not_used() -> None:
     types = {"x_ptr": "*fp32", "out_ptr": "*fp32", "n": "i32", "stride": "i32"}
     code = compile(ASTSource(reversed_rows, types, {"BLOCK": 256}), target_of(WAVE_64))
     assert not {"buffer_load", "buffer_store"} & names(code)
+
+
+@tw.jit
+def masked_product(
+    a_ptr, b_ptr, c_ptr, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, BK)
+    acc = tl.zeros((M, N), tl.float32)
+    for start in range(0, K, BK):
+        inside = k < K - start
+        a = tl.load(a_ptr + m * K + (start + k)[None, :], mask=inside[None, :], other=0.0)
+        b = tl.load(b_ptr + n * K + (start + k)[:, None], mask=inside[:, None], other=0.0)
+        acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + m * N + n, acc)
+
+
+@pytest.mark.parametrize("arch", [WAVE_64, WAVE_32])
+def test_loads_ahead_are_masked_instead_of_under_a_branch(arch: str) -> None:
+    """Operands of products, whose loads for the iteration after the last one load nothing."""
+    types = {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": "*fp32", "K": "i32"}
+    attrs = {(i,): [*ALIGNED, *RANGE] for i in range(3)}
+    source = ASTSource(masked_product, types, {"M": 32, "N": 32, "BK": 32}, attrs)
+    code = compile(source, target_of(arch), {"num_warps": 2, "num_stages": 2})
+    loads = [n for n in code.asm["amdgcn"].split() if n.startswith("buffer_load")]
+    assert loads
+    assert "s_cbranch_exec" not in code.asm["amdgcn"]
+    rng = np.random.default_rng(0)
+    for k in (0, 8, 32, 40, 104):
+        a, b = (rng.integers(-2, 3, (32, k)).astype(np.float16) for _ in range(2))
+        c = np.ones((32, 32), np.float32)
+        found = launch(code.asm["hsaco"], arch, 2, (1,), [a, b, c, k])[2]
+        assert np.array_equal(found, a.astype(np.float32) @ b.T.astype(np.float32))

@@ -2,20 +2,15 @@
 
 On GPUs with `Hardware.has_buffers`, an access whose offset is out of a buffer's range loads 0 and
 stores nothing. A masked lane gets such an offset: there is neither a branch nor an address of 64
-bits for each access. A buffer has 4 GiB at most, so this is for
-
-- offsets whose range is known to be non-negative, and less than 2 GiB;
-- any offset from an argument with the attribute `pointer_range`, all accesses through which are
-  less than 2 GiB apart from it.
+bits for each access. `analysis/buffers.py` tells which accesses are in one buffer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
-from tilewright.analysis.pointers import base_of, split_pointer
-from tilewright.analysis.ranges import value_range
+from tilewright.analysis.buffers import is_plain, span_of
+from tilewright.analysis.pointers import split_pointer
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.lowering.emit import I8, I32, I64, V, const
@@ -24,42 +19,15 @@ from tilewright.lowering.simt.kernel import Kernel
 from tilewright.lowering.simt.words import Words
 from tilewright.ops import memory
 
-HALF = 1 << 31  # bytes: half of the range of an offset
-POINTER_RANGE = 32  # bits of an offset
-SPARE = 32  # bytes at the end of a buffer that nothing accesses: no access wraps around its end
-
 PlaceOf = Callable[[int], Place]
-
-
-class Span(NamedTuple):
-    """The bytes of a buffer: `before` and behind an address, `size` together."""
-
-    before: int
-    size: int
-
-
-def span_of(kernel_args: tuple[Value, ...], attrs: list[dict[str, int]], ptr: Value) -> Span | None:
-    """The buffer that all lanes of an access are in; None if it is not known to exist."""
-    parts = split_pointer(ptr)
-    if parts.varying is None or isinstance(parts.base.type, ir.Tile):
-        return None
-    size = memory.pointee_of(ptr.type).nbytes_in_memory
-    low, high = value_range(parts.varying)
-    if low >= 0 and (high + 1) * size <= HALF:
-        return Span(0, HALF)
-    root = base_of(parts.base)
-    facts = attrs[kernel_args.index(root)] if root in kernel_args else {}
-    if facts.get("pointer_range") == POINTER_RANGE:
-        return Span(HALF - SPARE, 2 * HALF - SPARE)
-    return None
 
 
 def places(kernel: Kernel, ptr: Value, mask: Value | None, policy: CachePolicy) -> PlaceOf | None:
     """The place of each register's access; None if it is no access of a buffer."""
-    plain = not policy.volatile and not policy.cache and policy.evict != "evict_first"
+    plain = is_plain(policy.cache, policy.evict, policy.volatile)
     if not kernel.hw.has_buffers or mask is None or not plain or ptr.layout is None:
         return None
-    span = span_of(tuple(kernel.fn.args), kernel.fn.arg_attrs, ptr)
+    span = span_of(kernel.fn, ptr)
     if span is None:
         return None
     b, parts = kernel.b, split_pointer(ptr)

@@ -1,0 +1,53 @@
+"""The buffers that accesses of global memory are in, for GPUs whose buffers check their bounds.
+
+A buffer has a uniform address and 4 GiB at most, in which each lane has an offset. So it exists for
+
+- offsets whose range is known to be non-negative, and less than 2 GiB;
+- any offset from an argument with the attribute `pointer_range`, all accesses through which are
+  less than 2 GiB apart from it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tilewright.analysis.pointers import base_of, split_pointer
+from tilewright.analysis.ranges import value_range
+from tilewright.ir.core import Function, Value
+from tilewright.ir.types import Tile
+from tilewright.ops.memory import pointee_of
+
+FEATURE = "buffers"
+"""The feature of targets that access masked tiles by buffers."""
+
+HALF = 1 << 31  # bytes: half of the range of an offset
+POINTER_RANGE = 32  # bits of an offset
+SPARE = 32  # bytes at the end of a buffer that nothing accesses: no access wraps around its end
+
+
+class Span(NamedTuple):
+    """The bytes of a buffer: `before` and behind an address, `size` together."""
+
+    before: int
+    size: int
+
+
+def span_of(fn: Function, ptr: Value) -> Span | None:
+    """The buffer that all lanes of an access are in; None if it is not known to exist."""
+    parts = split_pointer(ptr)
+    if parts.varying is None or isinstance(parts.base.type, Tile):
+        return None
+    size = pointee_of(ptr.type).nbytes_in_memory
+    low, high = value_range(parts.varying)
+    if low >= 0 and (high + 1) * size <= HALF:
+        return Span(0, HALF)
+    root = base_of(parts.base)
+    facts = fn.arg_attrs[root.index] if root.owner is fn.body else {}
+    if facts.get("pointer_range") == POINTER_RANGE:
+        return Span(HALF - SPARE, 2 * HALF - SPARE)
+    return None
+
+
+def is_plain(cache: str, evict: str, volatile: bool) -> bool:
+    """Whether accesses of buffers have the cache policy of an access."""
+    return not volatile and not cache and evict != "evict_first"
