@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.targets.amd.product_loops import RECORDED, Loop, instructions
 from tests.targets.amd.sources import (
     WAVE_32,
     WAVE_64,
@@ -18,6 +19,7 @@ from tests.targets.amd.sources import (
     weighted,
 )
 from tilewright.targets.amd.features import PROCESSORS
+from tilewright.targets.protocol import GPUTarget
 
 PAIR = {"x_ptr": "*fp32", "out_ptr": "*fp32"}
 
@@ -87,3 +89,9 @@ def test_barriers_order_shared_memory_only_within_a_compute_unit() -> None:
     found = counted(compiled(total, PAIR, WAVE_32, 4, BLOCK=1024))
     assert found["s_barrier"]
     assert not found["buffer_gl0_inv"]
+
+
+@pytest.mark.parametrize("loop", RECORDED, ids=str)
+def test_loops_of_products_have_hardly_more_instructions_than_those_of_triton(loop: Loop) -> None:
+    found = instructions(loop, GPUTarget("hip", WAVE_64, 64))
+    assert 0 < found <= 1.1 * RECORDED[loop]

@@ -8,6 +8,9 @@ from tilewright_triton.ttir.types import location_text, type_text
 from tilewright_triton.ttir.writer import Ref, Writer
 from tilewright_triton.vendors import Vendor
 
+ATTRIBUTES = "divisibility", "pointer_range"
+"""The properties of arguments that TTIR has, by their names in both."""
+
 REGISTERED = arith, atomic, control, dot, math, memory, reduce, shape
 
 
@@ -41,7 +44,7 @@ def _arguments(w: Writer, fn: Function) -> str:
     for value, attributes in zip(fn.args, fn.arg_attrs, strict=True):
         ref = Ref(f"%arg{value.index}", value.type)
         w.bind(value, ref)
-        divisor = attributes.get("divisibility", 1)
-        known = f" {{tt.divisibility = {divisor} : i32}}" if divisor > 1 else ""
-        found.append(f"{ref.name}: {type_text(value.type)}{known}")
+        known = [f"tt.{n} = {attributes[n]} : i32" for n in ATTRIBUTES if attributes.get(n, 1) > 1]
+        listed = f" {{{', '.join(known)}}}" if known else ""
+        found.append(f"{ref.name}: {type_text(value.type)}{listed}")
     return ", ".join(found)

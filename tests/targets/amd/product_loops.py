@@ -1,0 +1,128 @@
+"""Instructions in the loops of products on gfx942, by tilewright and by Triton from the same TTIR.
+
+    TILEWRIGHT_TRITON_PYTHON=… python -m tests.targets.amd.product_loops
+
+prints both; the tests compare with what is recorded here. Operands are fp16, of tiles of 128 x 128
+with four waves (eight for K = 64), and known to be aligned.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.plug_in_metadata import on_module_path, write_metadata
+from tests.targets.amd.sources import ALIGNED, WAVE_64
+from tilewright.compiler.driver import compile
+from tilewright.compiler.source import ASTSource
+from tilewright.targets.protocol import GPUTarget
+
+ROWS = "a_row", "b_row", "c_row"
+RANGE = [["tt.pointer_range", 32]]
+PLUG_IN = Path(__file__).parents[3] / "plugins" / "triton"
+
+
+@tw.jit
+def product(
+    a, b, c, K, a_row, b_row, c_row, BK: tl.constexpr, ALONG_K: tl.constexpr, MASKED: tl.constexpr
+):  # fmt: skip
+    m = tl.program_id(0) * 128 + tl.arange(0, 128)[:, None]
+    n = tl.program_id(1) * 128 + tl.arange(0, 128)[None, :]
+    k = tl.arange(0, BK)
+    a += m * a_row + k[None, :]
+    b += n * b_row + k[:, None] if ALONG_K else k[:, None] * b_row + n
+    acc = tl.zeros((128, 128), tl.float32)
+    for start in range(0, K, BK):
+        if MASKED:
+            x = tl.load(a, mask=k[None, :] < K - start, other=0.0)
+            y = tl.load(b, mask=k[:, None] < K - start, other=0.0)
+        else:
+            x, y = tl.load(a), tl.load(b)
+        acc = tl.dot(x, y, acc)
+        a += BK
+        b += BK if ALONG_K else BK * b_row
+    tl.store(c + m * c_row + n, acc.to(tl.float16))
+
+
+class Loop(NamedTuple):
+    """A product.
+
+    Attributes:
+        k: the columns of a step.
+        along_k: whether the right operand is contiguous along K.
+        masked: whether loads are masked along K.
+        range: whether arguments have a pointer range.
+    """
+
+    k: int
+    along_k: bool
+    masked: bool
+    range: bool
+
+    def __str__(self) -> str:
+        words = ["K" if self.along_k else "N", "masked" * self.masked, "range" * self.range]
+        return " ".join([f"128x128x{self.k}", "right operand along", *filter(None, words)])
+
+
+RECORDED = {
+    Loop(32, True, False, True): 56,
+    Loop(64, True, False, True): 62,
+    Loop(32, False, False, True): 65,
+    Loop(64, False, False, True): 78,
+    Loop(32, True, True, True): 64,
+    Loop(64, True, True, True): 69,
+    Loop(32, False, True, True): 72,
+    Loop(64, False, True, True): 86,
+    Loop(32, True, True, False): 85,
+    Loop(64, True, True, False): 87,
+    Loop(32, False, True, False): 97,
+    Loop(64, False, True, False): 104,
+}
+"""The instructions of each loop by Triton 3.6, from the TTIR that the plug-in writes."""
+
+
+def instructions(loop: Loop, target: GPUTarget) -> int:
+    """The instructions from the first one of a loop to its last branch back."""
+    types = {**dict.fromkeys("abc", "*fp16"), **dict.fromkeys(("K", *ROWS), "i32")}
+    constants = {"BK": loop.k, "ALONG_K": loop.along_k, "MASKED": loop.masked}
+    attrs = {(i,): [*ALIGNED, *(RANGE if loop.range and i < 3 else [])] for i in range(7)}
+    options = {"num_warps": 4 if loop.k == 32 else 8, "num_stages": 2}
+    code = compile(ASTSource(product, types, constants, attrs), target, options).asm["amdgcn"]
+    return max(_loops(str(code)), default=0)
+
+
+def _loops(assembly: str) -> Iterator[int]:
+    """The lengths of the loops: an instruction that branches to a label above ends one."""
+    labels: dict[str, int] = {}
+    count = 0
+    for line in assembly.splitlines():
+        text = line.partition(";")[0].strip()
+        if label := re.fullmatch(r"(\.LBB\w+):", text):
+            labels[label[1]] = count
+        elif text and not text.startswith((".", "//")) and not text.endswith(":"):
+            count += 1
+            branch = re.match(r"s_c?branch\w*\s+(\S+)", text)
+            if branch and branch[1] in labels:
+                yield count - labels[branch[1]]
+        if text.startswith("s_endpgm"):
+            return
+
+
+def main() -> None:
+    ours = GPUTarget("hip", WAVE_64, 64)
+    theirs = GPUTarget("triton", f"hip/{WAVE_64}", 64)
+    with tempfile.TemporaryDirectory() as folder:
+        write_metadata(PLUG_IN, Path(folder))
+        with on_module_path(Path(folder)):
+            for loop in RECORDED:
+                counts = instructions(loop, ours), instructions(loop, theirs)
+                print(f"{loop!s:45} {counts[0]:4} {counts[1]:4} {counts[0] / counts[1]:6.2f}")
+
+
+if __name__ == "__main__":
+    main()
