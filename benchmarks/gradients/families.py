@@ -57,7 +57,7 @@ def _randn(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
 
 def _warps(block: int) -> list[int]:
     fewest = max(1, min(8, block // 1024))
-    return [fewest, 2 * fewest, 4 * fewest] if fewest < 8 else [4, 8, 16]
+    return [fewest, 2 * fewest, 4 * fewest] if fewest < 8 else [4, 8, 16, 32]
 
 
 def _by_autograd(

@@ -63,7 +63,7 @@ COMPUTED = (
 )
 
 
-def _kernel(change: dict[str, str]) -> tuple[Module, dict[str, Any]]:
+def kernel_of(change: dict[str, str]) -> tuple[Module, dict[str, Any]]:
     rng = np.random.default_rng(0)
     args: dict[str, Any] = {"x_ptr": rng.uniform(-2, 2, (12, 8)), "v_ptr": rng.uniform(-1, 1, 8)}
     args |= {"y_ptr": np.zeros(12), "lse_ptr": np.zeros(12), "n": 8}
@@ -79,7 +79,7 @@ def _loops(module: Module, args: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("change", LOADED, ids=str)
 def test_what_is_stored_is_loaded(change: dict[str, str]) -> None:
-    module, args = _kernel(change)
+    module, args = kernel_of(change)
     assert _loops(module, args) == 1
     check_gradients(
         module, 3, args, ("x_ptr", "v_ptr"), ("y_ptr",), aux=("lse_ptr",), schedules=(found := {})
@@ -95,18 +95,18 @@ def test_what_is_stored_is_loaded(change: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("change", COMPUTED, ids=str)
 def test_what_is_not_stored_is_computed_again(change: dict[str, str]) -> None:
-    module, args = _kernel(change)
+    module, args = kernel_of(change)
     assert _loops(module, args) == 2
     check_gradients(module, 3, args, ("x_ptr", "v_ptr"), ("y_ptr",), aux=("lse_ptr",))
 
 
 def test_a_result_with_a_gradient_may_be_loaded_as_well() -> None:
-    module, args = _kernel({})
+    module, args = kernel_of({})
     check_gradients(module, 3, args, ("x_ptr", "v_ptr"), ("y_ptr", "lse_ptr"))
 
 
 def test_a_grid_of_its_own_needs_nothing_saved() -> None:
-    module, args = _kernel({})
+    module, args = kernel_of({})
     after = copied(args)
     run_forward(module, 3, after)
     points = launch_points(module, 3, args)
@@ -126,7 +126,7 @@ MUTANTS: tuple[tuple[str, Any, dict[str, str]], ...] = (
 def test_without_a_condition_the_gradient_is_wrong(
     name: str, mutant: Any, change: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module, args = _kernel(change)
+    module, args = kernel_of(change)
     monkeypatch.setattr(residuals, name, mutant)
     with pytest.raises(AssertionError):
         check_gradients(module, 3, args, ("x_ptr", "v_ptr"), ("y_ptr",), aux=("lse_ptr",))

@@ -8,7 +8,7 @@ from tilewright.autodiff.emitter import Emitter
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Region, Value
 from tilewright.ir.types import I32, I64, Type
-from tilewright.ops.arith import Add, Cast, IntDiv, Min, Mul, Rem, Sub
+from tilewright.ops.arith import Add, Cast, IntDiv, Min, Mul, Rem
 from tilewright.ops.control import For, NumPrograms, ProgramId, Yield
 from tilewright.ops.memory import AddPtr
 
@@ -16,7 +16,7 @@ OneProgram = Callable[[Region, Mapping[int, Value]], "list[Value | None]"]
 
 
 class WorkerLoop:
-    """Emits the loop. A worker has as many consecutive programs as any other, but the last one.
+    """Emits the loop. A worker has consecutive programs, as many as any other, or one more.
 
     Args:
         axes: those of the kernel's grid that the loop goes over.
@@ -49,9 +49,8 @@ class WorkerLoop:
         count = one
         for extent in self.extents.values():
             count = value(Mul(count, extent))
-        each = value(IntDiv(value(Sub(value(Add(count, workers)), one)), workers))
-        start = value(Mul(self._worker, each))
-        stop = value(Min(value(Add(start, each)), count, propagate_nan=False))
+        start = self._first(self._worker, count, workers)
+        stop = self._first(value(Add(self._worker, one)), count, workers)
         zeros = [self._emit.zeros(type) for type in types]
         body = Region([I32, *types])
         with self._builder.at_end(body):
@@ -63,6 +62,13 @@ class WorkerLoop:
             self._builder.insert(Yield(sums))
         loop = For(start, stop, one, zeros, num_stages=0, unroll=0, hints=(), body=body)
         return self._builder.insert(loop).results
+
+    def _first(self, worker: Value, count: Value, workers: Value) -> Value:
+        """The position of a worker's first program: the first workers have one more than others."""
+        value = self._builder.value
+        each, rest = value(IntDiv(count, workers)), value(Rem(count, workers))
+        more = value(Min(worker, rest, propagate_nan=False))
+        return value(Add(value(Mul(worker, each)), more))
 
     def _programs(self, position: Value) -> dict[int, Value]:
         """The index along each axis of a program, given its position along all of them."""

@@ -15,7 +15,7 @@ from tilewright.runtime.jit import cdiv, jit
 if TYPE_CHECKING:
     from tilewright.compiler.artifact import CompiledKernel
 
-BLOCK, ROWS = 32, 128  # the tile of a program that adds up rows
+BLOCK, ROWS, WARPS = 16, 128, 4  # the tile of a program that adds up rows, and its warps
 SPAN = 16  # elements of which a row's distance from the next is a multiple, so that it is aligned
 MOST_WORKERS = 528  # four for each multiprocessor of an H200
 FEWER_WORKERS = 132  # one for each
@@ -219,7 +219,7 @@ def add_up(
         kernel = add_rows[grid](
             rows[names[0]], arrays[names[0]], *numbers[:2],
             rows[names[1]], arrays[names[1]], *numbers[2:],
-            ACCUMULATE=accumulate, BLOCK=BLOCK, ROWS=ROWS, num_warps=8,
+            ACCUMULATE=accumulate, BLOCK=BLOCK, ROWS=ROWS, num_warps=WARPS,
         )  # fmt: skip
         done.append(Addition(kernel, grid, names, numbers))
     return done

@@ -1,0 +1,119 @@
+"""Each of these conditions, dropped from the source, is noticed by a kernel that needs it.
+
+`test_mutations.py` replaces whole functions; here single guards are dropped. All that there are,
+and which kernel notices, prints `python -m tests.autodiff.mutants`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.autodiff.harness import Arrays, check_gradients
+from tests.autodiff.mutants import mutants, mutated, notices
+from tests.autodiff.test_mutations import agree, agrees, product, program
+
+SECOND = "b = tl.load(x_ptr + p * 8 + i, mask=i < n, other=0.0)"
+
+
+def branches(first: str, second: str) -> str:
+    """Loads in branches whose conditions are loaded."""
+    return f"""
+def kernel(x_ptr, y_ptr, f_ptr, n):
+    p, i = tl.program_id(0), tl.arange(0, 8)
+    a, b = tl.zeros([8], tl.float64), tl.zeros([8], tl.float64)
+    if tl.load(f_ptr + p) > 0:
+        a = tl.load(x_ptr + p * 8 + i, mask=i < n, other=0.0)
+        {first}
+    {second}
+    tl.store(y_ptr + p * 8 + i, a * a + tl.sin(b))
+"""
+
+
+def loaded_twice(text: str) -> None:
+    rng = np.random.default_rng(0)
+    args: Arrays = {"x_ptr": rng.uniform(0.5, 1, 32), "y_ptr": np.zeros(32), "n": 7}
+    args["f_ptr"] = np.array([0, 1, 1, 0], np.int32)
+    check_gradients(text, 4, args, ("x_ptr",), ("y_ptr",))
+
+
+def tile(address: str) -> None:
+    """Lanes of a tile of 4 by 8."""
+    text = f"""
+def kernel(x_ptr, y_ptr, n):
+    p, i, j = tl.program_id(0), tl.arange(0, 4), tl.arange(0, 8)
+    x = tl.load(x_ptr + {address})
+    tl.store(y_ptr + p * 32 + i[:, None] * 8 + j[None, :], x * x * (1 + i[:, None]))
+"""
+    agree(text, 2)
+
+
+def overwritten_through_a_cast_pointer() -> None:
+    text = """
+def kernel(x_ptr, y_ptr, m_ptr):
+    p, j = tl.program_id(0), tl.arange(0, 16)
+    x = tl.load(x_ptr + p * 16 + j)
+    m = tl.sum(x * x, 0)
+    tl.store(m_ptr + 8 + p, m)
+    tl.store(m_ptr.to(tl.pointer_type(tl.int32)) + 17 + p * 2, 0)
+    tl.store(y_ptr + p * 16 + j, x * m)
+"""
+    args: Any = {"x_ptr": np.random.default_rng(0).uniform(0.5, 1, 64)}
+    args |= {"y_ptr": np.zeros(64), "m_ptr": np.zeros(16)}
+    check_gradients(text, 4, args, ("x_ptr",), ("y_ptr",), aux=("m_ptr",))
+
+
+def weights(address: str, mask: str) -> None:
+    text = f"""
+def kernel(x_ptr, z_ptr, y_ptr, n):
+    p, i = tl.program_id(0), tl.arange(0, 8)
+    w = tl.load(z_ptr + {address}, mask={mask}, other=0.0)
+    tl.store(y_ptr + p * 8 + i, tl.load(x_ptr + p * 8 + i) * w)
+"""
+    agrees(text)
+
+
+def two_tiles_in_a_loop() -> None:
+    more = "        x += tl.load(x_ptr + 32 + r * 16 + k * 8 + i)\n"
+    agrees(product().replace("        acc +=", f"{more}        acc +="))
+
+
+WITNESSES: dict[str, Callable[[], object]] = {
+    "distinct._is_other_branch: if a.parent is b.parent: return False": partial(
+        loaded_twice,
+        branches(SECOND.replace("0.0", "1.0"), ""),
+    ),
+    "distinct._is_other_branch: if branch is not b.parent_op(): return False": partial(
+        loaded_twice,
+        branches("", "if tl.load(f_ptr + p) < 2:\n        " + SECOND),
+    ),
+    "distinct._add_axis: if np.any(after - before > 1) and np.any(high - low > 1): raise NotProven":
+        partial(tile, "p * 16 + i[:, None] + j[None, :]"),
+    "distinct._uniform: if np.any(numbers != numbers[0]): raise NotProven": partial(
+        agree, program("p * 8 + i * (p + 1)")
+    ),
+    "distinct._block: if block.base.op is not None: raise NotProven":
+        overwritten_through_a_cast_pointer,
+    "coarsen._at_origin: if op.ptr in varying: return None": partial(
+        weights, "p % 2 * 8 + i", "i < n"
+    ),
+    "coarsen._at_origin: if op.mask in varying: return None": partial(weights, "i", "i < p + 3"),
+    "regrid._of_array: if any((loop in r.loops for r in found)): return None": two_tiles_in_a_loop,
+    "regrid._of_load: if np.any((counter - first) % step): return None": partial(
+        agrees, product(trips="c, 4, 2", row="r * 32"), 96
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITNESSES)
+def test_the_witness_of_a_condition_notices_its_loss(name: str) -> None:
+    witness = WITNESSES[name]
+    witness()
+    (mutant,) = [m for m in mutants(name.partition(".")[0]) if m.name == name]
+    with mutated(mutant):
+        assert notices(witness)
+    witness()

@@ -1,0 +1,59 @@
+"""The witnesses of all conditions; see `mutants.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tests.autodiff import (
+    cases,
+    recurrences,
+    test_mutations,
+    test_mutations_of_loops,
+    test_residuals,
+    test_shares,
+    test_wraps,
+)
+from tests.autodiff.harness import check_gradients
+from tests.fuzz.derivatives.check import check_mixed, check_shaped, check_tiled
+
+Witnesses = dict[str, Callable[[], object]]
+
+
+def all_witnesses(seeds: int = 0) -> Witnesses:
+    """The witnesses by name.
+
+    Args:
+        seeds: how many random kernels of each kind, and if any, all other kernels of the tests.
+    """
+    found: Witnesses = {}
+    for table in (test_mutations.CONDITIONS, test_mutations_of_loops.CONDITIONS):
+        found |= {witness.__name__: witness for *_, witness in table.values()}
+    for name, change in (test_shares.COMPUTED | test_shares.LOADED).items():
+        found[f"shares: {name}"] = partial(test_shares.checked, change)
+    for change in test_residuals.COMPUTED + test_residuals.LOADED:
+        found[f"residuals: {change}"] = partial(_residual, change)
+    for change in test_wraps.UNUSED + test_wraps.USED:
+        found[f"wraps: {change}"] = partial(_wrap, change)
+    if seeds:
+        found |= {f"case: {name}": partial(_case, name) for name in cases.NAMES}
+        found |= {
+            f"loop: {k}": partial(recurrences.check, v, 5) for k, v in recurrences.LOOPS.items()
+        }
+    for check in (check_tiled, check_mixed, check_shaped):
+        found |= {f"{check.__name__} {seed}": partial(check, seed) for seed in range(seeds)}
+    return found
+
+
+def _case(name: str) -> None:
+    text, grid, args, wrt, outputs, constexprs = cases.case(name)
+    check_gradients(text, grid, args, wrt, outputs, constexprs)
+
+
+def _residual(change: dict[str, str]) -> None:
+    module, args = test_residuals.kernel_of(change)
+    check_gradients(module, 3, args, ("x_ptr", "v_ptr"), ("y_ptr",), aux=("lse_ptr",))
+
+
+def _wrap(change: dict[str, str]) -> None:
+    test_wraps.check_unchanged(change)
