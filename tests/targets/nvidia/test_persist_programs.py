@@ -169,6 +169,45 @@ def test_mutants_are_found(name: str, steps: int) -> None:
         check(program, module, blocks=1)
 
 
+@tw.jit
+def triangle_kernel(
+    a_ptr, b_ptr, c_ptr, counts_ptr, AXIS: tl.constexpr, RISING: tl.constexpr, BK: tl.constexpr
+):
+    """Products of as many steps as the program's index along an axis says."""
+    index, count = tl.program_id(AXIS), tl.num_programs(AXIS)
+    steps = index + 1 if RISING else count - 1 - index
+    number = tl.program_id(0) + tl.num_programs(0) * (
+        tl.program_id(1) + tl.num_programs(1) * tl.program_id(2)
+    )
+    m, n, acc = tl.arange(0, 64), tl.arange(0, 64), tl.zeros((64, 64), tl.float32)
+    for start in tl.range(0, steps * BK, BK):
+        k = start + tl.arange(0, BK)
+        a = tl.load(a_ptr + m[:, None] * 256 + k)
+        acc = tl.dot(a, tl.load(b_ptr + k[:, None] * 64 + n), acc)
+    tl.store(c_ptr + number * 4096 + m[:, None] * 64 + n, acc)
+    tl.atomic_add(counts_ptr + number, 1, sem="relaxed")
+
+
+@pytest.mark.parametrize("rising", [False, True])
+@pytest.mark.parametrize(("axis", "grid"), [(0, (5, 3, 1)), (1, (2, 8, 1)), (2, (1, 2, 4))])
+def test_programs_of_unequal_length(axis: int, grid: tuple[int, ...], rising: bool) -> None:
+    rng = rng_of(axis, rising)
+    a, b = integral("fp16", (64, 256), rng), integral("fp16", (256, 64), rng)
+    c, counts = np.zeros((np.prod(grid), 64, 64), np.float32), np.zeros(np.prod(grid), np.int32)
+    exact = np.zeros_like(c)
+    for number in range(len(c)):
+        index = int(np.unravel_index(number, grid, order="F")[axis])
+        k = 32 * (index + 1 if rising else grid[axis] - 1 - index)
+        exact[number] = a[:, :k].astype(np.float32) @ b[:k].astype(np.float32)
+    constants = {"AXIS": axis, "RISING": rising, "BK": 32}
+    expected = [a, b, exact, np.ones_like(counts)]
+    program = Program(triangle_kernel, [a, b, c, counts], constants, grid, None, expected)
+    module = looped(program)
+    for blocks in (1, 3, 4, 7, 40):
+        check(program, module, blocks=blocks)
+    check(program, module, seed=1, blocks=2)
+
+
 # -- what stays as it is --------------------------------------------------------------------------
 
 
@@ -207,8 +246,12 @@ def waiting_kernel(a_ptr, b_ptr, c_ptr, flags_ptr, K, N: tl.constexpr, HOW: tl.c
             "mov.u32 $0, %ctaid.x;", "=r,r", [index], dtype=tl.int32, is_pure=True, pack=1
         )
     m, n, stop = index * 64 + tl.arange(0, 64), tl.arange(0, N), K
-    if HOW == "bound":
-        stop = tl.minimum(K, 32 * tl.program_id(0))
+    if HOW == "loaded bound":
+        stop = tl.minimum(K, tl.load(flags_ptr + index))
+    if HOW == "bound of two indices":
+        stop = tl.minimum(K, 32 * (index + tl.program_id(1)))
+    if HOW == "bound that rises and falls":
+        stop = 32 * (index % 2)
     acc = tl.zeros((64, N), tl.float32)
     for start in tl.range(0, stop, 32):
         k = start + tl.arange(0, 32)
@@ -224,7 +267,9 @@ def waiting_kernel(a_ptr, b_ptr, c_ptr, flags_ptr, K, N: tl.constexpr, HOW: tl.c
         ("volatile", "mem.load"),
         ("print", "debug.print"),
         ("block", "asm"),
-        ("bound", "iterations"),
+        ("loaded bound", "iterations"),
+        ("bound of two indices", "iterations"),
+        ("bound that rises and falls", "iterations"),
     ],
 )
 def test_programs_that_may_wait_for_others(how: str, reason: str) -> None:

@@ -8,7 +8,7 @@ from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import Shared
 from tilewright.ops.control import Barrier, For
-from tilewright.ops.gpu import CopyAsync, PermuteBuffer, Slot
+from tilewright.ops.gpu import Allocate, AllocateRing, CopyAsync, PermuteBuffer, Slot
 from tilewright.ops.nvidia import Turn, Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive, Roles, WaitBarrier
 from tilewright.targets.nvidia.choose_mma import GROUP_WARPS
@@ -28,9 +28,9 @@ def alternate_warpgroups(fn: Function, ctx: PassContext) -> bool:
     same time, and stay in step.
 
     In its turn, a warpgroup must not wait for one that waits for its turn. All have the same
-    iterations. Copies that are waited for go to slots that were released in earlier iterations. A
-    barrier of all warps before the loop completes what they share, so that none is needed within
-    a turn.
+    iterations. Copies that are waited for go to slots that were released in earlier iterations. If
+    warps share operands, a barrier of all before the loop completes that, so that none is needed
+    within a turn.
     """
     if ctx.gpu.warps <= GROUP_WARPS:
         return False
@@ -40,7 +40,8 @@ def alternate_warpgroups(fn: Function, ctx: PassContext) -> bool:
         taken = [(loop, products) for loop in loops if (products := _started_at_once(loop))]
         for loop, (first, *_, last) in taken:
             _hoist_pure(first, last)
-            _insert(Barrier(), loop, before=True)
+            if any(_is_shared_by_threads(op) for op in products):
+                _insert(Barrier(), loop, before=True)
             _insert(Turn("take"), first, before=True)
             _insert(Turn("pass"), last, before=False)
             ctx.did(NAME, "warpgroups take turns at starting products", first.loc)
@@ -99,6 +100,12 @@ def _owner(buffer: Value) -> Op | None:
     while isinstance(op, Slot | PermuteBuffer):
         op = op.buffer.op
     return op
+
+
+def _is_shared_by_threads(product: Wgmma) -> bool:
+    """Whether threads have written an operand to shared memory."""
+    buffers = [v for v in product.operands if isinstance(v.type, Shared)]
+    return not all(isinstance(_owner(buffer), Allocate | AllocateRing) for buffer in buffers)
 
 
 def _is_computed_with(wait: Op) -> bool:

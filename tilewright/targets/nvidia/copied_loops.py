@@ -43,6 +43,7 @@ from tilewright.targets.nvidia.tensor_copies import NoTensorCopy, TensorCopy, te
 NAME = "specialize_warps"
 SPARE = optional_part("spare_slots")
 FREE = optional_part("free_slots")
+HELD = optional_part("held_operands")
 MOST_SLOTS = 8  # with spare ones: 196 KB in flight for a product of 64 x 128 x 64
 BARRIER_BYTES = 8
 
@@ -84,6 +85,7 @@ class CopiedLoop:
         parts: operands that become free at the same time, as indices of `copies`: they share
             barriers.
         ends: for each part, the op of the body after which nothing reads it.
+        holds: whether loops in the body use the operands, and have converted ones themselves.
     """
 
     loop: For
@@ -92,6 +94,7 @@ class CopiedLoop:
     parts: list[list[int]]
     ends: list[Op]
     ring: Ring = field(default_factory=lambda: Ring(0))
+    holds: bool = False
 
     def kind(self) -> object:
         """Equal for loops that can use the same ring."""
@@ -139,6 +142,42 @@ def with_rings(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list[
     for loop in loops:
         ctx.missed(NAME, "there is not enough shared memory for two slots", loop.loop.loc)
     return []
+
+
+def find_held(fn: Function, loops: Sequence[CopiedLoop], ctx: PassContext) -> list[CopiedLoop]:
+    """The loops around those of products with operands that all iterations of these use, such as
+    the queries of attention in a loop over programs, for which there is memory.
+
+    With two slots the copies for the next iteration do not wait for the end of this one.
+    """
+    if not ctx.enabled(HELD):
+        return []
+    holders = [holders_of(loop.loop) for loop in loops]
+    around = dict.fromkeys(op for each in holders for op in each[:1] if isinstance(op, For))
+    finder, scalars = BlockFinder(), Scalars(fn)
+    held = [loop for op in around if (loop := _held(fn, op, finder, scalars)) is not None]
+    for slots in (2, 1):
+        for loop in held:
+            loop.slots = loop.ring.slots = slots
+        if held and shared_bytes(fn, [*loops, *held]) <= ctx.gpu.shared_bytes:
+            return held
+    return []
+
+
+def _held(fn: Function, loop: For, finder: BlockFinder, scalars: Scalars) -> CopiedLoop | None:
+    """The operands in the body of a loop that are copied, if any."""
+    copies: list[Copied] = []
+    for share in shares_of(loop):
+        try:
+            if isinstance(share.src.op, Load):
+                copy = copy_of(fn, loop, share, finder)
+                require_scalars(loop, copy, scalars, share)
+                _require_products(readers(share.result))
+                copies.append(Copied(share, copy))
+        except Unsupported:
+            continue
+    parts = [list(range(len(copies)))]
+    return CopiedLoop(loop, 0, copies, parts, [], Ring(0), holds=True) if copies else None
 
 
 def releases_at_once(loops: Sequence[CopiedLoop]) -> bool:

@@ -20,12 +20,12 @@ from tilewright.analysis.block_begins import is_launch_invariant
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import Original, PassContext, compiler_pass
-from tilewright.ir.types import Shared, Tile
-from tilewright.ops.arith import IntDiv, Mul, Rem
+from tilewright.ir.types import I32, Shared, Tile
+from tilewright.ops.arith import Add, Cast, IntDiv, Max, Min, Mul, Shl, Shr, Sub
 from tilewright.ops.asm import InlineAsm
 from tilewright.ops.atomic import AtomicRMW
-from tilewright.ops.control import For, NumPrograms, ProgramId, While, Yield
-from tilewright.ops.gpu import BlockCount, BlockId, Fetch, StartDependents
+from tilewright.ops.control import For, ProgramId, While, Yield
+from tilewright.ops.gpu import Fetch, StartDependents
 from tilewright.ops.memory import Load, Store
 from tilewright.passes.software_pipelining import holders_of
 from tilewright.targets.nvidia.copied_loops import (
@@ -34,11 +34,14 @@ from tilewright.targets.nvidia.copied_loops import (
     leaves_alone,
     product_loops,
     releases_at_once,
+    shared_bytes,
     with_rings,
 )
 from tilewright.targets.nvidia.pack_programs import looks_at_block
+from tilewright.targets.nvidia.program_order import BalancedOrder, EvenOrder
 
 NAME = "persist_programs"
+EVEN = -1  # instead of an axis on which the length of programs depends
 UNDONE = "undone: without a loop over programs there are more registers for the others"
 
 
@@ -61,16 +64,18 @@ def persist_programs(fn: Function, ctx: PassContext) -> bool:
         reason = f"blocks do not loop over programs, as one may wait for others by {waiting.name}"
         ctx.missed(NAME, reason, waiting.loc)
         return False
-    uneven = next((loop for loop in loops if not _is_even(loop)), None)
-    if uneven is not None:
+    axes = [_axis_of_length(loop) for loop in loops]
+    uneven = next((loop for loop, axis in zip(loops, axes, strict=True) if axis is None), None)
+    varying = {axis for axis in axes if axis is not None and axis != EVEN}
+    if uneven is not None or len(varying) > 1:
         reason = (
             "blocks do not loop over programs, as not all have as many iterations: those that are "
             "free take the next program"
         )
-        ctx.missed(NAME, reason, uneven.loc)
+        ctx.missed(NAME, reason, (uneven or next(iter(loops))).loc)
         return False
     copied = find_loops(fn, _quiet(ctx))  # `specialize_warps` reports why others are not copied
-    if len(copied) < len(loops) or not releases_at_once(copied):
+    if len(copied) < len(loops) or not _is_alone(fn, copied, ctx):
         return False
     if not all(_can_be_early(fn, loop) for loop in copied):
         reason = "blocks do not loop over programs, as copies for the next one may read results"
@@ -78,7 +83,7 @@ def persist_programs(fn: Function, ctx: PassContext) -> bool:
         return False
     original = fn.clone()
     slots = copied[0].ring.slots
-    _loop_over_programs(fn)
+    _loop_over_programs(fn, list(loops), next(iter(varying), EVEN))
     if _slots_of(fn, copied, loops, ctx) < slots:
         fn.body = original.body
         reason = "blocks do not loop over programs, as storing results takes the memory of a slot"
@@ -101,10 +106,37 @@ def _holders(loops: Iterable[For]) -> list[Op]:
     return [op for loop in loops for op in holders_of(loop)]
 
 
-def _is_even(loop: For) -> bool:
-    """Whether a loop has as many iterations in all programs."""
+def _axis_of_length(loop: For) -> int | None:
+    """The axis of the grid on whose index the number of a loop's iterations depends, rising or
+    falling with it; `EVEN` if it is the same in all programs, None if it is not known."""
+    if holders_of(loop):
+        return None
+    axes: set[int] = set()
     bounds = (loop.start, loop.stop, loop.step)
-    return not holders_of(loop) and all(map(is_launch_invariant, bounds))
+    if not all(_is_monotonic(bound, axes) for bound in bounds) or len(axes) > 1:
+        return None
+    return next(iter(axes), EVEN)
+
+
+def _is_monotonic(value: Value, axes: set[int]) -> bool:
+    """Whether a scalar rises or falls with indices of the program, whose axes are added."""
+    if is_launch_invariant(value):
+        return True
+    op = value.op
+    if isinstance(op, ProgramId):
+        axes.add(op.axis)
+        return True
+    known = isinstance(op, Add | Cast | IntDiv | Max | Min | Mul | Shl | Shr | Sub)
+    return known and all(_is_monotonic(v, axes) for v in op.operands)
+
+
+def _is_alone(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> bool:
+    """Whether the loops share a ring, and release its slots at once, or a single program is
+    resident, whose end no other one hides."""
+    if releases_at_once(loops):
+        return True
+    shared = all(loop.ring is loops[0].ring for loop in loops)
+    return shared and 2 * shared_bytes(fn, loops) > ctx.gpu.shared_bytes
 
 
 def _can_be_early(fn: Function, loop: CopiedLoop) -> bool:
@@ -146,12 +178,18 @@ def _is_independent(op: Op) -> bool:
             return op.local or not (op.reads_memory or op.writes_memory)
 
 
-def _loop_over_programs(fn: Function) -> None:
-    """Move the body of a function into a loop over programs, but for what all programs share."""
+def _loop_over_programs(fn: Function, loops: list[For], axis: int) -> None:
+    """Move the body of a function into a loop over programs, but for what all programs share.
+
+    Args:
+        fn: the function.
+        loops: its loops of products.
+        axis: on which the number of their iterations depends, or `EVEN`.
+    """
     old, end = list(fn.body), fn.body.terminator
     ids = [op for op in fn.walk() if isinstance(op, ProgramId)]
-    axes = 1 if all(op.axis == 0 for op in ids) else 3
-    body = Region([BlockId(axes).result.type])
+    axes = 1 if axis == EVEN and all(op.axis == 0 for op in ids) else 3
+    body = Region([I32])
     shared: set[Value] = set(fn.body.args)
     for op in old:
         if op is not end and not _is_shared(op, shared):
@@ -161,16 +199,12 @@ def _loop_over_programs(fn: Function) -> None:
             shared.update(op.results)
     builder = Builder(fn.body)
     builder.anchor, builder.loc = end, fn.loc
-    first, step = builder.value(BlockId(axes)), builder.value(BlockCount(axes))
-    counts = [builder.value(NumPrograms(axis)) for axis in range(axes)]
-    total = counts[0]
-    for count in counts[1:]:
-        total = builder.value(Mul(total, count))
+    order = EvenOrder(axes, builder) if axis == EVEN else BalancedOrder(axis, loops, builder)
     with builder.at_end(body):
         builder.insert(Yield([]))
-    builder.insert(For(first, total, step, [], 1, 0, (), body))
+    builder.insert(For(*order.span, [], 1, 0, (), body))
     builder.region, builder.anchor = body, body.first
-    _replace_ids(ids, _places(body.args[0], counts, builder))
+    _replace_ids(ids, order.places(body.args[0], builder))
 
 
 def _is_shared(op: Op, shared: set[Value]) -> bool:
@@ -178,19 +212,6 @@ def _is_shared(op: Op, shared: set[Value]) -> bool:
     scalars = op.results and not any(isinstance(v.type, Tile | Shared) for v in op.results)
     known = all(v in shared for v in op.operands)
     return bool(scalars) and op.pure and not op.regions and known and not isinstance(op, ProgramId)
-
-
-def _places(program: Value, counts: list[Value], builder: Builder) -> list[Value]:
-    """The indices of a program along the axes of the grid, of its number."""
-    if len(counts) == 1:
-        return [program]
-    x, y, _ = counts
-    rest = builder.value(IntDiv(program, x))
-    return [
-        builder.value(Rem(program, x)),
-        builder.value(Rem(rest, y)),
-        builder.value(IntDiv(rest, y)),
-    ]
 
 
 def _replace_ids(ids: list[ProgramId], places: list[Value]) -> None:

@@ -14,7 +14,7 @@ its result. The rotated loop has a product that does not depend on `f`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -24,28 +24,31 @@ from tilewright.ir.types import Shared, Tile, dtype_of
 from tilewright.layout.linear import REGISTER
 from tilewright.ops.arith import Add, Cmp
 from tilewright.ops.control import For, If, Yield
-from tilewright.ops.gpu import Share
+from tilewright.ops.gpu import Fetch, Share
 from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import Wgmma, WgmmaWait
+from tilewright.ops.roles import WaitBarrier
+from tilewright.targets.nvidia.copied_loops import readers
 
 NAME = optional_part("rotate_products")
 MAX_CARRIED = 64  # 32-bit registers of a thread that rotation may add to what a loop carries
 
 
-def rotate_loops(loops: Sequence[For], ctx: PassContext) -> bool:
+Guards = Mapping[Op, Sequence[Value]]
+"""The waits for slots, and the releases of them, with the views of the slots."""
+
+
+def rotate_loops(loops: Sequence[For], guards: Guards, ctx: PassContext) -> bool:
     """Rotate the loops in which a product depends on the result of another one.
 
-    Needs: layouts; products with an immediate wait; no writes in the loops. There is no gain unless
-    operands in shared memory stay live until later iterations.
+    Needs: layouts; products with an immediate wait, whose operands a copying warp copies; no other
+    writes in the loops.
     Leaves: the same values. The computations before the second product are peeled off the first
     iteration, and the rest off the last one; all of it is predicated on a trip count above 0.
     """
-    if not ctx.enabled(NAME):
-        return False
     changed = False
     for loop in loops:
-        _hoist_shares(loop)
-        parts = _parts(loop)
+        parts = _parts(loop, guards)
         if isinstance(parts, str):
             if parts:
                 ctx.missed(NAME, parts, loop.loc)
@@ -57,13 +60,27 @@ def rotate_loops(loops: Sequence[For], ctx: PassContext) -> bool:
     return changed
 
 
-def _hoist_shares(loop: For) -> None:
-    """Hoist the `gpu.share` of loop-invariant operands: else each copy of the body has one."""
-    assert loop.parent is not None
-    for op in loop.body:
-        if isinstance(op, Share) and op.src.region is not loop.body:
-            op.remove()
-            loop.parent.insert_before(op, loop)
+def hoist_shares(loops: Sequence[For]) -> None:
+    """Hoist the `gpu.share` of operands that are the same in all iterations of a loop: else each
+    copy of the body would have one. Loops that follow each other get the same buffer."""
+    hoisted: list[Share] = []
+    for loop in loops:
+        assert loop.parent is not None
+        for op in [op for op in loop.body if isinstance(op, Share)]:
+            if op.src.region is loop.body:
+                continue
+            same = next((s for s in hoisted if _are_equal(s, op) and s.parent is loop.parent), None)
+            if same is not None:
+                op.result.replace_with(same.result)
+                op.erase()
+            else:
+                op.remove()
+                loop.parent.insert_before(op, loop)
+                hoisted.append(op)
+
+
+def _are_equal(a: Share, b: Share) -> bool:
+    return a.src is b.src and a.result.layout == b.result.layout
 
 
 class _Parts(NamedTuple):
@@ -84,7 +101,7 @@ class _Parts(NamedTuple):
     crossing: list[Value]
 
 
-def _parts(loop: For) -> _Parts | str:
+def _parts(loop: For, guards: Guards) -> _Parts | str:
     """The parts of a loop's body; else the reason not to rotate, "" if there is no gain."""
     body = loop.body
     products = [op for op in body if isinstance(op, Wgmma)]
@@ -93,30 +110,29 @@ def _parts(loop: For) -> _Parts | str:
     ops = [op for op in body if not op.terminator]
     if any(op.regions and not op.pure for op in ops):
         return "control flow between the products has effects"
-    if any(op.writes() and not isinstance(op, Wgmma | WgmmaWait) for op in ops):
+    if any(
+        op.writes() and not isinstance(op, Wgmma | WgmmaWait) and op not in guards for op in ops
+    ):
         return "the loop writes memory"
-    if any(op.reads_memory and not isinstance(op, Load) for op in ops):
+    if any(op.reads_memory and not isinstance(op, Load | Fetch) for op in ops):
         return "the loop reads shared memory between the products"
     first, second = products
     ahead = _closure(first.operands, body)
-    if any(v.owner is body and v.index for op in ahead for v in op.operands):
+    counted = _counted(body)
+    if any(v.owner is body and v.index and v not in counted for op in ahead for v in op.operands):
         return "the first product needs what the loop carries"
     from_first = _dependent(first, ops)
     if second not in from_first:
         return ""
     after = _dependent(second, ops)
-    carried_or_first = from_first | _dependent_on_carried(body, ops)
-    late = after | set[Op]([second])
-    for op in reversed(ops):
-        users = [u for r in op.results for u in r.users]
-        if op in late or op in carried_or_first or op in ahead or not users:
-            continue
-        if all(_within(user, body) in late for user in users):
-            late.add(op)
-    head = [*[op for op in ops if op in ahead], first]
-    wait = first.next
-    assert wait is not None
-    rest = [op for op in ops if op not in late and op not in head and op is not wait]
+    carried_or_first = from_first | _users({*body.args[1:]} - counted, ops)
+    fixed, late = carried_or_first | ahead, after | set[Op]([second])
+    _add_only_users(late, fixed, ops)
+    head = set(ahead)
+    head.update(op for op in (first, first.next) if op is not None)
+    _place_guards(guards, [op for op in ops if op in guards], head, late)
+    _add_only_users(late, fixed, ops)
+    rest = [op for op in ops if op not in late and op not in head]
     # Addresses that both parts use are computed by both.
     operands = [v for op in late for inner in op.walk() for v in inner.operands]
     both = _closure(operands, body, carried_or_first)
@@ -127,7 +143,58 @@ def _parts(loop: For) -> _Parts | str:
         return "the values between the products are too many for registers"
     if any(isinstance(v.type, Shared) for v in crossing):
         return "the second product's operand in shared memory is used before it, too"
-    return _Parts([*head, wait], rest, parts_late, second, crossing)
+    return _Parts([op for op in ops if op in head], rest, parts_late, second, crossing)
+
+
+def _add_only_users(late: set[Op], fixed: set[Op], ops: Sequence[Op]) -> None:
+    """Add the ops that only the late part uses, except fixed ones."""
+    for op in reversed(ops):
+        users = [u for r in op.results for u in r.users]
+        assert op.parent is not None
+        if op not in fixed and users and all(_within(u, op.parent) in late for u in users):
+            late.add(op)
+
+
+def _counted(body: Region) -> set[Value]:
+    """The values that a loop carries and computes from nothing but themselves, as the position in a
+    ring."""
+    yields = body.terminator.operands
+    found = set(body.args[1:])
+    before = 0
+    while before != len(found):
+        before = len(found)
+        for arg in list(found):
+            value = yields[arg.index - 1]
+            ops = _closure([value], body)
+            used = {v for op in ops for v in op.operands if v.owner is body} | {value}
+            carried = {v for v in used if v.owner is body}
+            if not all(op.elementwise for op in ops) or not carried <= found:
+                found.discard(arg)
+    return found
+
+
+def _place_guards(guards: Guards, ops: Sequence[Op], head: set[Op], late: set[Op]) -> None:
+    """Add waits for slots to the part that first reads them, and releases to that which does last,
+    with what only they depend on; parts are executed in this order: head, rest, late."""
+    for op in ops:
+        views = guards[op]
+        reading = [r for view in views for r in readers(view)]
+        if isinstance(op, WaitBarrier):
+            if any(r in head for r in reading):
+                part = head
+            elif all(r in late for r in reading):
+                part = late
+            else:
+                continue
+        elif any(r in late for r in reading):
+            part = late
+        elif all(r in head for r in reading):
+            part = head
+        else:
+            continue
+        assert op.parent is not None
+        part.add(op)
+        part.update(_closure(op.operands, op.parent) if part is head else ())
 
 
 def _within(op: Op, body: Region) -> Op:
@@ -157,10 +224,6 @@ def _closure(
 def _dependent(root: Op, ops: Sequence[Op]) -> set[Op]:
     """The ops that depend on an op's results."""
     return _users({*root.results}, ops)
-
-
-def _dependent_on_carried(body: Region, ops: Sequence[Op]) -> set[Op]:
-    return _users({*body.args[1:]}, ops)
 
 
 def _users(values: set[Value], ops: Sequence[Op]) -> set[Op]:

@@ -49,6 +49,7 @@ from tilewright.targets.nvidia.copied_loops import (
     Ring,
     Scalars,
     bytes_of,
+    find_held,
     find_loops,
     is_published,
     readers,
@@ -58,7 +59,8 @@ from tilewright.targets.nvidia.copied_loops import (
 )
 from tilewright.targets.nvidia.copied_tiles import stage_matrices, stage_vectors
 from tilewright.targets.nvidia.occupancy import OTHER_REGISTERS
-from tilewright.targets.nvidia.rotate_products import rotate_loops
+from tilewright.targets.nvidia.rotate_products import NAME as ROTATION
+from tilewright.targets.nvidia.rotate_products import hoist_shares, rotate_loops
 from tilewright.targets.nvidia.scalar_code import ScalarCode
 
 MAX_THREADS = 1024
@@ -89,17 +91,17 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
     copy_warps, registers = _copying_warps(loops, two_fit, ctx.gpu)
     if ctx.gpu.threads + copy_warps * ctx.gpu.lanes > MAX_THREADS:
         return False
-    original = fn.clone()
-    ctx.before[NAME] = Original(original, UNDONE)
+    ctx.before[NAME] = Original(fn.clone(), UNDONE)
     # Where two programs fit, one of them computes while the other waits for its products; rotation
     # needs registers and memory that leave room for a single one.
-    if registers and not two_fit and rotate_loops([loop.loop for loop in loops], ctx):
-        loops = find_loops(fn, ctx)
-        if not loops:
-            fn.body = original.clone().body
-            loops = find_loops(fn, ctx)
+    rotates = bool(registers) and not two_fit and ctx.enabled(ROTATION)
+    if rotates:
+        hoist_shares([loop.loop for loop in loops])
     loops = _with_matrices(fn, _with_vectors(fn, loops, ctx), ctx)
-    for loop in loops:
+    ctx.count("rings", len({loop.ring for loop in loops}))
+    held = find_held(fn, loops, ctx)
+    ctx.count("held operands", sum(len(loop.copies) for loop in held))
+    for loop in (*loops, *held):
         for copy in loop.copies:
             spare = f" ({loop.ring.most} in launches of few programs)" if loop.ring.spare else ""
             ctx.did(
@@ -108,8 +110,10 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
                 "blocks of a tensor",
                 copy.share.src.op.loc if copy.share.src.op else None,
             )
-    ctx.count("rings", len({loop.ring for loop in loops}))
-    _Rewrite(fn, loops, ctx.gpu.warps).run(copy_warps, registers)
+    rewrite = _Rewrite(fn, [*loops, *held], ctx.gpu.warps)
+    rewrite.run(copy_warps, registers)
+    if rotates:
+        rotate_loops(rewrite.converted, rewrite.guards, ctx)
     return True
 
 
@@ -194,8 +198,8 @@ class Place(NamedTuple):
 Places = dict[Ring, Place]
 
 
-def _values(places: Places) -> list[Value]:
-    return [value for place in places.values() for value in place]
+def _values(places: Places, rings: Sequence[Ring]) -> list[Value]:
+    return [value for ring in rings for value in places[ring]]
 
 
 def _places(rings: Sequence[Ring], values: Sequence[Value]) -> Places:
@@ -203,7 +207,12 @@ def _places(rings: Sequence[Ring], values: Sequence[Value]) -> Places:
 
 
 class _Rewrite:
-    """The rewrite of a function."""
+    """The rewrite of a function.
+
+    Attributes:
+        converted: the loops of products afterwards.
+        guards: the waits for slots in them, and the releases, with the views of the slots.
+    """
 
     def __init__(self, fn: Function, loops: list[CopiedLoop], warps: int) -> None:
         self.fn = fn
@@ -212,10 +221,16 @@ class _Rewrite:
         self.warps = warps
         self.scalars = Scalars(fn)
         self.slots: dict[Ring, Value] = {}  # of each ring, in this launch
-        # Ops that contain a converted loop, and so must yield the positions in the rings.
-        self.holders: set[Op] = set()
+        self.converted: list[For] = []
+        self.guards: dict[Op, list[Value]] = {}
+        # Ops that are or contain converted loops, with the rings of these, in which they must
+        # yield the positions.
+        self.holders: dict[Op, list[Ring]] = {}
         for loop in loops:
-            self.holders.update((loop.loop, *holders_of(loop.loop)))
+            for op in (loop.loop, *holders_of(loop.loop)):
+                rings = self.holders.setdefault(op, [])
+                if loop.ring not in rings:
+                    rings.append(loop.ring)
 
     def run(self, copy_warps: int, registers: tuple[int, ...]) -> None:
         fn = self.fn
@@ -290,13 +305,29 @@ class _Copier:
         return {ring: Place(zero, zero) for ring in self.rewrite.rings}
 
     def region(
-        self, old: Region, new: Region, places: Places, only: set[Op] | None = None
+        self,
+        old: Region,
+        new: Region,
+        places: Places,
+        only: set[Op] | None = None,
+        held: CopiedLoop | None = None,
     ) -> Places:
-        """Clone the needed ops of a region; return the positions in the rings at its end."""
+        """Clone the needed ops of a region; return the positions in the rings at its end.
+
+        Args:
+            old: the region.
+            new: where to.
+            places: the positions in the rings at its begin.
+            only: the ops to consider, if not all.
+            held: the loop whose body it is, if the loops in it use what it copies.
+        """
         for op in old:
             if op.terminator or (only is not None and op not in only):
                 continue
             if op in self.rewrite.holders:
+                if held is not None:
+                    places = self._copies(held, ScalarCode(new, held.loop), places)
+                    held = None
                 places = (
                     self._for(op, new, places) if isinstance(op, For) else self._if(op, new, places)
                 )
@@ -320,42 +351,45 @@ class _Copier:
         code = ScalarCode(new, op)
         other = self.rewrite.scalars.other
         kept = [i for i, arg in enumerate(op.body.args[1:]) if arg not in other]
+        rings = self.rewrite.holders[op]
         inits = [self._mapped(op.inits[i]) for i in kept]
-        inits += [code.number(0), *_values(places)]
+        inits += [code.number(0), *_values(places, rings)]
         body = Region([op.body.args[0].type, *(v.type for v in inits)])
         self.mapping[op.body.args[0]] = body.args[0]
         for i, arg in zip(kept, body.args[1:], strict=False):
             self.mapping[op.body.args[i + 1]] = arg
         turn, *state = body.args[1 + len(kept) :]
         self.turns[op] = turn
-        inner = self.region(op.body, body, _places(self.rewrite.rings, state))
+        loop = self.rewrite.loops.get(op)
+        held = loop if loop is not None and loop.holds else None
+        inner = self.region(op.body, body, {**places, **_places(rings, state)}, held=held)
         code_within = ScalarCode(body, op)
-        if op in self.rewrite.loops:
-            inner = self._copies(self.rewrite.loops[op], code_within, inner)
+        if loop is not None and held is None:
+            inner = self._copies(loop, code_within, inner)
         following = code_within.plus(turn, 1)
         yielded = [self._mapped(op.body.terminator.operands[i]) for i in kept]
-        body.append(Yield([*yielded, following, *_values(inner)]))
+        body.append(Yield([*yielded, following, *_values(inner, rings)]))
         start, stop, step = (self._mapped(v) for v in (op.start, op.stop, op.step))
         made = code.insert(For(start, stop, step, inits, 1, 0, (), body))
         for i, result in zip(kept, made.results, strict=False):
             self.mapping[op.results[i]] = result
-        return _places(self.rewrite.rings, made.results[len(kept) + 1 :])
+        return {**places, **_places(rings, made.results[len(kept) + 1 :])}
 
     def _if(self, op: Op, new: Region, places: Places) -> Places:
         assert isinstance(op, If)
-        other = self.rewrite.scalars.other
+        other, rings = self.rewrite.scalars.other, self.rewrite.holders[op]
         kept = [i for i, result in enumerate(op.results) if result not in other]
         branches: list[Region] = []
         for old in (op.then, op.otherwise):
             branch = Region()
             inner = self.region(old, branch, places)
             yielded = [self._mapped(old.terminator.operands[i]) for i in kept]
-            branch.append(Yield([*yielded, *_values(inner)]))
+            branch.append(Yield([*yielded, *_values(inner, rings)]))
             branches.append(branch)
         made = ScalarCode(new, op).insert(If(self._mapped(op.condition), *branches))
         for i, result in zip(kept, made.results, strict=False):
             self.mapping[op.results[i]] = result
-        return _places(self.rewrite.rings, made.results[len(kept) :])
+        return {**places, **_places(rings, made.results[len(kept) :])}
 
     def _copies(self, loop: CopiedLoop, code: ScalarCode, places: Places) -> Places:
         """The copies of an iteration."""
@@ -407,50 +441,59 @@ class _Computer:
         return places
 
     def _for(self, op: For, places: Places) -> Places:
-        carried, count = _values(places), len(op.inits)
+        rings = self.rewrite.holders[op]
+        carried, count = _values(places, rings), len(op.inits)
         assert op.parent is not None
         loop = self.rewrite.loops.get(op)
         state = [op.body.add_arg(v.type) for v in carried]
-        inner = self._region(op.body, _places(self.rewrite.rings, state))
+        inner = self._region(op.body, {**places, **_places(rings, state)})
         if loop is not None:
             inner = self._take_slots(loop, inner)
-        new = carry_more(op, carried, _values(inner))
+        new = carry_more(op, carried, _values(inner, rings))
         if loop is not None:
             _wait_after(new)
-        return _places(self.rewrite.rings, new.results[count:])
+            if not loop.holds:
+                self.rewrite.converted.append(new)
+        return {**places, **_places(rings, new.results[count:])}
 
     def _if(self, op: Op, places: Places) -> Places:
         assert isinstance(op, If)
-        count = len(op.results)
+        rings, count = self.rewrite.holders[op], len(op.results)
         for region in op.regions:
             inner = self._region(region, places)
-            set_yields(region, [*region.terminator.operands, *_values(inner)])
+            set_yields(region, [*region.terminator.operands, *_values(inner, rings)])
         new = rebuilt_if(op)
         replace_loop_or_branch(op, new)
-        return _places(self.rewrite.rings, new.results[count:])
+        return {**places, **_places(rings, new.results[count:])}
 
     def _take_slots(self, loop: CopiedLoop, places: Places) -> Places:
         """Read and release slots in an iteration; return the position in the ring after it."""
         ring, body = loop.ring, loop.loop.body
         place = places[ring]
         code = ScalarCode(body, loop.loop)
-        for number, (part, last) in enumerate(zip(loop.parts, loop.ends, strict=True)):
+        guards: list[tuple[Op, Op, list[int]]] = []
+        for number, part in enumerate(loop.parts):
             needed = [r for i in part for r in readers(loop.copies[i].share.result)]
-            code.anchor = _first(body, [within(r, body) for r in needed])
+            users = [within(r, body) for r in needed]
+            code.anchor = _first(body, users)
             full = code.plus(place.slot, self.rewrite.full(ring, number))
             empty = code.plus(place.slot, self.rewrite.empty(ring, number))
-            code.insert(WaitBarrier(self.barriers, full, place.turn))
-            code.anchor = last.next  # adjacent: passes move both together
+            awaited = code.insert(WaitBarrier(self.barriers, full, place.turn))
+            # Adjacent: passes move both together. Loops in it have been replaced meanwhile.
+            code.anchor = (_last(body, users) if loop.holds else loop.ends[number]).next
             loads = any(isinstance(r, Fetch) and not is_published(r) for r in needed)
             arrival = code.insert(Arrive(self.barriers, empty, None, self.rewrite.warps, loads))
+            guards.append((awaited, arrival, part))
             if tracked(loop, part):
                 code.anchor = arrival
                 code.insert(CommitProducts(self.barriers, empty))
+        views: list[Value] = []
         for copied, buffer in zip(loop.copies, ring.buffers, strict=True):
             share = copied.share
             code.anchor = share
             view = code.value(Slot(buffer, place.slot))
             view.layout = share.result.layout
+            views.append(view)
             share.result.replace_with(view)
             load = share.src.op
             share.erase()
@@ -459,6 +502,8 @@ class _Computer:
         for wait in [op for op in body if isinstance(op, TensorWait) and _may_follow(op, body)]:
             wait.result.replace_with(wait.product)
             wait.erase()
+        for awaited, arrival, part in guards:
+            self.rewrite.guards[awaited] = self.rewrite.guards[arrival] = [views[i] for i in part]
         code.anchor = body.terminator
         return {**places, ring: place.following(code, self.rewrite.slots[ring])}
 
@@ -504,3 +549,9 @@ def _first(region: Region, ops: Sequence[Op]) -> Op:
     """The first of these ops of a region."""
     found = set(ops)
     return next(op for op in region if op in found)
+
+
+def _last(region: Region, ops: Sequence[Op]) -> Op:
+    """The last of these ops of a region."""
+    found = set(ops)
+    return [op for op in region if op in found][-1]
