@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -30,6 +31,9 @@ class Bench:
     clock: Clock | None
     announce: Callable[[str], None]
 
+
+TURNS = 3
+"""In which configurations are timed, to choose one."""
 
 Planned = Callable[[Bench, Row], None]
 """Fills in a row. It allocates its inputs when called, and frees them when it returns."""
@@ -143,9 +147,16 @@ def _that_run(library: Mapping[str, Run], outcome: Outcome) -> dict[str, Run]:
 def _fastest(
     runs: Mapping[str, Run], touched: int, clock: Clock | None, outcome: Outcome
 ) -> Run | None:
-    """The fastest launch, whose name is recorded in `outcome`; None if there is nothing to time."""
+    """The fastest launch, whose name is recorded in `outcome`; None if there is nothing to time.
+
+    They are timed in turns: the first ones would otherwise have a GPU that is not yet at its power
+    limit.
+    """
     if not runs or clock is None:
         return None
-    times = {name: clock.quick(run, touched) for name, run in runs.items()}
-    outcome.config = min(times, key=lambda name: times[name])
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(TURNS):
+        for name, run in runs.items():
+            times[name].append(clock.quick(run, touched))
+    outcome.config = min(times, key=lambda name: median(times[name]))
     return runs[outcome.config]

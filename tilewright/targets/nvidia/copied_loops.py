@@ -17,7 +17,7 @@ from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import PassContext, optional_part
 from tilewright.ir.types import Shared, TensorMemory, Tile, dtype_of, shape_of
 from tilewright.lowering.simt.shared_memory import ALIGN, SCRATCH, allocated_bytes
-from tilewright.ops.atomic import Writing
+from tilewright.ops.atomic import AtomicRMW, Writing
 from tilewright.ops.control import For, If
 from tilewright.ops.gpu import (
     ConvertLayout,
@@ -156,12 +156,20 @@ def find_held(fn: Function, loops: Sequence[CopiedLoop], ctx: PassContext) -> li
     around = dict.fromkeys(op for each in holders for op in each[:1] if isinstance(op, For))
     finder, scalars = BlockFinder(), Scalars(fn)
     held = [loop for op in around if (loop := _held(fn, op, finder, scalars)) is not None]
+    added = max(_added_bytes(loop.loop) for loop in loops)
     for slots in (2, 1):
         for loop in held:
             loop.slots = loop.ring.slots = slots
-        if held and shared_bytes(fn, [*loops, *held]) <= ctx.gpu.shared_bytes:
+        needed = shared_bytes(fn, [*loops, *held])
+        if held and needed + (added if slots > 1 else 0) <= ctx.gpu.shared_bytes:
             return held
     return []
+
+
+def _added_bytes(loop: For) -> int:
+    """The memory for what a loop adds to global memory as blocks (`add_blocks`)."""
+    added = [op.value.type for op in loop.walk() if isinstance(op, AtomicRMW)]
+    return sum(prod(shape_of(type)) * dtype_of(type).nbytes_in_memory for type in added)
 
 
 def _held(fn: Function, loop: For, finder: BlockFinder, scalars: Scalars) -> CopiedLoop | None:
