@@ -78,8 +78,10 @@ def test_other_programs_keep_their_warps(shape: tuple[int, int], options: dict[s
 
 
 def test_all_loads_of_the_loop_are_tensor_copies() -> None:
+    """Of queries and dO with their vectors; so are those of keys and values in the loop over
+    programs."""
     module, _ = lowered(_gradients(256), 8, 2, tensor_copies=True)
-    assert count(module, LoadBlock) == 4
+    assert count(module, LoadBlock) == 4 + 2
     fetches = [op for op in module.walk() if isinstance(op, Fetch)]
     assert len(fetches) == 2
     # They stand where they are used: in front of the arithmetic on a product's result.
@@ -161,8 +163,7 @@ def _later(which: int) -> Callable[[Module], None]:
 
 def _release_first(module: Module) -> None:
     """The queries' slot is released when dQ is complete, while dK reads it."""
-    arrival = _all(module, Arrive)[-1]
-    place = next(op for op in _main_loop(module) if isinstance(op, Arrive))
+    place, arrival = (op for op in _main_loop(module) if isinstance(op, Arrive))
     assert arrival.parent is not None
     arrival.remove()
     assert place.parent is not None
@@ -170,12 +171,15 @@ def _release_first(module: Module) -> None:
 
 
 MUTANTS = {
-    "no wait for the queries": _without(WaitBarrier, 0),
-    "no wait for dO": _without(WaitBarrier, 1),
-    "no wait for a free slot": _without(WaitBarrier, 2),
-    "no copy of a vector": _without(LoadBlock, 1),
+    "no wait for the keys": _without(WaitBarrier, 0),
+    "no wait for the queries": _without(WaitBarrier, 1),
+    "no wait for dO": _without(WaitBarrier, 2),
+    "no wait for a free slot": _without(WaitBarrier, 4),
+    "no copy of the keys": _without(LoadBlock, 0),
+    "no copy of a vector": _without(LoadBlock, 3),
     "no release of dO": _without(Arrive, 0),
     "no release of the queries": _without(Arrive, 1),
+    "no release of the keys": _without(Arrive, 2),
     "the queries are released too early": _release_first,
     "scores are waited for too late": _later(0),
     "dP is waited for too late": _later(1),
@@ -189,6 +193,7 @@ MUTANTS = {
 def test_mutants_are_found(name: str) -> None:
     program = _gradients(384)
     module, _ = lowered(program, 8, 2, tensor_copies=True)
+    check(program, module, blocks=1)
     MUTANTS[name](module)
     with pytest.raises((InterpreterError, AssertionError)):
-        check(program, module)
+        check(program, module, blocks=1)
