@@ -100,7 +100,7 @@ def emit_copy_async(kernel: Kernel, op: CopyAsync) -> None:
     masks = kernel.env[op.mask] if op.mask is not None else None
     tile = layout_of(op.ptr)
     with kernel.only_if(kernel.is_first_holder(tile)):
-        for registers, offset in moves(kernel, tile, layout_of(op.buffer), limit):
+        for registers, offset in moves(kernel, tile, layout_of(op.buffer), limit, axis):
             first = registers[0]
             mask = masks[first] if masks else None
             place = b.gep(element, base, offset)

@@ -35,14 +35,25 @@ class Move(NamedTuple):
     offset: V
 
 
-def moves(kernel: Kernel, tile: LinearLayout, buffer: LinearLayout, limit: int) -> Iterator[Move]:
+def moves(
+    kernel: Kernel,
+    tile: LinearLayout,
+    buffer: LinearLayout,
+    limit: int,
+    axis: int | None = None,
+) -> Iterator[Move]:
     """The accesses that move a tile to or from a buffer, without registers that hold copies.
 
     Args:
         limit: the maximum number of elements of one access.
+        axis: the axis along which the elements of an access must be adjacent, if any.
     """
     offsets = _offsets(tile, buffer)
     vector_bits = _vector_bits(offsets, limit)
+    if axis is not None:
+        along = _bits_along(tile, axis)
+        while vector_bits != along[: len(vector_bits)]:
+            vector_bits.pop()
     copies = tile.free_variables(REGISTER)
     within = sum(1 << bit for bit in vector_bits)
     starts = kernel.coordinates(offsets, dim_name(0))
@@ -79,6 +90,20 @@ def _vector_bits(offsets: LinearLayout, limit: int) -> list[int]:
         if unit not in registers or sum(bool(c & unit) for c in offsets.columns) != 1:
             break
         found.append(registers.index(unit))
+    return found
+
+
+def _bits_along(tile: LinearLayout, axis: int) -> list[int]:
+    """The register bits that count successive elements along an axis, lowest first; no other
+    register, lane or warp bit contributes to these low bits of the coordinate."""
+    registers = [tile.coordinates(column) for column in tile.bases(REGISTER)]
+    others = [tile.coordinates(column)[axis] for column in tile.columns]
+    found: list[int] = []
+    for bit in range(tile.shape[axis].bit_length() - 1):
+        step = tuple(1 << bit if k == axis else 0 for k in range(len(tile.shape)))
+        if step not in registers or sum(bool(c & 1 << bit) for c in others) != 1:
+            break
+        found.append(registers.index(step))
     return found
 
 
