@@ -43,6 +43,7 @@ class AxisMap:
     def __init__(self, *, assumes: bool = True) -> None:
         self.assumes = assumes
         self._infos: dict[Value, AxisInfo] = {}
+        self._visited: dict[Op, list[AxisInfo]] = {}
 
     def __getitem__(self, value: Value) -> AxisInfo:
         found = self._infos.get(value)
@@ -56,6 +57,14 @@ class AxisMap:
 
     def set(self, value: Value, info: AxisInfo) -> None:
         self._infos[value] = info
+
+    def is_visited(self, op: Op, known: list[AxisInfo]) -> bool:
+        """Whether an op was visited with the same information of its operands before, so that its
+        results have theirs: in a loop, most ops do not depend on what it carries."""
+        if self._visited.get(op) == known:
+            return True
+        self._visited[op] = known
+        return False
 
 
 def axis_info(fn: Function, *, assumes: bool = True) -> AxisMap:
@@ -82,23 +91,25 @@ def _visit(region: Region, infos: AxisMap) -> None:
         if op.regions:
             _visit_control(op, infos)
             continue
+        known = [infos[v] for v in op.operands]
+        if infos.is_visited(op, known):
+            continue
         if _has_rule(op):
-            info = _by_rule(op, infos)
+            info = _by_rule(op, known, infos)
             if info is not None:
                 infos.set(op.results[0], _normalised(op.results[0], info))
         elif isinstance(op, View):
             for result in op.results:
-                infos.set(result, _normalised(result, through_view(op, result, infos[op.src])))
+                infos.set(result, _normalised(result, through_view(op, result, known[0])))
         elif op.elementwise and op.operands:
-            infos.set(op.results[0], only_constancy(op, [infos[v] for v in op.operands]))
+            infos.set(op.results[0], only_constancy(op, known))
 
 
 def _has_rule(op: Op) -> bool:
     return type(op) in RULES or type(op) in DIVISIONS
 
 
-def _by_rule(op: Op, infos: AxisMap) -> AxisInfo | None:
-    known = [infos[v] for v in op.operands]
+def _by_rule(op: Op, known: Sequence[AxisInfo], infos: AxisMap) -> AxisInfo | None:
     divide = DIVISIONS.get(type(op))
     if divide is not None:
         return divide(op, known, _is_plain_division(op, assumes=infos.assumes))
@@ -123,6 +134,8 @@ def _is_plain_division(op: Op, *, assumes: bool) -> bool:
 def _normalised(value: Value, info: AxisInfo) -> AxisInfo:
     """Raise the divisibility along axes without runs, where it applies to every element, to what is
     known of all elements from any axis."""
+    if info.rank == 1 or 1 not in info.contiguity:
+        return info
     whole = info.multiple_of_all(unit_of(value))
     divisibility = tuple(
         max(d, whole) if c == 1 else d

@@ -16,6 +16,7 @@ from tilewright.targets.nvidia.toolkit import (
     find_library,
     find_program,
     run_program,
+    running_program,
 )
 
 
@@ -127,6 +128,19 @@ def test_running_leaks_no_descriptors_and_no_files(
         run_program([str(tmp_path / "missing"), INPUT], b"abc")
     assert len(os.listdir("/proc/self/fd")) == before
     assert not list(tmp_path.iterdir())
+
+
+def test_program_in_the_background() -> None:
+    """It runs while another one does, and is killed if nobody waits for it."""
+    command = [sys.executable, "-c", COPY, INPUT, OUTPUT]
+    with running_program(command, b"abc") as outcome:
+        assert run_program(command, b"12").output == b"21"
+        assert outcome().output == b"cba"
+    forever = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    with running_program(forever, b""):
+        pass
+    with pytest.raises(ZeroDivisionError), running_program(forever, b""):
+        raise ZeroDivisionError
 
 
 def test_files_are_temporary_where_memory_files_are_unknown(

@@ -40,8 +40,10 @@ from tilewright.lowering.simt.equal_registers import equal_registers
 from tilewright.lowering.simt.hardware import Hardware
 from tilewright.lowering.simt.shared_memory import SharedMemory
 from tilewright.lowering.simt.team import Team, make_team
+from tilewright.lowering.simt.unread_registers import unread_bits
 from tilewright.lowering.types import memory_type, number_of, register_type
 from tilewright.ops import arith
+from tilewright.ops.memory import AddPtr, pointee_of
 
 Registers = list[V]
 Emitter = Callable[["Kernel", Any], None]
@@ -132,6 +134,7 @@ class Kernel:
         self._sure: dict[Value, bool] = {}  # see `equal_registers`
         machine = self.ctx.machine
         self.access_bytes = machine.access_bytes if machine else ACCESS_BYTES
+        self._unread = unread_bits(fn, self.access_length, self._is_by_register)
         self.shared = SharedMemory(fn, machine.shared_bytes if machine else 0)
         self.module = Module(fn.name, hw.constant_space)
         provided = _provided(fn)
@@ -204,11 +207,16 @@ class Kernel:
         lower = lowering_of(type(op), self.hw.name)
         if lower is None:
             raise NotImplementedError(f"{op.name} can't be compiled for {self.hw.name} yet")
-        count = register_count(op.results[0])
+        result = op.results[0]
+        count = register_count(result)
         if not operands:
             return [lower(self.b, op)] * count
-        first = equal_registers(op.results[0], self.infos, self._sure) or list(range(count))
-        chosen = sorted(set(first))
+        read = self.read_registers(result)
+        equal = equal_registers(result, self.infos, self._sure) or range(count)
+        first: dict[int, int] = {}
+        for register in read:
+            first.setdefault(equal[register], register)
+        chosen = list(first.values())
         columns = [[o[r] for r in chosen] for o in operands]
         packed = self.hw.packed(op)
 
@@ -216,8 +224,28 @@ class Kernel:
             return lower(self.b, op, *values)
 
         made = packs_once(self.b, make, columns, packed) if packed > 1 else each_once(make, columns)
-        at = dict(zip(chosen, made, strict=True))
-        return [at[r] for r in first]
+        at = dict(zip(first, made, strict=True))
+        return with_unread({r: at[equal[r]] for r in read}, count)
+
+    def access_length(self, ptr: Value, mask: Value | None) -> int:
+        """The number of successive registers that one access of global memory may move: a power of
+        two, 1 at least."""
+        if ptr.layout is None:
+            return 1
+        axis = self.infos[ptr].order[0]
+        size = pointee_of(ptr.type).nbytes_in_memory
+        length = self.infos.access_length(ptr, mask, axis, size)
+        return min(ptr.layout.num_consecutive((axis,)), length, self.access_bytes // size)
+
+    def _is_by_register(self, op: Op) -> bool:
+        """Whether an op is emitted for each register that is read of its result, by itself."""
+        own = emitter_of(type(op), self.hw.name) is not None
+        return isinstance(op, AddPtr) or (op.elementwise and not own)
+
+    def read_registers(self, value: Value) -> list[int]:
+        """The registers of a value that are read."""
+        unread = self._unread.get(value, 0)
+        return [r for r in range(register_count(value)) if not r & unread]
 
     # -- values ---------------------------------------------------------------------------------
 
@@ -357,6 +385,12 @@ class Kernel:
             return functools.reduce(b.and_, clear)
 
         return self.once(("clear", lanes, warps), make)
+
+
+def with_unread(read: Mapping[int, V], count: int) -> Registers:
+    """The registers of a value, those that are not read too: LLVM does not parse their text."""
+    unread = V("unread", next(iter(read.values())).type)
+    return [read.get(register, unread) for register in range(count)]
 
 
 def each_once(make: Callable[..., V], operands: Sequence[Registers]) -> Registers:

@@ -1,8 +1,8 @@
 """Loads, stores and addresses of global memory.
 
 An access moves as many successive registers at once as layout, contiguity, alignment and mask allow
-(`vector_length`), at most `Kernel.access_bytes`. A store is executed by one of the threads that
-hold an element.
+(`Kernel.access_length`), at most `Kernel.access_bytes`. A store is executed by one of the threads
+that hold an element.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ from tilewright.lowering.emit import I64, LType, V, const, int_type
 from tilewright.lowering.simt.access_report import report_access
 from tilewright.lowering.simt.buffer_access import load_buffer, places
 from tilewright.lowering.simt.hardware import CachePolicy
-from tilewright.lowering.simt.kernel import Kernel, Registers, each_once, emits
+from tilewright.lowering.simt.kernel import (
+    Kernel,
+    Registers,
+    each_once,
+    emits,
+    register_count,
+    with_unread,
+)
 from tilewright.lowering.simt.slopes import walk_of
 from tilewright.lowering.simt.words import Words
 from tilewright.ops import memory
@@ -47,7 +54,10 @@ def _each_apart(kernel: Kernel, op: memory.AddPtr) -> Registers:
             offset = b.sext(offset, I64) if signed else b.zext(offset, I64)
         return b.gep(pointee, ptr, offset)
 
-    return each_once(address, [kernel.env[op.ptr], kernel.env[op.offset]])
+    read = kernel.read_registers(op.result)
+    operands = [[kernel.env[v][r] for r in read] for v in (op.ptr, op.offset)]
+    found = dict(zip(read, each_once(address, operands), strict=True))
+    return with_unread(found, register_count(op.result))
 
 
 def _stepped(kernel: Kernel, op: memory.AddPtr) -> Registers | None:
@@ -67,26 +77,16 @@ def _stepped(kernel: Kernel, op: memory.AddPtr) -> Registers | None:
     here, last = b.gep(pointee, ptr[0], kernel.env[op.offset][0]), (0,) * len(walk.scalars)
     starts: dict[tuple[int, ...], V] = {}
     steps: dict[tuple[int, ...], V] = {last: const(I64, 0)}
-    for place in sorted(set(walk.places)):
+    read = kernel.read_registers(op.result)
+    for place in sorted({walk.places[r] for r in read}):
         step = tuple(x - y for x, y in zip(place, last, strict=True))
         if step not in steps:
             terms = zip(walk.scalars, step, strict=True)
             steps[step] = reduce(b.add, (b.mul(kernel.scalar(s), const(I64, n)) for s, n in terms))
         here = starts[place] = b.gep(pointee, here, steps[step])
         last = place
-    rests = zip(walk.places, walk.rest, strict=True)
-    return [b.gep(pointee, starts[place], rest) for place, rest in rests]
-
-
-def vector_length(kernel: Kernel, ptr: Value, mask: Value | None) -> int:
-    """The number of successive registers that one access may move: a power of two, 1 at least."""
-    layout = ptr.layout
-    if layout is None:
-        return 1
-    axis = kernel.infos[ptr].order[0]
-    size = memory.pointee_of(ptr.type).nbytes_in_memory
-    length = kernel.infos.access_length(ptr, mask, axis, size)
-    return min(layout.num_consecutive((axis,)), length, kernel.access_bytes // size)
+    found = {r: b.gep(pointee, starts[walk.places[r]], walk.rest[r]) for r in read}
+    return with_unread(found, register_count(op.result))
 
 
 def groups(kernel: Kernel, ptr: Value, length: int) -> Iterator[int]:
@@ -98,7 +98,7 @@ def groups(kernel: Kernel, ptr: Value, length: int) -> Iterator[int]:
 
 @emits(memory.Load)
 def emit_load(kernel: Kernel, op: memory.Load) -> None:
-    length = vector_length(kernel, op.ptr, op.mask)
+    length = kernel.access_length(op.ptr, op.mask)
     if kernel.ctx.explain:
         report_access(kernel, op, length)
     access = Words(kernel.b, op.result.type, length)
@@ -123,7 +123,7 @@ def emit_load(kernel: Kernel, op: memory.Load) -> None:
 
 @emits(memory.Store)
 def emit_store(kernel: Kernel, op: memory.Store) -> None:
-    length = vector_length(kernel, op.ptr, op.mask)
+    length = kernel.access_length(op.ptr, op.mask)
     if kernel.ctx.explain:
         report_access(kernel, op, length)
     access = Words(kernel.b, op.value.type, length)

@@ -16,7 +16,8 @@ import os
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -32,6 +33,7 @@ from tilewright.targets.nvidia.toolkit import (
     find_library,
     find_program,
     run_program,
+    running_program,
 )
 
 NO_ASSEMBLER = (
@@ -105,6 +107,12 @@ class Assembler(ABC):
     def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
         """Assemble PTX; returns the failure instead of raising it."""
 
+    @contextmanager
+    def attempting(self, ptx: str, request: Request) -> Generator[Callable[[], Cubin | Refusal]]:
+        """As `attempt`, in the background if it is a program: the context is a function that waits
+        for the result. At its end, work on a result that was not asked for is given up."""
+        yield lambda: self.attempt(ptx, request)
+
     def assemble(self, ptx: str, request: Request) -> Cubin:
         """Assemble PTX.
 
@@ -151,6 +159,11 @@ class Ptxas(Assembler):
         return _ptxas_version(self.path)
 
     def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
+        with self.attempting(ptx, request) as result:
+            return result()
+
+    @contextmanager
+    def attempting(self, ptx: str, request: Request) -> Generator[Callable[[], Cubin | Refusal]]:
         options = [
             f"-arch={request.processor}",
             *([] if request.opt_level == 3 else [f"-O{request.opt_level}"]),
@@ -159,10 +172,15 @@ class Ptxas(Assembler):
             *request.extra,
         ]
         command = [self.path, *options, INPUT, "-o", OUTPUT]
-        ended = run_program(command, _timeless(ptx).encode())
-        if ended.status != 0:
-            return Refusal(ended.stderr + ended.stdout, command)
-        return Cubin(ended.output, ended.stderr + ended.stdout)
+
+        def result() -> Cubin | Refusal:
+            ended = outcome()
+            if ended.status != 0:
+                return Refusal(ended.stderr + ended.stdout, command)
+            return Cubin(ended.output, ended.stderr + ended.stdout)
+
+        with running_program(command, _timeless(ptx).encode()) as outcome:
+            yield result
 
 
 @cache

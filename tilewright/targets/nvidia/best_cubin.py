@@ -8,10 +8,11 @@ assembled as it is, and again with a limit if the first result suggests one.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from tilewright.base.lazy_import import lazy_import
 from tilewright.targets.nvidia.advice import serialises_products
 from tilewright.targets.nvidia.assemble import Assembler, Cubin, Refusal, Request
 from tilewright.targets.nvidia.cubin import Resources, resources
@@ -23,12 +24,6 @@ from tilewright.targets.nvidia.occupancy import (
     ctas_with_room,
     registers_for,
 )
-
-if TYPE_CHECKING:
-    from concurrent import futures
-else:
-    futures = lazy_import("concurrent.futures")
-
 
 # Lines of PTX. Kernels that ptxas squeezed into 32 registers had 300 to 550, so those of about that
 # length are assembled in both ways at once; ptxas itself takes 15 ms for the shortest.
@@ -92,9 +87,21 @@ class Attempts:
         None if an instruction needs more registers than that: `wgmma` keeps its whole result in
         registers.
         """
+        with self.holding_soon(ctas, ptx) as held:
+            return held()
+
+    @contextmanager
+    def holding_soon(self, ctas: int, ptx: str) -> Generator[Callable[[], Assembled | None]]:
+        """As `holding`, in the background: the context is a function that waits for the result.
+        Other work may be done before, and the result need not be asked for."""
         ptx = with_ctas(ptx, ctas)
-        cubin = self.assembler.attempt(ptx, self.request)
-        return None if isinstance(cubin, Refusal) else self._with_use(ptx, cubin)
+
+        def held() -> Assembled | None:
+            cubin = result()
+            return None if isinstance(cubin, Refusal) else self._with_use(ptx, cubin)
+
+        with self.assembler.attempting(ptx, self.request) as result:
+            yield held
 
     def _with_use(self, ptx: str, cubin: Cubin) -> Assembled:
         return Assembled(ptx, cubin.content, resources(cubin.content, self.name), cubin.log)
@@ -160,10 +167,9 @@ def _with_room(attempts: Attempts, ptx: str, threads: int) -> Assembled:
     """
     ctas = ctas_with_room(threads)
     if TINY_PTX <= ptx.count("\n") <= SHORT_PTX:
-        with futures.ThreadPoolExecutor(1) as pool:
-            second = pool.submit(attempts.holding, ctas, ptx)
+        with attempts.holding_soon(ctas, ptx) as second:
             first = attempts.plain(ptx)
-            roomy = second.result() if _squeezed(first) else None
+            roomy = second() if _squeezed(first) else None
     else:
         first = attempts.plain(ptx)
         squeezed = _squeezed(first) and not first.used.spilled_registers

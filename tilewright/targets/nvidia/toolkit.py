@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,17 +97,34 @@ def run_program(command: Sequence[str], content: bytes) -> Outcome:
     On Linux the files are in memory (memfd), so that nothing remains even if this process is
     killed, and no disk is accessed.
     """
+    with running_program(command, content) as outcome:
+        return outcome()
+
+
+@contextmanager
+def running_program(command: Sequence[str], content: bytes) -> Generator[Callable[[], Outcome]]:
+    """As `run_program`, in the background: the context is a function that waits for the program.
+    At its end, the program is killed if it is still running."""
     with _file(content) as source, _file() as target:
         paths = {INPUT: source.path, OUTPUT: target.path}
-        ended = subprocess.run(
+        process = subprocess.Popen(
             [paths.get(part, part) for part in command],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             pass_fds=(*source.inherited, *target.inherited),
         )
-        messages = (ended.stdout.decode(errors="replace"), ended.stderr.decode(errors="replace"))
-        return Outcome(ended.returncode, *messages, Path(target.path).read_bytes())
+
+        def outcome() -> Outcome:
+            printed, errors = process.communicate()
+            messages = (printed.decode(errors="replace"), errors.decode(errors="replace"))
+            return Outcome(process.returncode, *messages, Path(target.path).read_bytes())
+
+        with process:
+            try:
+                yield outcome
+            finally:
+                process.kill()  # without effect on one that was waited for
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,50 @@
+"""Registers of addresses and masks that no access reads.
+
+An access of several elements takes the address and the mask of the first one only. Those of the
+others need not be emitted, nor what they are computed from: of the LLVM IR of a kernel bound by
+memory, that was up to two fifths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir.core import Function, Op, Value
+from tilewright.ops.memory import Load, Store
+
+EVERY = -1
+
+LengthOf = Callable[[Value, Value | None], int]
+
+
+def unread_bits(
+    fn: Function, length_of: LengthOf, is_by_register: Callable[[Op], bool]
+) -> dict[Value, int]:
+    """For each value of which some registers are not read, bits of their numbers: a register is not
+    read if its number has one of these bits.
+
+    Args:
+        length_of: the number of registers of which an access takes one address and one mask.
+        is_by_register: whether an op reads the registers of its operands of the same number as
+            those that are read of its result.
+    """
+    found: dict[Value, int] = {}
+    # The users of a value follow it in this order, also those in nested regions.
+    for op in reversed(list(fn.walk())):
+        if not any(value.layout is not None for value in op.operands):
+            continue
+        by_register = len(op.results) == 1 and is_by_register(op)
+        for value in op.operands:
+            if isinstance(op, Load | Store):
+                bits = _unread_by_access(op, value, length_of)
+            elif by_register and op.result.layout == value.layout:
+                bits = found.get(op.result, EVERY)
+            else:
+                bits = 0
+            found[value] = found.get(value, EVERY) & bits
+    return {value: bits for value, bits in found.items() if bits and value.layout is not None}
+
+
+def _unread_by_access(op: Load | Store, value: Value, length_of: LengthOf) -> int:
+    data = op.other if isinstance(op, Load) else op.value
+    return 0 if value is data else length_of(op.ptr, op.mask) - 1
