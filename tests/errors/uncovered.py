@@ -73,7 +73,6 @@ UNCOVERED = (
     Uncovered("tools/mxfp.py", "raise NotImplementedError", "of a base class"),
     Uncovered("frontend/build.py", "is given for", "`ASTSource`, which calls it, has checked it"),
     Uncovered("frontend/source.py", "NO_SOURCE", "the decorator has checked it"),
-    Uncovered("runtime/specialize.py", "do not support **kw", "the decorator has checked it"),
     Uncovered("language/semantic/context.py", "there is no front end", INTERNAL),
     Uncovered("language/values.py", "can't be a Python bool", "kernels have their own bool"),
     Uncovered("compiler/artifact.py", "_launcher", INTERNAL),

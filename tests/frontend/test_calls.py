@@ -166,6 +166,33 @@ def test_unpacked_arguments_and_variable_parameters() -> None:
     assert run(text, 3, n=2) == [109, 3]
 
 
+@jit
+def weighted(x: Any, **weights: Any) -> Any:
+    return x * weights["a"] + weights["b"] * len(weights)
+
+
+@jit
+def reweighted(x: Any, **weights: Any) -> Any:
+    return weighted(x, **weights)
+
+
+@jit
+def ignoring(x: Any, **rest: Any) -> Any:
+    return x
+
+
+def test_named_variable_parameters() -> None:
+    text = """
+    def kernel(out, x, NAMED: tl.constexpr = {"a": 2, "b": 5}):
+        tl.store(out, weighted(x, a=2, b=x))
+        tl.store(out + 1, reweighted(x, b=3, a=4))
+        tl.store(out + 2, weighted(x, **NAMED))
+        tl.store(out + 3, ignoring(x) + ignoring(x, a=x))
+    """
+    functions = {"weighted": weighted, "reweighted": reweighted, "ignoring": ignoring}
+    assert run(text, 10, **functions) == [40, 46, 30, 20]
+
+
 def test_constexpr_functions_see_plain_values() -> None:
     text = """
     def kernel(out, N: tl.constexpr):

@@ -334,3 +334,16 @@ def test_types_must_stay_the_same_in_a_loop() -> None:
     """
     message = "Loop-carried variable p has initial type pointer<<['4'], fp32>> but is re-assigned"
     assert message in str(fails(text, np.ones(4, np.float32), 3))
+
+
+def test_the_pointer_itself_is_a_scalar() -> None:
+    text = """
+    def kernel(out):
+        p = tl.make_block_ptr(out, (4,), (1,), (0,), (4,), (0,))
+        tl.static_assert(len(p.shape) == 0)
+        tl.static_assert(p.numel == 1)
+        tl.store(p, tl.full(p.dtype.element_ty.shape, 7, tl.int32))
+    """
+    out = np.zeros(4, np.int32)
+    run_everywhere(text, out)
+    assert out.tolist() == [7] * 4

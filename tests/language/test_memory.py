@@ -257,3 +257,21 @@ def test_programs_add_up_atomically() -> None:
     run_everywhere("def kernel(x):\n    tl.atomic_add(x, 1.0)\n", x, grid=(5, 2))
     assert x[0] == 10
     assert tl.atomic_add.__name__ == "atomic_add"
+
+
+def test_pointers_are_true_unless_they_are_null() -> None:
+    text = """
+    def kernel(x, out, n):
+        null = tl.cast(0, tl.int64).to(tl.pointer_type(tl.int32))
+        if not null:
+            tl.store(out, 1)
+        if not x:
+            tl.store(out + 1, 1)
+        if x and n > 0:
+            tl.store(out + 2, 1)
+        i = tl.arange(0, 4)
+        tl.store(out + 4 + i, (not (x + i)).to(tl.int32) + 2)
+    """
+    out = np.zeros(8, np.int32)
+    run_everywhere(text, np.zeros(4, np.int32), out, 3)
+    assert out.tolist() == [1, 0, 1, 0, 2, 2, 2, 2]

@@ -410,8 +410,6 @@ class SourceFunction(JITCallable):
         return made
 
     def _param(self, num: int, parameter: inspect.Parameter) -> KernelParam:
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            raise TypeError(f"JIT functions do not support **{parameter.name} parameters")
         listed = (num, parameter.name)
         return KernelParam(
             num,

@@ -18,9 +18,12 @@ class block_pointer(composite):
         extents, strides: of the array along each axis, in elements: int64 scalars.
         offsets: the index of the block's first element, int32 scalars.
         dtype: the type of the pointer; its `element_ty` is the tile type of the block.
+        shape, numel: those of a scalar, which it is: () and 1.
     """
 
     __slots__ = ("type",)
+    shape = tuple([])
+    numel = constexpr(1)
 
     if TYPE_CHECKING:
 

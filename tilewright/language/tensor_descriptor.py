@@ -35,8 +35,8 @@ def make_tensor_descriptor(
     Args:
         base: scalar pointer to the array's first element, aligned to 16 bytes.
         shape: 1 to 5 extents, run-time integers.
-        strides: the stride along each axis in elements: run-time integers, multiples of 16 bytes;
-            the last one is 1.
+        strides: the stride along each axis in elements: run-time integers, multiples of 16 bytes,
+            or compile-time integers; the last one is 1.
         block_shape: the extents of a block, compile-time powers of two; a row has at least 16
             bytes.
         padding_option: the value of out-of-bounds elements: "zero", or "nan" for floats.

@@ -305,6 +305,8 @@ class tuple(composite):
         index = _plain(index)
         if isinstance(index, slice):
             return tuple(self.values[index.start : index.stop : index.step])
+        if isinstance(index, str) and self.fields and index in self.fields:
+            return self.values[self.fields.index(index)]
         if not isinstance(index, int):
             raise coded(
                 "needs-constant",

@@ -256,8 +256,12 @@ def _parameter_list(signature: Signature) -> str:
 
 def binder_source(name: str, signature: Signature, params: Sequence[KernelParam]) -> str:
     """The source of a kernel's binder, for debugging."""
-    if any(p.kind is Parameter.VAR_KEYWORD for p in signature.parameters.values()):
-        raise TypeError("JIT functions do not support **kw parameters")
+    for parameter in signature.parameters.values():
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            raise TypeError(
+                f"{name} can be called by kernels, not launched: a launch takes further named "
+                f"arguments as options, so there are none for **{parameter.name}"
+            )
     every = range(len(params))
     runtime = [i for i in every if not params[i].is_constexpr]
     lines = [f"def {name}({_parameter_list(signature)}):\n"]

@@ -76,9 +76,23 @@ def arguments(frame: Frame, node: ast.Call) -> Any:
     kwargs: dict[str, Any] = {}
     for k in node.keywords:
         if k.arg is None:
-            raise unsupported(frame, node, "`**` arguments are not supported")
-        kwargs[k.arg] = visit(frame, k.value)
+            kwargs |= _named_values(frame, node, visit(frame, k.value))
+        else:
+            kwargs[k.arg] = visit(frame, k.value)
     return args, kwargs
+
+
+def _named_values(frame: Frame, node: ast.Call, value: Any) -> dict[str, Any]:
+    """The arguments that ``**value`` passes: of a compile-time dict, or the ``**`` parameter of the
+    function."""
+    if not frame.context.options.strict_triton:
+        if isinstance(value, tuple) and (value.fields or not len(value)):
+            return dict(zip(value.fields or (), value.values, strict=True))
+        plain = unwrap(value)
+        if isinstance(plain, dict) and all(isinstance(name, str) for name in plain):
+            return {name: as_argument(v) for name, v in plain.items()}
+    message = "`**` takes a compile-time dict, or a parameter with `**`"
+    raise unsupported(frame, node, message)
 
 
 @expression(ast.Call)
@@ -372,7 +386,8 @@ class Specialization(NamedTuple):
 def bind_arguments(
     fn: SourceFunction, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """The value of each parameter; defaults are compile-time values.
+    """The value of each parameter; defaults are compile-time values. That of a ``**`` parameter is
+    a tuple with names, which are its subscripts.
 
     Raises:
         TypeError: the arguments do not match the parameters.
@@ -382,6 +397,10 @@ def bind_arguments(
     except TypeError as error:
         raise coded("arguments", TypeError(f"{fn.__name__}() {error}")) from None
     bound.apply_defaults()
+    for name, parameter in fn.signature.parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            named = {k: as_argument(v) for k, v in bound.arguments[name].items()}
+            bound.arguments[name] = tuple(list(named.values()), list(named))
     return {name: as_argument(value) for name, value in bound.arguments.items()}
 
 

@@ -211,13 +211,20 @@ def invert(s: Semantic, x: tensor) -> tensor:
 
 
 def logical_not(s: Semantic, x: tensor) -> tensor:
-    """``not x`` of an int1."""
-    return invert(s, convert.bitcast(s, x, I1))
+    """``not x`` of an int1, or whether a pointer is null."""
+    return invert(s, _truth(s, x))
+
+
+def _truth(s: Semantic, x: tensor) -> tensor:
+    """An int1 as it is; whether a pointer is not null."""
+    if isinstance(x.dtype, Pointer):
+        return ne(s, convert.cast(s, x, I64), 0)
+    return convert.bitcast(s, x, I1)
 
 
 def _logical_operands(s: Semantic, a: Any, b: Any) -> tuple[tensor, tensor]:
     x, y = convert.broadcast(s, to_tensor(s, a), to_tensor(s, b))
-    return convert.bitcast(s, x, I1), convert.bitcast(s, y, I1)
+    return _truth(s, x), _truth(s, y)
 
 
 def logical_and(s: Semantic, a: Any, b: Any) -> tensor:

@@ -116,19 +116,9 @@ def _check_last_stride(stride: Any) -> None:
 
 
 def _strides(s: Semantic, strides: Sequence[Any], element: DType) -> list[tensor]:
-    """Strides as i64, with hints that they are multiples of 16 bytes.
-
-    Raises:
-        ValueError: a compile-time stride is not a multiple of 16 bytes.
-    """
+    """Strides as i64, with hints that run-time ones are multiples of 16 bytes. Where a compile-time
+    stride is not, blocks are accessed without tensor copies."""
     unit = max(1, ALIGNMENT // element.itemsize)
-    for i, stride in enumerate(strides):
-        number = plain(stride)
-        if isinstance(number, int) and number % unit:
-            raise ValueError(
-                f"Tensor descriptor strides must be multiples of {ALIGNMENT} bytes, that is of "
-                f"{unit} elements of {element}, but strides[{i}] is {number}"
-            )
     return [_multiple_of(s, v, unit) for v in blocks.integers(s, strides, I64, "strides")]
 
 
