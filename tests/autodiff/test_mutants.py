@@ -82,6 +82,46 @@ def two_tiles_in_a_loop() -> None:
     agrees(product().replace("        acc +=", f"{more}        acc +="))
 
 
+def another_sum_of_a_loop() -> None:
+    """The maximum, the sum and the output are stored, but the loop also counts."""
+    text = """
+def kernel(x_ptr, y_ptr, lse_ptr, n):
+    i = tl.program_id(0) * 4 + tl.arange(0, 4)
+    m, l = tl.full([4], -float("inf"), tl.float64), tl.zeros([4], tl.float64)
+    count = tl.zeros([4], tl.float64)
+    for k in range(n):
+        s = tl.load(x_ptr + i * 8 + k)
+        largest = tl.maximum(m, s)
+        l = l * tl.exp(m - largest) + tl.exp(s - largest)
+        count += s
+        m = largest
+    lse = m + tl.log(l)
+    tl.store(lse_ptr + i, lse)
+    tl.store(y_ptr + i, lse * count)
+"""
+    rng = np.random.default_rng(0)
+    args: Any = {"x_ptr": rng.uniform(0.5, 1, (12, 8)), "y_ptr": np.zeros(12)}
+    args |= {"lse_ptr": np.zeros(12), "n": 8}
+    check_gradients(text, 3, args, ("x_ptr",), ("y_ptr",), aux=("lse_ptr",))
+
+
+def shares_of_two_sums() -> None:
+    """For no maximum are both sums 1."""
+    text = """
+def kernel(x_ptr, y_ptr, z_ptr, w_ptr):
+    at = tl.program_id(0) * 8 + tl.arange(0, 8)
+    x = tl.load(x_ptr + at)
+    m = tl.max(x, 0)
+    e, f = tl.exp(x - m), tl.exp(x * 0.5 - m)
+    tl.store(y_ptr + at, e / tl.sum(e, 0))
+    tl.store(z_ptr + at, f / tl.sum(f, 0))
+    tl.store(w_ptr + at, tl.sin(e / tl.sum(f, 0)))
+"""
+    args: Any = {"x_ptr": np.random.default_rng(0).uniform(0.5, 1, 32)}
+    args |= {name: np.zeros(32) for name in ("y_ptr", "z_ptr", "w_ptr")}
+    check_gradients(text, 4, args, ("x_ptr",), ("y_ptr", "z_ptr", "w_ptr"))
+
+
 WITNESSES: dict[str, Callable[[], object]] = {
     "distinct._is_other_branch: if a.parent is b.parent: return False": partial(
         loaded_twice,
@@ -106,6 +146,9 @@ WITNESSES: dict[str, Callable[[], object]] = {
     "regrid._of_load: if np.any((counter - first) % step): return None": partial(
         agrees, product(trips="c, 4, 2", row="r * 32"), 96
     ),
+    "residuals._residual: if any((r.users for r in loop.results if r.index not in known)): "
+    "return None": another_sum_of_a_loop,
+    "shares._add_shares: if total not in (None, divisor): continue": shares_of_two_sums,
 }  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def coordinates_of(fn: Function, outer: For | None, points: Points) -> Iterator[
     if computed is not None:
         yield computed
     for sources in _sources(fn, outer, points):
-        found = _digits(fn, outer, sources, points)
+        found = _digits(outer, sources, points)
         if found is not None:
             yield found
     computed = _computed(outer, parts, points) if parts != roots else None
@@ -130,7 +130,7 @@ def _ids(fn: Function) -> list[ProgramId]:
 
 
 def _digits(
-    fn: Function, outer: For | None, sources: Sequence[list[Value]], points: Points
+    outer: For | None, sources: Sequence[list[Value]], points: Points
 ) -> Coordinates | None:
     """The digits of indices as coordinates, if they fill a box."""
     origins: list[Origin] = []

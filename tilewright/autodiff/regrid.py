@@ -52,19 +52,18 @@ def regrids(
         except UnknownNumber:
             continue
         for coordinates in coordinates_of(fn, outer, here) if here.count else ():
-            found = _in_coordinates(fn, shared, coordinates, points, finder)
+            found = _in_coordinates(shared, coordinates, points, finder)
             if found:
                 return found
     return []
 
 
 def _in_coordinates(
-    fn: Function, shared: Sequence[Array], coordinates: Coordinates, points: Points,
-    finder: BlockFinder,
-) -> list[Regrid]:  # fmt: skip
+    shared: Sequence[Array], coordinates: Coordinates, points: Points, finder: BlockFinder
+) -> list[Regrid]:
     found: dict[tuple[tuple[For, ...], tuple[int, ...]], Regrid] = {}
     for array in shared:
-        made = _of_array(fn, array, coordinates, points, finder)
+        made = _of_array(array, coordinates, points, finder)
         for regrid in made or ():
             key = regrid.loops, regrid.kept
             if key in found:
@@ -76,7 +75,7 @@ def _in_coordinates(
 
 
 def _of_array(
-    fn: Function, array: Array, coordinates: Coordinates, points: Points, finder: BlockFinder
+    array: Array, coordinates: Coordinates, points: Points, finder: BlockFinder
 ) -> list[Regrid] | None:
     """A schedule for each load of an array; None if one has none."""
     found: list[Regrid] = []
@@ -86,7 +85,7 @@ def _of_array(
             return None
         if _outer_loop(loop) is not coordinates.outer:
             return None
-        regrid = _of_load(fn, array.name, op, loop, coordinates, points, finder)
+        regrid = _of_load(array.name, op, loop, coordinates, points, finder)
         if regrid is None:
             return None
         found.append(regrid)
@@ -114,7 +113,7 @@ def _outer_loop(loop: For) -> For | None:
 
 
 def _of_load(
-    fn: Function, name: str, op: Load, loop: For, coordinates: Coordinates, points: Points,
+    name: str, op: Load, loop: For, coordinates: Coordinates, points: Points,
     finder: BlockFinder,
 ) -> Regrid | None:  # fmt: skip
     every = range(len(coordinates.extents))
