@@ -121,19 +121,25 @@ def _sites(tree: ast.Module) -> Iterator[_Site]:
 
 def _sites_of(function: ast.FunctionDef, path: str) -> Iterator[_Site]:
     for node in ast.walk(function):
-        if isinstance(node, ast.If) and _is_guard(node):
+        if isinstance(node, ast.If) and _is_guard(node, careful=function.name in DANGERS):
             yield from _of_guard(node, path)
         elif isinstance(node, ast.FunctionDef) and _returns_bool(node):
             yield from _of_predicate(node, path)
 
 
-def _is_guard(node: ast.If) -> bool:
-    """Whether a statement ends the function, or an iteration, and does nothing else."""
+def _is_guard(node: ast.If, careful: bool) -> bool:
+    """Whether a statement ends the function, or an iteration, and does nothing else.
+
+    Args:
+        careful: the answer of a predicate that is on the safe side; the other one is no guard.
+    """
     (first, *others) = node.body
     if others or node.orelse:
         return False
     if isinstance(first, ast.Return):
         value = first.value
+        if isinstance(value, ast.Constant) and isinstance(value.value, bool):
+            return value.value is careful
         return value is None or isinstance(value, ast.Constant | ast.List | ast.Tuple | ast.Name)
     return isinstance(first, ast.Raise | ast.Continue)
 

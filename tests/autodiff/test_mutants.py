@@ -15,7 +15,14 @@ import pytest
 
 from tests.autodiff.harness import Arrays, check_gradients
 from tests.autodiff.mutants import mutants, mutated, notices
-from tests.autodiff.test_mutations import agree, agrees, product, program
+from tests.autodiff.test_mutations import (
+    agree,
+    agrees,
+    is_refused,
+    product,
+    program,
+    running_maximum,
+)
 
 SECOND = "b = tl.load(x_ptr + p * 8 + i, mask=i < n, other=0.0)"
 
@@ -122,6 +129,35 @@ def kernel(x_ptr, y_ptr, z_ptr, w_ptr):
     check_gradients(text, 4, args, ("x_ptr",), ("y_ptr", "z_ptr", "w_ptr"))
 
 
+def decays(factor: str) -> None:
+    """A sum that is scaled by more than the maxima's difference is no sum."""
+    is_refused(running_maximum(factor=factor))
+
+
+def updated(by: str) -> None:
+    text = running_maximum(factor="F")
+    line = next(line for line in text.splitlines() if "* F" in line)
+    is_refused(text.replace(line, f"        total = {by}"))
+
+
+def rows_that_decay() -> None:
+    is_refused("""
+def kernel(x_ptr, y_ptr, n):
+    i, j = tl.arange(0, 4), tl.arange(0, 8)
+    m, total = tl.full([4], -float("inf"), tl.float64), tl.zeros([4], tl.float64)
+    acc = tl.zeros([4, 8], tl.float64)
+    for k in range(2):
+        x = tl.load(x_ptr + k * 32 + i[:, None] * 8 + j[None, :])
+        largest = tl.maximum(m, tl.max(x, 1))
+        p = tl.exp(x - largest[:, None])
+        total = total * tl.exp(m - largest) + tl.sum(p, 1)
+        acc = acc * (tl.exp(m - largest) * 0.5)[:, None] + p * x
+        m = largest
+    tl.store(y_ptr + i[:, None] * 8 + j[None, :], acc / total[:, None])
+""")
+
+
+SUM = "tl.sum(tl.exp(x - largest), 0)"
 WITNESSES: dict[str, Callable[[], object]] = {
     "distinct._is_other_branch: if a.parent is b.parent: return False": partial(
         loaded_twice,
@@ -148,6 +184,28 @@ WITNESSES: dict[str, Callable[[], object]] = {
     ),
     "residuals._residual: if any((r.users for r in loop.results if r.index not in known)): "
     "return None": another_sum_of_a_loop,
+    "gauges._keeps: _is_one(rhs, maxima)": partial(
+        updated, f"total / (tl.exp(largest - m) * 2.0) + {SUM}"
+    ),
+    "gauges._keeps: adds_to(user, value)": partial(updated, f"{SUM} - total * tl.exp(m - largest)"),
+    "gauges._is_one: _is_zero(src, maxima)": partial(decays, "tl.exp(m - largest - 0.5)"),
+    "gauges._is_one: _is_one(src, maxima)": rows_that_decay,
+    "gauges._is_one: _is_one(lhs, maxima)": partial(
+        decays, "(tl.sin(1.0 * k) * tl.exp(m - largest))"
+    ),
+    "gauges._is_zero: _are_equal(lhs, rhs, maxima)": partial(
+        decays, "tl.exp(m - (largest + 0.5))"
+    ),
+    "gauges._is_zero: _is_zero(src, maxima)": partial(decays, "tl.exp(-(largest - m + 0.5))"),
+    "gauges._is_zero: _is_zero(lhs, maxima) or _is_zero(rhs, maxima)": partial(
+        decays, "tl.exp((m * 0.5 - largest * 0.5 - 0.25) * 2.0)"
+    ),
+    "gauges._are_equal: left.attributes == right.attributes": partial(
+        decays, "tl.exp((m + 0.5) - (largest + 0.25))"
+    ),
+    "gauges._are_equal: type(left) is type(right)": partial(
+        decays, "tl.exp((m + tl.sin(1.0 * k)) - (largest - tl.sin(1.0 * k)))"
+    ),
     "shares._add_shares: if total not in (None, divisor): continue": shares_of_two_sums,
 }  # fmt: skip
 
