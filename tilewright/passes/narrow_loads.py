@@ -44,41 +44,50 @@ def narrow_loads(fn: Function, ctx: PassContext) -> bool:
 
 def _narrow(load: Load, infos: AxisMap, ctx: PassContext) -> bool:
     """Narrow a load along the axis with the longest runs, if threads then still have an address
-    each: others hold copies of it anyway."""
-    runs = [
-        min(infos[v].constancy[axis] for v in load.operands) for axis in range(infos[load.ptr].rank)
-    ]
-    axis = max(range(len(runs)), key=lambda a: runs[a])
-    run, shape = runs[axis], shape_of(load.result.type)
-    if run == 1 or run == shape[axis] or prod(shape) // run < ctx.gpu.threads:
+    each: others hold copies of it anyway. Along an axis of equal addresses only, it is left to what
+    broadcasts them."""
+    shape = shape_of(load.result.type)
+    runs = {axis: _run(load, axis, infos) for axis in range(len(shape))}
+    axis = max((a for a in runs if runs[a] < shape[a]), key=runs.__getitem__, default=None)
+    if axis is None or runs[axis] == 1 or prod(shape) // runs[axis] < ctx.gpu.threads:
         return False
-    every = _Every(run, infos)
+    every = _EveryNth(runs[axis], infos)
     try:
         ptr, mask, other = (v and every.of(v, axis) for v in (load.ptr, load.mask, load.other))
     except _Unknown:
+        every.undo()
         return False
     assert ptr is not None
-    few = Load(ptr, mask, other, **load.attributes)
-    ctx.did(NAME, f"loads one of {run} equal elements along axis {axis}", load.loc)
-    load.result.replace_with(_repeated(_before(load, few), load, axis, run))
+    narrow = Load(ptr, mask, other, **load.attributes)
+    ctx.did(NAME, f"loads one of {runs[axis]} equal elements along axis {axis}", load.loc)
+    load.result.replace_with(_repeated(_before(load, narrow), load, axis, runs[axis]))
     load.erase()
     return True
+
+
+def _run(load: Load, axis: int, infos: AxisMap) -> int:
+    """The length of the runs along an axis in which pointers, masks and others are equal."""
+    return min(infos[v].constancy[axis] for v in load.operands)
 
 
 def _repeated(value: Value, load: Load, axis: int, times: int) -> Value:
     """Each element of a tile several times, computed before the load."""
     shape = shape_of(value.type)
     apart = _before(load, ExpandDims(value, axis + 1))
-    all = _before(load, Broadcast(apart, (*shape[: axis + 1], times, *shape[axis + 1 :])))
-    return _before(load, Reshape(all, shape_of(load.result.type)))
+    copies = _before(load, Broadcast(apart, (*shape[: axis + 1], times, *shape[axis + 1 :])))
+    return _before(load, Reshape(copies, shape_of(load.result.type)))
 
 
 class _Unknown(Exception):
     """A value of which every n-th element cannot be computed by itself."""
 
 
-class _Every:
-    """Computes values at every `step`-th index along an axis of theirs."""
+class _EveryNth:
+    """Computes values at every `step`-th index along an axis of theirs.
+
+    Attributes:
+        made: the values so far, by the value and the axis.
+    """
 
     def __init__(self, step: int, infos: AxisMap) -> None:
         self.step = step
@@ -92,6 +101,12 @@ class _Every:
                 raise _Unknown
             self.made[value, axis] = self._computed(value.op, axis)
         return self.made[value, axis]
+
+    def undo(self) -> None:
+        """Erase what nothing uses of that which was computed."""
+        for value in reversed(self.made.values()):
+            if value.op is not None and not any(r.users for r in value.op.results):
+                value.op.erase()
 
     def _computed(self, op: Op, axis: int) -> Value:
         shape = self._shape(op.results[0], axis)
@@ -167,9 +182,10 @@ class _Every:
 
 def _terms(value: Value) -> tuple[Value, ...] | None:
     """The range, and the repeated scalar if there is one, whose sum is the value."""
-    terms = value.op.operands if isinstance(value.op, Add) else [value]
-    kinds = sorted(type(term.op).__name__ for term in terms)
-    return tuple(terms) if kinds in (["Arange"], ["Arange", "Splat"]) else None
+    terms = tuple(value.op.operands) if isinstance(value.op, Add) else (value,)
+    ranges = sum(isinstance(term.op, Arange) for term in terms)
+    scalars = sum(isinstance(term.op, Splat) for term in terms)
+    return terms if ranges == 1 and ranges + scalars == len(terms) else None
 
 
 def _before(op: Op, new: Op) -> Value:
