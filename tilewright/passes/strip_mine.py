@@ -19,23 +19,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from math import gcd, prod
+from math import prod
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.analysis.pointers import may_overlap, split_pointer
 from tilewright.base.lazy import cached_property
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Region, Value
-from tilewright.ir.index_map import Along, Every
 from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ir.types import I1, I32, element_of, is_float, shape_of, with_shape
+from tilewright.ir.types import I1, I32, element_of, shape_of
 from tilewright.ops import arith
 from tilewright.ops.control import For, Yield
 from tilewright.ops.memory import Load, Store
-from tilewright.ops.shape import Arange, Broadcast, Splat
-from tilewright.ops.view import View
 from tilewright.passes.layout_rules import is_tile, per_thread
+from tilewright.passes.parts import (
+    MAX_RECOMPUTED,
+    Part,
+    is_index,
+    operand_axes,
+    operands_first,
+    pressure,
+)
 
 NAME = "strip_mine"
 
@@ -50,8 +55,6 @@ MAX_SHARE = 0.75
 threads, which have 64 registers each, spilled 50."""
 
 VECTOR_BYTES = 16  # the minimum number of bytes of a part per thread and access
-
-MAX_RECOMPUTED = 16  # the maximum number of index ops outside the sequence to recompute per part
 
 
 @compiler_pass(NAME)
@@ -143,24 +146,8 @@ class Strips:
         return min(element_of(value.type).nbytes_in_memory for value in accesses)
 
     def pressure(self, cost: Callable[[Value], int]) -> int:
-        """The maximum cost of the tiles that are live at a time, for each of their elements. Values
-        that do not depend on loads are assumed to be rematerialised, and do not count.
-
-        Args:
-            cost: of an element of a value, in any unit.
-        """
-        steps = [(op, list(_reads(op))) for op in self.ops if not _is_fused(op)]
-        last = {v: op for op, needed in steps for v in needed}
-        loaded: set[Value] = set()
-        now = peak = 0
-        for op, needed in steps:
-            if isinstance(op, Load) or any(v in loaded for v in needed):
-                live = [r for r in op.results if shape_of(r.type) == self.shape and r in last]
-                loaded.update(live)
-                now += sum(map(cost, live))
-            now -= sum(cost(v) for v in set(needed) & loaded if last[v] is op)
-            peak = max(peak, now)
-        return peak
+        """The maximum cost of the tiles that are live at a time, for each of their elements."""
+        return pressure(self.ops, self.shape, cost)
 
     def _accesses(self) -> list[Load | Store]:
         return [*self.loads, *self.stores]
@@ -225,16 +212,16 @@ class Strips:
                     return False
                 continue
             op = value.op
-            axes = None if op is None else _operand_axes(op, along)
+            axes = None if op is None else operand_axes(op, along)
             if op is None or axes is None:
                 return False
             if op not in self._inside:
                 outside[op] = None
-                if not _is_index(op) or len(outside) > MAX_RECOMPUTED:
+                if not is_index(op) or len(outside) > MAX_RECOMPUTED:
                     return False
             self.axes[value] = along
             pending += [(v, a) for v, a in zip(op.operands, axes, strict=True) if a is not None]
-        self._outside = _operands_first(outside)
+        self._outside = operands_first(outside)
         divided = self._divided()
         return all(user in divided for value in self._loaded() for user in value.users)
 
@@ -266,7 +253,7 @@ class Strips:
             )
             body = Region([I32])
             with b.at_end(body):
-                part = _Part(b, self.axes, body.args[0], parts)
+                part = Part(b, self.axes, body.args[0], parts)
                 for op in [*self._outside, *mine]:
                     part.copy(op)
                 b.insert(Yield([]))
@@ -287,105 +274,7 @@ def _parts_on_gpu(gpu: GpuMachine, strips: Strips) -> int:
     return parts
 
 
-class _Part:
-    """The body of the loop: computes the part of each value that starts at index `begin` along its
-    axis, one of `parts` equal ones."""
-
-    def __init__(self, b: Builder, axes: dict[Value, int], begin: Value, parts: int) -> None:
-        self.b = b
-        self.axes = axes
-        self.begin = begin
-        self.parts = parts
-        self.mapping: dict[Value, Value] = {}
-
-    def copy(self, op: Op) -> None:
-        """Insert a copy of the op that computes a part of its result."""
-        copy = op.clone(self.mapping)
-        for old, new in zip(op.results, copy.results, strict=True):
-            axis = self.axes[old]
-            shape = list(shape_of(old.type))
-            shape[axis] //= self.parts
-            new.type = with_shape(old.type, tuple(shape))
-            match copy:
-                case Splat() | Broadcast():
-                    copy.shape = tuple(shape)
-                case arith.Constant():
-                    copy.type = new.type
-                case Arange():
-                    copy.end = copy.start + shape[axis]
-                case arith.Hint():
-                    # A part may start in the middle of a run.
-                    facts = list(copy.divisibility)
-                    facts[axis] = gcd(facts[axis], shape[axis]) if facts[axis] else 0
-                    copy.divisibility = tuple(facts)
-                case _:
-                    pass
-        self.b.insert(copy)
-        if isinstance(copy, Arange):
-            begin = self.b.value(Splat(self.begin, shape_of(copy.result.type)))
-            self.mapping[op.results[0]] = self.b.value(arith.Add(copy.result, begin))
-
-
-def _operands_first(ops: dict[Op, None]) -> list[Op]:
-    """The ops in topological order. The recursion is bounded by `MAX_RECOMPUTED`."""
-    ordered: dict[Op, None] = {}
-
-    def visit(op: Op) -> None:
-        for value in op.operands:
-            if value.op in ops and value.op not in ordered:
-                visit(value.op)
-        ordered[op] = None
-
-    for op in ops:
-        if op not in ordered:
-            visit(op)
-    return list(ordered)
-
-
-def _is_fused(op: Op) -> bool:
-    """Whether the op is a product that is fused with its only user to an fma."""
-    if not isinstance(op, arith.Mul) or not is_float(op.result.type):
-        return False
-    users = list(op.result.users)
-    return len(users) == 1 and isinstance(users[0], arith.Add | arith.Sub)
-
-
-def _reads(op: Op) -> Iterator[Value]:
-    """The values that the instruction of an op reads."""
-    for value in op.operands:
-        if value.op is not None and _is_fused(value.op):
-            yield from value.op.operands
-        else:
-            yield value
-
-
 def _words_of(value: Value) -> int:
     """Registers per element."""
     element = element_of(value.type)
     return 0 if element == I1 else -(-element.nbytes_in_memory // 4)
-
-
-def _is_index(op: Op) -> bool:
-    """Whether the op is cheap to recompute: a constant, or arithmetic of indices, masks and
-    pointers without divisions."""
-    if isinstance(op, arith.Constant | Arange) or (isinstance(op, View) and op.aligned):
-        return True
-    costs = isinstance(op, arith.IntDiv | arith.Rem) or any(is_float(r.type) for r in op.results)
-    return op.elementwise and not costs
-
-
-def _operand_axes(op: Op, axis: int) -> list[int | None] | None:
-    """For each operand, the axis along which it is divided if the result is divided along `axis`;
-    None for an operand that is used whole. Returns None if the result cannot be divided."""
-    if op.elementwise or isinstance(op, Load):
-        return [axis if is_tile(v) else None for v in op.operands]
-    if isinstance(op, Arange):
-        return []
-    found = op.index_maps()[0] if isinstance(op, View) and op.aligned else None
-    match found and found.inverse().axes[axis]:
-        case Along(own):
-            return [own]
-        case Every():
-            return [None]
-        case _:
-            return None

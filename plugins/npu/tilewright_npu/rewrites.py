@@ -3,11 +3,13 @@
 The common passes find products of matrices in sums of products. Their operands are often cast to
 the type of the sum first; the matrix unit takes the narrow ones.
 
-Elementwise sequences on tiles that exceed the scratch memory become loops over parts of them.
+Elementwise sequences on tiles that exceed the scratch memory, and reductions of such tiles, become
+loops over parts of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from tilewright.ir.core import Function, Op, Value
@@ -16,7 +18,9 @@ from tilewright.ir.rewriter import Rewriter, Rule, apply_greedily
 from tilewright.ir.types import dtype_of, numpy_of
 from tilewright.ops.arith import Cast
 from tilewright.ops.dot import Dot
-from tilewright.passes.strip_mine import Strips, mine_strips
+from tilewright.passes.parts import pressure
+from tilewright.passes.reduce_in_parts import reduce_in_parts
+from tilewright.passes.strip_mine import mine_strips
 from tilewright_npu.machine import SCRATCH_BYTES
 from tilewright_npu.matrix_unit import TYPES, fits
 
@@ -54,12 +58,14 @@ SHARE = SCRATCH_BYTES // 4
 
 
 def take_in_parts(fn: Function, ctx: PassContext) -> bool:
-    """Strip-mine elementwise sequences whose tiles do not fit in the scratch memory."""
-    return mine_strips(fn, ctx, _parts, ordered=True)
+    """Reduce tiles that do not fit in the scratch memory part by part, and strip-mine elementwise
+    sequences of such tiles."""
+    reduced = reduce_in_parts(fn, ctx, _parts)
+    return mine_strips(fn, ctx, lambda s: _parts(s.ops, s.shape), ordered=True) or reduced
 
 
-def _parts(strips: Strips) -> int:
-    needed = prod(strips.shape) * strips.pressure(lambda value: numpy_of(value.type).itemsize)
+def _parts(ops: Sequence[Op], shape: tuple[int, ...]) -> int:
+    needed = prod(shape) * pressure(ops, shape, lambda value: numpy_of(value.type).itemsize)
     if needed <= SCRATCH_BYTES:
         return 1
     return 1 << (-(-needed // SHARE) - 1).bit_length()
