@@ -517,9 +517,9 @@ def test_tiles_that_exceed_the_workspace_are_an_error_of_the_kernel(
 ) -> None:
     monkeypatch.setitem(CAPACITY, "workspace", 1 << 16)
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
-    x, out = (DeviceArray("npu:0", np.zeros(n, np.float32)) for n in (1 << 17, 1))
+    x, out = (DeviceArray("npu:0", np.zeros(1 << 17, np.float32)) for _ in range(2))
     with pytest.raises(tw.CompilationError, match="bytes of workspace here; a core has 65536"):
-        row_sum[(1,)](x, out, BLOCK=1 << 17)
+        with_reversed[(1,)](x, out, BLOCK=1 << 17)
 
 
 def test_access_outside_of_memory_names_the_line() -> None:
