@@ -24,7 +24,7 @@ from tilewright.analysis.axis_rules import (
     unit_of,
     unknown,
 )
-from tilewright.analysis.ranges import not_negative, value_range
+from tilewright.analysis.ranges import WRAPPING, is_narrow, not_negative, value_range, wraps
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import Tile
 from tilewright.ops import arith, control
@@ -97,6 +97,7 @@ def _visit(region: Region, infos: AxisMap) -> None:
         if _has_rule(op):
             info = _by_rule(op, known, infos)
             if info is not None:
+                info = _without_wraps(op.results[0], info)
                 infos.set(op.results[0], _normalised(op.results[0], info))
         elif isinstance(op, View):
             for result in op.results:
@@ -129,6 +130,19 @@ def _is_plain_division(op: Op, *, assumes: bool) -> bool:
         return True  # the quotients by 0 are all 0
     low, high = value_range(divisor)
     return low > 0 or high < 0
+
+
+def _without_wraps(value: Value, info: AxisInfo) -> AxisInfo:
+    """Runs of narrow integers that are not known not to wrap, cut at multiples of a power of two,
+    where they may: one that starts at a multiple of its length does not wrap."""
+    if not is_narrow(value) or not isinstance(value.op, WRAPPING) or not wraps(value):
+        return info
+    runs = tuple(gcd(c, d) for c, d in zip(info.contiguity, info.divisibility, strict=True))
+    multiples = tuple(
+        d if run == c else run
+        for run, c, d in zip(runs, info.contiguity, info.divisibility, strict=True)
+    )
+    return info._replace(contiguity=runs, divisibility=multiples)
 
 
 def _normalised(value: Value, info: AxisInfo) -> AxisInfo:

@@ -21,8 +21,8 @@ The maximum vector length of an access of elements of s bytes is thus min(C, D /
 
 The rules make two assumptions, which hold for every kernel that accesses its arrays in bounds:
 
-- A run of consecutive integers does not wrap. (One that starts at a multiple of its length never
-  does.)
+- A run of consecutive integers of 32 bits or more does not wrap. (One that starts at a multiple of
+  its length never does. Those of 8 and 16 bits are cut where they may, see `axis_info`.)
 - A dividend of `//` or `%` that is computed from program ids, arguments, induction variables and
   aranges by sums and products is not negative. (The remainder of a negative one is descending.)
   Nothing is assumed of a dividend that involves subtractions or loads. A divisor is not 0.

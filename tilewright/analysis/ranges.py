@@ -22,6 +22,8 @@ _Rule = Callable[[OpT, int], Range | None]
 # Larger factors are not strides of tensors but those of hash functions, whose products overflow.
 MAX_FACTOR = 1 << 24
 
+NARROW_BITS = 32
+
 # The maximum number of definitions to look through; beyond, the range is that of the type.
 MAX_DEPTH = 12
 
@@ -51,6 +53,21 @@ def value_range(value: Value, depth: int = MAX_DEPTH) -> Range:
     return found
 
 
+def wraps(value: Value) -> bool:
+    """Whether the exact result of an integer op is not known to be within the result's type."""
+    rule = _RULES.get(type(value.op)) if value.op is not None else None
+    found = rule(value.op, MAX_DEPTH - 1) if rule is not None else None
+    low, high = type_range(value)
+    return found is None or found[0] < low or found[1] > high
+
+
+def is_narrow(value: Value) -> bool:
+    """Whether a value is of integers whose arithmetic wraps even in kernels that access their
+    arrays in bounds: of 8 or 16 bits, such as indices into a table of 256 elements."""
+    element = element_of(value.type)
+    return element.is_int() and element.primitive_bitwidth < NARROW_BITS
+
+
 def type_range(value: Value) -> Range:
     """The bounds of the value's integer type."""
     element = element_of(value.type)
@@ -65,6 +82,9 @@ def sum_fits(values: Iterable[Value], low: int, high: int) -> bool:
     return sum(b[0] for b in bounds) >= low and sum(b[1] for b in bounds) <= high
 
 
+WRAPPING = arith.Add, arith.Sub, arith.Mul, arith.Neg, arith.Shl, arith.Cast
+"""The ops whose exact results may be outside the type of their results."""
+
 _PRESERVE_SIGN = (
     arith.Add, arith.Mul, arith.IntDiv, arith.Rem, arith.Min, arith.Max, arith.And, arith.Cast,
     arith.Shl, arith.Shr, View,
@@ -73,7 +93,7 @@ _PRESERVE_SIGN = (
 
 def not_negative(value: Value, trusted: Callable[[Value], bool], depth: int = MAX_DEPTH) -> bool:
     """Whether the elements of an integer value are not negative, provided that offsets of elements
-    do not overflow: sums, and products with constants up to `MAX_FACTOR`.
+    do not overflow: sums, and products with constants up to `MAX_FACTOR`, of 32 bits or more.
 
     Args:
         trusted: the values, other than constants, that are assumed not to be negative.
@@ -83,6 +103,8 @@ def not_negative(value: Value, trusted: Callable[[Value], bool], depth: int = MA
     op = value.op
     if not isinstance(op, arith.Constant) and trusted(value):
         return True
+    if is_narrow(value) and isinstance(op, WRAPPING):
+        return value_range(value)[0] >= 0
     if isinstance(op, _PRESERVE_SIGN) and depth > 0 and not _has_large_factor(op):
         # The sign of a remainder is that of the dividend.
         operands = op.operands[:1] if isinstance(op, arith.Rem) else op.operands

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
+from tilewright.analysis.ranges import is_narrow
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
 from tilewright.ir.index_map import Along, Fixed, Part, Reversed
@@ -156,14 +157,16 @@ def _compute(level: Level, value: Value, coords: Coords) -> Rule:
 def _offset(level: Level, value: Value, coords: Coords) -> Rule:
     """An integer tile that is part of an address, in 64 bits.
 
-    Signed arithmetic of addresses is performed in 64 bits throughout, which keeps lanes linear. It
-    differs from 32-bit arithmetic only for offsets that overflow within a tile, and these are not
-    offsets of elements of a tensor. Other values are computed in their own type, and extended.
+    Signed arithmetic of addresses of 32 bits or more is performed in 64 bits throughout, which
+    keeps lanes linear. It differs from 32-bit arithmetic only for offsets that overflow within a
+    tile, and these are not offsets of elements of a tensor. Other values are computed in their own
+    type, and extended.
     """
     signed = ir.dtype_of(value.type).is_int_signed()
     op = value.op
     with Emitting(level):
-        if op is not None and signed and value not in level.kernel.env:
+        exact = signed and not is_narrow(value)
+        if op is not None and exact and value not in level.kernel.env:
             rule = _offset_rule(op)
             if rule is not None:
                 with level.kernel.line_of(op):
