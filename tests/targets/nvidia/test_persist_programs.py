@@ -180,7 +180,7 @@ def triangle_kernel(
         tl.program_id(1) + tl.num_programs(1) * tl.program_id(2)
     )
     m, n, acc = tl.arange(0, 64), tl.arange(0, 64), tl.zeros((64, 64), tl.float32)
-    for start in tl.range(0, steps * BK, BK):
+    for start in tl.range(0, tl.multiple_of(steps * BK, BK), BK):
         k = start + tl.arange(0, BK)
         a = tl.load(a_ptr + m[:, None] * 256 + k)
         acc = tl.dot(a, tl.load(b_ptr + k[:, None] * 64 + n), acc)

@@ -146,7 +146,8 @@ def with_rings(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list[
 
 def find_held(fn: Function, loops: Sequence[CopiedLoop], ctx: PassContext) -> list[CopiedLoop]:
     """The loops around those of products with operands that all iterations of these use, such as
-    the queries of attention in a loop over programs, for which there is memory.
+    the queries of attention in a loop over programs, for which there is memory without fewer
+    resident programs.
 
     With two slots the copies for the next iteration do not wait for the end of this one.
     """
@@ -157,11 +158,12 @@ def find_held(fn: Function, loops: Sequence[CopiedLoop], ctx: PassContext) -> li
     finder, scalars = BlockFinder(), Scalars(fn)
     held = [loop for op in around if (loop := _held(fn, op, finder, scalars)) is not None]
     added = max(_added_bytes(loop.loop) for loop in loops)
+    free = ctx.gpu.shared_bytes // max(ctx.gpu.shared_bytes // shared_bytes(fn, loops), 1)
     for slots in (2, 1):
         for loop in held:
             loop.slots = loop.ring.slots = slots
         needed = shared_bytes(fn, [*loops, *held])
-        if held and needed + (added if slots > 1 else 0) <= ctx.gpu.shared_bytes:
+        if held and needed + (added if slots > 1 else 0) <= free:
             return held
     return []
 

@@ -21,7 +21,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import Original, PassContext, compiler_pass
 from tilewright.ir.types import I32, Shared, Tile
-from tilewright.ops.arith import Add, Cast, IntDiv, Max, Min, Mul, Shl, Shr, Sub
+from tilewright.ops.arith import Add, Cast, Hint, IntDiv, Max, Min, Mul, Shl, Shr, Sub
 from tilewright.ops.asm import InlineAsm
 from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.control import For, ProgramId, While, Yield
@@ -126,7 +126,7 @@ def _is_monotonic(value: Value, axes: set[int]) -> bool:
     if isinstance(op, ProgramId):
         axes.add(op.axis)
         return True
-    known = isinstance(op, Add | Cast | IntDiv | Max | Min | Mul | Shl | Shr | Sub)
+    known = isinstance(op, Add | Cast | Hint | IntDiv | Max | Min | Mul | Shl | Shr | Sub)
     return known and all(_is_monotonic(v, axes) for v in op.operands)
 
 
