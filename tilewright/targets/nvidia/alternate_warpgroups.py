@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tilewright.analysis.block_begins import is_launch_invariant
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import Shared
@@ -19,13 +20,15 @@ NAME = "alternate_warpgroups"
 @compiler_pass(NAME)
 def alternate_warpgroups(fn: Function, ctx: PassContext) -> bool:
     """Let warpgroups take turns in loops that start several products at once and compute with the
-    results, such as attention's after its rotation.
+    results, such as attention's after its rotation, if the number of iterations differs between
+    programs.
 
     Needs: the schedule of products, in roles.  Leaves: the same values. In each iteration a
     warpgroup starts its products in its turn, between a ``take`` and a ``pass``.
 
     Without turns, warpgroups that compute at the same time also wait for the tensor cores at the
-    same time, and stay in step.
+    same time, and stay in step. In loops that are as long in all programs, they leave it by
+    themselves.
 
     In its turn, a warpgroup must not wait for one that waits for its turn. All have the same
     iterations. Copies that are waited for go to slots that were released in earlier iterations. If
@@ -36,7 +39,7 @@ def alternate_warpgroups(fn: Function, ctx: PassContext) -> bool:
         return False
     changed = False
     for roles in [op for op in fn.walk() if isinstance(op, Roles)]:
-        loops = [op for op in roles.walk() if isinstance(op, For)]
+        loops = [op for op in roles.walk() if isinstance(op, For) and _varies(op)]
         taken = [(loop, products) for loop in loops if (products := _started_at_once(loop))]
         for loop, (first, *_, last) in taken:
             _hoist_pure(first, last)
@@ -51,6 +54,11 @@ def alternate_warpgroups(fn: Function, ctx: PassContext) -> bool:
             ctx.count("alternating", len(taken))
             changed = True
     return changed
+
+
+def _varies(loop: For) -> bool:
+    """Whether the bounds of a loop depend on the program."""
+    return not all(map(is_launch_invariant, (loop.start, loop.stop, loop.step)))
 
 
 def _insert(made: Op, op: Op, *, before: bool) -> None:
