@@ -29,9 +29,9 @@ from tilewright.ops.memory import Load
 from tilewright.passes.own_copies import adjacent_elements
 from tilewright.passes.software_pipelining import (
     LoopRewrite,
+    LoopWrites,
     Slice,
     backward_slice,
-    is_unmodified,
     moved,
 )
 
@@ -82,7 +82,8 @@ def _report_single_stage(loop: For, ctx: PassContext) -> None:
 def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Slice, list[Load]] | None:
     if any(isinstance(op, For) for op in loop.body.walk()):
         return None
-    loads = [op for op in loop.body if isinstance(op, Load) and _can_prefetch(fn, loop, op, ctx)]
+    writes = LoopWrites(fn, loop)
+    loads = [op for op in loop.body if isinstance(op, Load) and _can_prefetch(writes, op, ctx)]
     if not loads:
         return None
     if ctx.gpu.warps == 1:
@@ -112,10 +113,10 @@ def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Slice, list[Load]]
     return ahead, loads
 
 
-def _can_prefetch(fn: Function, loop: For, load: Load, ctx: PassContext) -> bool:
+def _can_prefetch(writes: LoopWrites, load: Load, ctx: PassContext) -> bool:
     if load.volatile or load.result.layout is None:
         return False
-    if not is_unmodified(fn, loop, load.ptr):
+    if not writes.leave(load.ptr):
         ctx.missed(NAME, "the loop may write the same memory", load.loc)
         return False
     return True

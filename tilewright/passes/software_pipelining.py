@@ -49,6 +49,7 @@ def backward_slice(
     carried: set[int] = set()
     needed: set[Op] = set()
     pending = list(roots)
+    writes: LoopWrites | None = None
     while pending:
         value = pending.pop()
         if value.owner is loop.body:
@@ -56,18 +57,24 @@ def backward_slice(
                 carried.add(value.index - 1)
                 pending.append(loop.body.terminator.operands[value.index - 1])
         elif value.region is loop.body and value.op is not None and value.op not in needed:
-            if value.op.regions or not (value.op.pure or _is_table(tables_of, loop, value.op)):
+            if value.op.regions:
                 return None
+            if not value.op.pure:
+                if tables_of is None:
+                    return None
+                writes = writes or LoopWrites(tables_of, loop)
+                if not _is_table(value.op, writes):
+                    return None
             needed.add(value.op)
             pending += value.op.operands
     return Slice(sorted(carried), [op for op in loop.body if op in needed])
 
 
-def _is_table(fn: Function | None, loop: For, op: Op) -> bool:
+def _is_table(op: Op, writes: LoopWrites) -> bool:
     """Whether an op loads integers from memory that a loop does not write."""
-    if fn is None or not isinstance(op, Load) or op.volatile or not is_int(op.result.type):
+    if not isinstance(op, Load) or op.volatile or not is_int(op.result.type):
         return False
-    return is_unmodified(fn, loop, op.ptr)
+    return writes.leave(op.ptr)
 
 
 def shares_of(loop: For) -> list[Share]:
@@ -79,22 +86,35 @@ def shares_of(loop: For) -> list[Share]:
     ]
 
 
+class LoopWrites:
+    """What the ops of a loop may write, for questions about several pointers."""
+
+    def __init__(self, fn: Function, loop: For) -> None:
+        self.fn = fn
+        self.anything = False
+        inside = list(loop.body.walk())
+        for op in inside:
+            if isinstance(op, Store | Writing):
+                # After an acquire of a flag the memory may hold what another program has written.
+                self.anything |= isinstance(op, Writing) and acquires(op)
+            else:
+                self.anything |= op.writes_memory and not op.local
+        # A barrier makes writes visible that another thread did before the loop.
+        synchronizes = any(isinstance(op, Barrier) for op in inside)
+        writing = up_to_end_of(fn, loop) if synchronizes else inside
+        self.pointers = [op.ptr for op in writing if isinstance(op, Store | Writing)]
+
+    def leave(self, pointer: Value) -> bool:
+        """Whether no op of the loop may write the memory that a pointer, or a tile of them, points
+        to, or make such a write visible that another thread did before the loop."""
+        return not self.anything and not any(
+            may_overlap(self.fn, pointer, written) for written in self.pointers
+        )
+
+
 def is_unmodified(fn: Function, loop: For, pointer: Value) -> bool:
-    """Whether no op of the loop may write the memory that a pointer, or a tile of them, points to,
-    or make such a write visible that another thread did before the loop."""
-    synchronizes = False
-    for op in loop.body.walk():
-        if isinstance(op, Store | Writing):
-            # After an acquire of a flag the memory may hold what another program has just written.
-            if may_overlap(fn, pointer, op.ptr) or (isinstance(op, Writing) and acquires(op)):
-                return False
-        elif op.writes_memory and not op.local:
-            return False
-        synchronizes |= isinstance(op, Barrier)
-    return not synchronizes or not any(
-        isinstance(op, Store | Writing) and may_overlap(fn, pointer, op.ptr)
-        for op in up_to_end_of(fn, loop)
-    )
+    """See `LoopWrites.leave`."""
+    return LoopWrites(fn, loop).leave(pointer)
 
 
 def up_to_end_of(fn: Function, loop: For) -> Iterator[Op]:
