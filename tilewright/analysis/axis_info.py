@@ -47,7 +47,9 @@ class AxisMap:
 
     def __getitem__(self, value: Value) -> AxisInfo:
         found = self._infos.get(value)
-        return unknown(value) if found is None else found
+        if found is None:
+            found = self._infos[value] = unknown(value)
+        return found
 
     def access_length(self, ptr: Value, mask: Value | None, axis: int, size: int) -> int:
         """The maximum number of consecutive elements along an axis of one aligned access of

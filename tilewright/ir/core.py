@@ -297,12 +297,19 @@ class Region:
 
     def walk(self) -> Iterator[Op]:
         """All ops, nested ones too, in pre-order; the current one may be erased."""
-        op = self.first
-        while op is not None:
+        # Without recursion: each level would hand every op of the levels within on.
+        op, pending = self.first, list[Op | Region | None]()
+        while True:
+            while op is None:
+                if not pending:
+                    return
+                rest = pending.pop()
+                op = rest.first if isinstance(rest, Region) else rest
             following = op.next
             yield op
-            for region in op.regions:
-                yield from region.walk()
+            if op.regions:
+                pending += (following, *reversed(op.regions))
+                following = None
             op = following
 
     @property

@@ -13,6 +13,7 @@ dozen dimensions, so that a vector is one machine word, and a step of eliminatio
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 
 def bits(mask: int) -> list[int]:
@@ -120,6 +121,12 @@ class Span:
     def basis(self) -> tuple[int, ...]:
         """A basis in echelon form: the highest bits differ, ascending."""
         return tuple(self._pivots[bit][0] for bit in sorted(self._pivots))
+
+
+@lru_cache(1024)
+def independent(vectors: tuple[int, ...]) -> int:
+    """`Span.independent` of these vectors."""
+    return Span(vectors).independent
 
 
 def rank(vectors: Iterable[int]) -> int:

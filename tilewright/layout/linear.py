@@ -375,7 +375,7 @@ class LinearLayout:
         the bits with a zero basis; of several bits whose bases depend on each other, the highest
         is free.
         """
-        needed = gf2.Span(self.columns).independent >> _starts(self.ins).get(in_name, 0)
+        needed = gf2.independent(self.columns) >> _starts(self.ins).get(in_name, 0)
         return ((1 << self.in_bits(in_name)) - 1) & ~needed
 
     def num_consecutive(self, order: Sequence[int] | None = None) -> int:

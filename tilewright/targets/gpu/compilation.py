@@ -33,6 +33,10 @@ class MachineCode:
         """Whether the kernel may be faster without a pass of `PassContext.before`."""
         return False
 
+    def may_be_worse_than(self, other: ThreadCode) -> bool:
+        """Whether the machine code of the other variant may be better; if not, it is not made."""
+        return True
+
     def is_better_than(self, other: Any) -> bool:
         """Whether it is certainly the faster variant of the same kernel."""
         return False
@@ -50,20 +54,18 @@ class Vendor(Generator, Protocol):
 
 def compile_module(target: Vendor, module: Module, ctx: PassContext, options: Any) -> Lowered:
     """The code of a module after all passes; remarks are reported to the context."""
-    made = _machine_code(target, module, ctx, options)
+    made = target.machine_code(thread_code(module, target, ctx, options), ctx, options)
     for name, original in ctx.before.items():
         if ctx.replaced or not made.is_doubtful():
             break
         plain = Module([original.function])
         run(plain, steps_after(target.steps(), name), ctx)
-        other = _machine_code(target, plain, ctx, options)
+        code = thread_code(plain, target, ctx, options)
+        if not made.may_be_worse_than(code):
+            continue
+        other = target.machine_code(code, ctx, options)
         if other.is_better_than(made):
             ctx.missed(name, original.undone, original.function.loc)
             made = other
     made.report(ctx)
     return made.lowered
-
-
-def _machine_code(target: Vendor, module: Module, ctx: PassContext, options: Any) -> MachineCode:
-    code = thread_code(module, target, ctx, options)
-    return target.machine_code(code, ctx, options)

@@ -47,6 +47,7 @@ class Cubin(MachineCode):
 
     Attributes:
         assembled: the cubin, with the assembler's diagnostics.
+        chip: the architecture that it is for.
         residency: the CTAs that fit on a multiprocessor.
         waits: whether the loop of the copying warp's users completes its products in each
             iteration, so that others can use the tensor cores meanwhile. A program that does not
@@ -58,6 +59,7 @@ class Cubin(MachineCode):
     """
 
     assembled: Assembled
+    chip: Processor
     residency: Residency
     waits: bool
     debug: bool
@@ -76,6 +78,15 @@ class Cubin(MachineCode):
     def is_doubtful(self) -> bool:
         slow = self.lacks_programs or self.spills > 0 or self.assembled.serialises_products
         return slow and not self.tests_protocols
+
+    def may_be_worse_than(self, other: ThreadCode) -> bool:
+        """See `is_better_than`: no variant has fewer spills than none, and more programs are not
+        resident than shared memory has room for."""
+        if self.spills or self.assembled.serialises_products:
+            return True
+        threads = other.warps * WARP_SIZE
+        most = resident_ctas(self.chip, threads, registers=1, shared=other.shared_bytes)
+        return most > self.residency.ctas
 
     def is_better_than(self, other: Cubin) -> bool:
         """Whether it is better than the cubin with a copying warp. Fewer spills count if they are
@@ -162,6 +173,7 @@ def machine_code(
         Lowered(stages, metadata),
         code.loc,
         best,
+        chip,
         _residency(code, chip, best.used.registers),
         Waits.FOR_PRODUCTS in code.notes,
         debug=options.debug,
