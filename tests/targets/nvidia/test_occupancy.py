@@ -53,7 +53,8 @@ def test_no_kernel_is_limited_to_fewer_than_40_registers(threads: int) -> None:
         (128, 203, 96 * 1024, 0),  # there is shared memory for two
         (128, 254, 0, 0),  # the next would take 86 fewer
         (512, 58, 0, 3),
-        (512, 64, 0, 0),  # the next would take 40
+        (512, 64, 0, 3),
+        (256, 86, 0, 3),
         (512, 98, 0, 0),  # and this 34 fewer
         (512, 74, 150 * 1024, 0),  # there is no shared memory for two
         (32, 80, 0, 0),  # 25 run

@@ -20,6 +20,7 @@ RESERVED_SHARED = 1024  # bytes of shared memory that the system reserves for ea
 # 168, three CTAs are resident instead of two: 879 instead of 1015 µs on an H200. A loss of rows of
 # 50,257 columns used 58; with 40, three are resident, too: 134 instead of 167 µs.
 MOST_TO_SAVE = 1 / 3
+FEW_TO_SAVE = 24  # registers: always tried. The same loss used 64 after a change of `exp`: 158 µs.
 FEW_CTAS = 4  # up to this many, an additional CTA hides considerably more memory latency
 
 # By default ptxas tries to use 32 registers, with which the maximum number of threads is resident.
@@ -69,6 +70,7 @@ def ctas_if_one_more(chip: Processor, threads: int, registers: int, shared: int)
     ctas = resident_ctas(chip, threads, registers, shared)
     goal = ctas + 1
     limit = registers_for(goal, threads)
-    if ctas > FEW_CTAS or limit < ROOMY_REGISTERS or registers - limit > MOST_TO_SAVE * registers:
+    most = max(FEW_TO_SAVE, MOST_TO_SAVE * registers)
+    if ctas > FEW_CTAS or limit < ROOMY_REGISTERS or registers - limit > most:
         return 0
     return goal if resident_ctas(chip, threads, limit, shared) >= goal else 0
