@@ -26,6 +26,7 @@ from tests.fuzz.programs import (
     statements,
     traffic,
     views,
+    wrapping,
 )
 from tests.fuzz.programs.kinds import ALL, Kind, Number, Parts
 from tests.fuzz.programs.writer import (
@@ -55,6 +56,7 @@ REGISTERED = (
     statements,
     traffic,
     views,
+    wrapping,
 )
 GRIDS = ((1,), (1,), (2,), (2,), (2,), (3,), (2, 2), (1, 3), (1, 2, 2), (7,))
 EMPTY = ((0,), (2, 0), (0, 1, 3))
