@@ -119,19 +119,19 @@ def test_mutants_are_found(spoil: Callable[[Module], None]) -> None:
 
 
 @pytest.mark.parametrize(
-    "program",
+    ("program", "count"),
     [
-        products.computed(3, 128, 64),
-        products.weighted("fp16", 3, 128, 64),
-        products.biased(3, 128, 64),
-        products.attention_gradients(64, 128, (64, 64), False),
+        (products.computed(3, 128, 64), 0),  # what it loads is an operand, and computed with
+        (products.weighted("fp16", 3, 128, 64), 1),
+        (products.biased(3, 128, 64), 2),
+        (products.attention_gradients(64, 128, (64, 64), False), 5),
     ],
     ids=["computed", "weighted", "biased", "gradients"],
 )
 @pytest.mark.parametrize("stages", [2, 3])
-def test_other_loops(program: Program, stages: int) -> None:
+def test_other_loops(program: Program, count: int, stages: int) -> None:
     module, counts = lowered(program, num_stages=stages)
-    print(counts)
+    assert counts["tensor_mma"] == count
     check(program, module)
     for seed in range(2):
         check(program, module, seed)
