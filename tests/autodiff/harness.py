@@ -317,7 +317,8 @@ def parts_vjp(
     partial: Arrays = {}
     for name, axes in parts.axes.items():
         rows, size = prod(points.grid[axis] for axis in axes), args[name].size
-        whole = parts.verdicts[name].elements == size
+        (loads,) = (a.loads for a in shared if a.name == name)
+        whole = parts.verdicts[name].elements == size and all(op in derived.reached for op in loads)
         partial[name] = np.full((rows, *args[name].shape), np.nan if whole else 0.0)
     more: dict[str, Mapping[str, Any]] = {
         "cotangent": cotangents, "gradient": found, "partial": partial,

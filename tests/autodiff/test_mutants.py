@@ -157,6 +157,24 @@ def kernel(x_ptr, y_ptr, n):
 """)
 
 
+def after_the_loops(start: str, update: str) -> None:
+    """A further loop computes with the maximum, and its result is stored."""
+    text = running_maximum(after="z")
+    store = text[text.index("    tl.store(") :]
+    loop = f"    z = {start}\n    for k in range(n // 5):\n        z = {update}\n"
+    agree(text.replace(store, loop + store), 2)
+
+
+def squares_that_shrink_too_little() -> None:
+    """Its terms have the maximum's square, and the sum is scaled by the maximum only."""
+    text = running_maximum(after="square / (total * total)")
+    text = text.replace(
+        "    total = tl.full", "    square = tl.full([], 0.0, tl.float64)\n    total = tl.full"
+    )
+    update = "square = square * tl.exp(m - largest) + tl.sum(tl.exp(2.0 * (x - largest)), 0)"
+    is_refused(text.replace("        m = largest", f"        {update}\n        m = largest"))
+
+
 SUM = "tl.sum(tl.exp(x - largest), 0)"
 WITNESSES: dict[str, Callable[[], object]] = {
     "distinct._is_other_branch: if a.parent is b.parent: return False": partial(
@@ -206,6 +224,12 @@ WITNESSES: dict[str, Callable[[], object]] = {
     "gauges._are_equal: type(left) is type(right)": partial(
         decays, "tl.exp((m + tl.sin(1.0 * k)) - (largest - tl.sin(1.0 * k)))"
     ),
+    "weights.Weight.agrees: not _sum(self.form, other.form, -1.0)": squares_that_shrink_too_little,
+    "weights.Weights._argument: if not weight.fixed: raise InconsistentError": partial(
+        after_the_loops, "m * 1.5", "z + tl.sin(z)"
+    ),
+    "weights.Weights._argument: if not self.is_fixed(loop.body.terminator.operands[value.index - "
+    "1]): raise InconsistentError": partial(after_the_loops, "n * 0.5", "z + m * 2.0"),
     "shares._add_shares: if total not in (None, divisor): continue": shares_of_two_sums,
 }  # fmt: skip
 

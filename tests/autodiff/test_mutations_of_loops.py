@@ -105,10 +105,6 @@ def a_product(recurrence: Any, factor: Any, ahead: Any) -> Any:
     return recurrence._emit.mul(factor, ahead)
 
 
-def everywhere(recurrence: Any, values: Any) -> None:
-    return None
-
-
 def nowhere(recurrence: Any, position: int) -> Any:
     return recurrence._emit.compare(values := recurrence._positions(), values, "ne")
 
@@ -187,9 +183,6 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "elements behind a mask pass nothing on": (
         rules_scan._Recurrence, "_passed", a_product, a_scan_of_infinities,
     ),
-    "elements behind a mask get nothing": (
-        rules_scan._Recurrence, "_any_differs", everywhere, infinities_after_a_scan,
-    ),
     "the first element of a scan is not combined": (
         rules_scan._Recurrence, "is_at", nowhere, a_scan_of_matrices,
     ),
@@ -206,3 +199,7 @@ def test_the_witness_of_a_condition_notices_its_loss(
     monkeypatch.setattr(place, attribute, replacement)
     with pytest.raises((AssertionError, pytest.fail.Exception, InterpreterError)):
         witness()
+
+
+def test_infinities_after_a_scan_do_not_spread() -> None:
+    infinities_after_a_scan()

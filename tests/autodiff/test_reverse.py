@@ -196,3 +196,40 @@ def kernel(x_ptr, y_ptr, n):
     args = {"x_ptr": np.linspace(0, 1, 99), "y_ptr": np.zeros(32), "n": 7}
     module = check_gradients(text, 4, args, ("x_ptr",), ("y_ptr",))
     assert launch_verdicts(module, 4, args)[0]["x_ptr"].distinct
+
+
+ROWS = """
+@jit
+def times(a, b):
+    return a * b
+def kernel(x_ptr, w_ptr, y_ptr, m):
+    i, j, at = tl.arange(0, 4), tl.arange(0, 4), tl.arange(0, 8)
+    wide, inside = tl.arange(0, 16), (i < m)[:, None]
+    z = tl.load(x_ptr + i[:, None] * 8 + at[None, :], mask=inside, other=0.0)
+    w = tl.load(w_ptr + at)[None, :]
+    v = tl.sin(w / z)
+    {compute}
+    tl.store(y_ptr + i[:, None] * 16 + {column}[None, :], y, mask=inside)
+"""
+BEYOND_THE_LAST = {
+    "a statistic": "r = 1.0 / tl.sqrt(tl.sum(z * w * z * w, 1))\n    y = z * w * r[:, None]",
+    "joined": "y = tl.reshape(tl.join(v, tl.sin(v)), [4, 16])",
+    "split": "a, b = tl.split(tl.reshape(v, [4, 4, 2]))\n    y = a * b",
+    "concatenated": "y = tl.cat(v, tl.sin(v), dim=1)",
+    "added up": "y = tl.cumsum(v, 1)",
+    "multiplied": "y = v * tl.reduce(v, 1, times)[:, None]",
+    "the greatest": "y = v * tl.max(v, 1)[:, None]",
+    "the greater": "y = tl.maximum(w, tl.where(inside, v, tl.exp(w) / z))",
+    "the size": "y = tl.abs(v + 2.0)",
+}
+
+
+@pytest.mark.parametrize("kind", BEYOND_THE_LAST)
+def test_rows_beyond_the_last_do_not_spread(kind: str) -> None:
+    """What rows have in common has a gradient without the NaN of rows that are not stored."""
+    column = {"split": "j", "joined": "wide", "concatenated": "wide"}.get(kind, "at")
+    text = ROWS.format(compute=BEYOND_THE_LAST[kind], column=column)
+    rng = np.random.default_rng(0)
+    args = {"x_ptr": rng.uniform(0.5, 1, 64), "w_ptr": rng.uniform(0.5, 1, 8)}
+    args |= {"y_ptr": np.zeros(64), "m": 3}
+    check_gradients(text, 1, args, ("x_ptr", "w_ptr"), ("y_ptr",))

@@ -64,7 +64,9 @@ class Emitter:
                 return self._is_zero_times(lhs, rhs) or self._is_zero_times(rhs, lhs)
             case arith.Select(_, on_true, on_false):
                 value, zeros = (on_true, on_false) if is_zero(on_false) else (on_false, on_true)
-                return is_zero(zeros) and (value in self._exact or value not in self._masks)
+                if not is_zero(zeros):
+                    return on_true in self._exact and on_false in self._exact
+                return value in self._exact or value not in self._masks
             case View():
                 return op.operands[0] in self._exact
             case _:
@@ -98,6 +100,12 @@ class Emitter:
             self._exact.add(value)
         return value
 
+    def computed_from(self, value: Value, *sources: Value) -> Value:
+        """A derivative that an op has computed from guarded ones, in other lanes than theirs: if
+        these have lanes that are zero, so may it."""
+        known = any(source in self._masks for source in sources)
+        return self.zero_with_itself(value) if known else value
+
     def guarded(self, value: Value, within: Value | None = None) -> Value:
         """The derivative with zeros in the lanes where it is known to be zero.
 
@@ -121,13 +129,13 @@ class Emitter:
                 return of(lhs) or of(rhs) or ()
             case arith.Div() | arith.Neg() | arith.Cast():
                 return of(op.operands[0]) or ()
-            case arith.Add(lhs, rhs) | arith.Sub(lhs, rhs):
-                left, right = of(lhs), of(rhs)
+            case arith.Select(condition, on_true, on_false) if is_zero(on_false):
+                return of(on_true) or (condition,)
+            case arith.Select(_, on_true, on_false) if is_zero(on_true):
+                return of(on_false) or ()
+            case arith.Add(a, b) | arith.Sub(a, b) | arith.Select(_, a, b):
+                left, right = of(a), of(b)
                 return tuple(dict.fromkeys(left + right)) if left and right else ()
-            case arith.Select(condition, on_true, on_false):
-                if is_zero(on_false):
-                    return of(on_true) or (condition,)
-                return of(on_false) or () if is_zero(on_true) else ()
             case View() if len(op.operands) == 1 and len(op.results) == 1:
                 return tuple(self._viewed(op, mask) for mask in of(op.src) or ())
             case _:
@@ -216,15 +224,13 @@ class Emitter:
 
     def sum(self, value: Value, axis: int) -> Value:
         """The sum of a derivative along an axis, which disappears."""
-        return self.builder.insert(
-            reduce.Reduce([self.guarded(value)], axis, self._adding(value.type))
-        ).results[0]
+        made = reduce.Reduce([self.guarded(value)], axis, self._adding(value.type))
+        return self.computed_from(self.builder.insert(made).results[0], value)
 
     def running_sum(self, value: Value, axis: int, reverse: bool) -> Value:
         """The inclusive prefix sum of a derivative along an axis."""
-        return self.builder.insert(
-            reduce.Scan([self.guarded(value)], axis, reverse, self._adding(value.type))
-        ).results[0]
+        made = reduce.Scan([self.guarded(value)], axis, reverse, self._adding(value.type))
+        return self.computed_from(self.builder.insert(made).results[0], value)
 
     def _adding(self, type: Type) -> Region:
         element = dtype_of(type)

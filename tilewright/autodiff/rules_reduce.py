@@ -166,7 +166,9 @@ def _give_factor(d: AdjointPoint, op: Dot, index: int, y: Value) -> None:
     source = factor.op
     if isinstance(source, Permute) and source.order == swap and source.parent is op.parent:
         sides = [d.plain(other), d.emit.op(Permute(y_like, swap))]
-        d.give(source.src, _product(d, sides if index == 0 else sides[::-1], op))
+        product = _product(d, sides if index == 0 else sides[::-1], op)
+        d.give(source.src, d.emit.computed_from(product, y))
         return
     sides = [y_like, d.emit.builder.value(Permute(d.plain(other), swap))]
-    d.give(factor, _product(d, sides if index == 0 else sides[::-1], op))
+    product = _product(d, sides if index == 0 else sides[::-1], op)
+    d.give(factor, d.emit.computed_from(product, y))

@@ -113,15 +113,15 @@ def _join(d: AdjointPoint, op: Join, adjoints: list[Value | None]) -> None:
     (y,) = adjoints
     if y is not None:
         halves = d.emit.builder.insert(Split(d.emit.guarded(y))).results
-        d.give(op.lhs, halves[0])
-        d.give(op.rhs, halves[1])
+        d.give(op.lhs, d.emit.computed_from(halves[0], y))
+        d.give(op.rhs, d.emit.computed_from(halves[1], y))
 
 
 @adjoint(Split, tangent=_same_op)
 def _split(d: AdjointPoint, op: Split, adjoints: list[Value | None]) -> None:
     kind = derivative_type(op.results[0].type)
     halves = [d.emit.guarded(y) if y is not None else d.emit.zeros(kind) for y in adjoints]
-    d.give(op.src, d.emit.op(Join(*halves)))
+    d.give(op.src, d.emit.computed_from(d.emit.op(Join(*halves)), *halves))
 
 
 @adjoint(Cat, tangent=_same_op)
@@ -138,8 +138,8 @@ def _cat(d: AdjointPoint, op: Cat, adjoints: list[Value | None]) -> None:
     order = (*(i for i in range(rank) if i != axis), axis)
     apart = d.emit.op(Permute(d.emit.op(Reshape(d.emit.guarded(y), paired)), order))
     halves = d.emit.builder.insert(Split(apart)).results
-    d.give(op.lhs, halves[0])
-    d.give(op.rhs, halves[1])
+    d.give(op.lhs, d.emit.computed_from(halves[0], y))
+    d.give(op.rhs, d.emit.computed_from(halves[1], y))
 
 
 @adjoint(Gather, tangent=_same_op)

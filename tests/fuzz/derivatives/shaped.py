@@ -17,7 +17,8 @@ from tests.fuzz.derivatives.random_kernel import RandomKernel
 
 # Of tiles a and b, at a condition c. None of them lets numbers grow.
 OPERATIONS = {
-    "sum": "{a} * 0.5 - {b}", "product": "{a} * tl.sin({b})", "quotient": "{a} / (2.5 + {b})",
+    "sum": "{a} * 0.5 - {b}", "product": "{a} * tl.sin({b})",
+    "quotient": "{a} / (2.5 + tl.sin({b}))",
     "exp": "tl.exp(tl.sin({a}))", "exp2": "tl.exp2(tl.cos({a}))", "abs": "tl.abs({a}) + {b}",
     "log": "tl.log(3.0 + tl.sin({a}))", "rsqrt": "tl.rsqrt(1.5 + tl.sin({a})) * {b}",
     "sigmoid": "{a} * tl.sigmoid({b})", "fma": "tl.fma({a}, tl.cos({b}), {a})",
