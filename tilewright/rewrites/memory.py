@@ -11,7 +11,7 @@ from tilewright.ir.core import Value
 from tilewright.ir.rewriter import Rewriter, rewrite
 from tilewright.ir.types import Tile, is_float, shape_of
 from tilewright.ops.arith import Constant, Select
-from tilewright.ops.atomic import AtomicRMW
+from tilewright.ops.atomic import AtomicLoad, AtomicRMW
 from tilewright.ops.memory import AddPtr, Load, Store
 from tilewright.ops.shape import Reshape, Splat
 from tilewright.rewrites.patterns import constant, is_float_of, is_int_of, known
@@ -108,3 +108,14 @@ def atomic_with_known_mask(op: AtomicRMW, rw: Rewriter) -> Value | None:
     if choice is False:
         return constant(rw, 0, op.result.type)
     return rw.insert(AtomicRMW(op.ptr, op.value, None, op.kind, op.sem, op.scope))
+
+
+@rewrite(AtomicRMW)
+def atomic_that_changes_nothing(op: AtomicRMW, rw: Rewriter) -> Value | None:
+    """atomic(p, 0, m) = atomic_load(p, m) for a sum, or, or xor of integers, if a load can have its
+    order: kernels poll flags so. Loads of programs that wait do not hold each other up"""
+    if op.kind not in ("add", "or", "xor") or op.sem not in ("relaxed", "acquire"):
+        return None
+    return (
+        rw.insert(AtomicLoad(op.ptr, op.mask, op.sem, op.scope)) if is_int_of(op.value, 0) else None
+    )
