@@ -20,6 +20,7 @@ checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
@@ -27,8 +28,9 @@ from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.op_table import OpTable
 from tilewright.ir.passes import PassContext, compiler_pass, optional_part
 from tilewright.ir.types import Pointer, element_of, shape_of
+from tilewright.layout.convert import register_sources
 from tilewright.layout.families import row_major
-from tilewright.layout.linear import LinearLayout
+from tilewright.layout.linear import REGISTER, LinearLayout
 from tilewright.ops.arith import Cast
 from tilewright.ops.atomic import AnyAtomic, Reading
 from tilewright.ops.control import For, If, While
@@ -63,6 +65,9 @@ STAGED_BYTES = 16  # the widest access of a buffer
 SECTOR_BYTES = 32  # the granularity of transfers from and to global memory
 WORD_BYTES = 4  # of a register
 MAX_ROUNDS = 8
+LOADED_AGAIN = 4
+"""Elements of a thread up to which a small tile is loaded in each of its layouts. Rows of results
+of matrix instructions have 2 or 4; columns have more, so that exchanging them is cheaper."""
 
 STAGED_PAIRS = "staged_pairs"
 """The feature of a target where a thread loads adjacent rows of operands that are transposed in
@@ -100,6 +105,12 @@ def _is_staged(op: Op) -> bool:
     if not isinstance(op, Load) or not op.result.users:
         return False
     return all(isinstance(user, Share) for user in op.result.users)
+
+
+def _holds_few(layout: LinearLayout) -> bool:
+    """Whether each thread has few elements of a tile."""
+    copies = layout.free_variables(REGISTER).bit_count()
+    return layout.in_size(REGISTER) >> copies <= LOADED_AGAIN
 
 
 def _widens(op: Op) -> bool:
@@ -493,10 +504,9 @@ class _Assignment:
         found = self.copies.get((value, layout))
         if found is None:
             op = value.op
-            cheap = (
-                op is not None
-                and propagates_layout(op)
-                and (value not in self.assigned or _widens(op))
+            cheap = op is not None and (
+                (propagates_layout(op) and (value not in self.assigned or _widens(op)))
+                or self._is_loaded_again(value, layout)
             )
             found = (
                 self._rematerialised(op, layout) if op and cheap else self._converted(value, layout)
@@ -504,12 +514,33 @@ class _Assignment:
             self.copies[value, layout] = found
         return found
 
+    def _is_loaded_again(self, value: Value, layout: LinearLayout, depth: int = 4) -> bool:
+        """Whether a small tile, or what is computed from it, is loaded in another layout, too,
+        instead of exchanged between threads: that takes two barriers, where the cache has it.
+
+        The addresses depend on no tile that would have to be exchanged instead. The second load is
+        next to the first one, so that no write is between them.
+        """
+        op, first = value.op, value.layout
+        if op is None or first is None or first == layout or value not in self.assigned:
+            return first == layout or value not in self.assigned
+        if prod(first.shape) > self.lanes * self.warps or not _holds_few(layout):
+            return False
+        if isinstance(op, Load):
+            exchanged = any(v in self.assigned for v in op.operands)
+            return not op.volatile and not exchanged and register_sources(first, layout) is None
+        if not depth or not propagates_layout(op):
+            return False
+        required = operand_layout(op, layout)
+        return all(self._is_loaded_again(v, required, depth - 1) for v in op.operands if is_tile(v))
+
     def _rematerialised(self, op: Op, layout: LinearLayout) -> Value:
         copy = op.clone({})
         assert op.parent is not None
         op.parent.insert_after(copy, op)
         if any(is_tile(v) for v in copy.operands):
-            self._copied = copy, operand_layout(op, layout)
+            required = layout if isinstance(op, Load) else operand_layout(op, layout)
+            self._copied = copy, required
         self._set_results(copy, [layout])
         self.ctx.count("rematerialised")
         return copy.results[0]
