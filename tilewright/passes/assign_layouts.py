@@ -514,25 +514,30 @@ class _Assignment:
             self.copies[value, layout] = found
         return found
 
-    def _is_loaded_again(self, value: Value, layout: LinearLayout, depth: int = 4) -> bool:
+    def _is_loaded_again(self, value: Value, layout: LinearLayout, depth: int = 8) -> bool:
         """Whether a small tile, or what is computed from it, is loaded in another layout, too,
         instead of exchanged between threads: that takes two barriers, where the cache has it.
 
-        The addresses depend on no tile that would have to be exchanged instead. The second load is
-        next to the first one, so that no write is between them.
+        The second load is next to the first one, so that no write is between them. What its
+        address and mask depend on is loaded or computed again likewise.
         """
         op, first = value.op, value.layout
-        if op is None or first is None or first == layout or value not in self.assigned:
-            return first == layout or value not in self.assigned
-        if prod(first.shape) > self.lanes * self.warps or not _holds_few(layout):
+        if first is None or first == layout or value not in self.assigned:
+            return True  # it is used as it is, or computed anyway
+        if op is None or not depth or not self._is_small(first) or not _holds_few(layout):
             return False
+        required = layout
         if isinstance(op, Load):
-            exchanged = any(v in self.assigned for v in op.operands)
-            return not op.volatile and not exchanged and register_sources(first, layout) is None
-        if not depth or not propagates_layout(op):
+            if op.volatile or register_sources(first, layout) is not None:
+                return False
+        elif propagates_layout(op):
+            required = operand_layout(op, layout)
+        else:
             return False
-        required = operand_layout(op, layout)
         return all(self._is_loaded_again(v, required, depth - 1) for v in op.operands if is_tile(v))
+
+    def _is_small(self, layout: LinearLayout) -> bool:
+        return prod(layout.shape) <= self.lanes * self.warps
 
     def _rematerialised(self, op: Op, layout: LinearLayout) -> Value:
         copy = op.clone({})
