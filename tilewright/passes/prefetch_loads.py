@@ -25,7 +25,7 @@ from tilewright.layout.linear import REGISTER
 from tilewright.ops.arith import Add
 from tilewright.ops.control import For, If, Yield
 from tilewright.ops.gpu import Fetch, Share
-from tilewright.ops.memory import Load
+from tilewright.ops.memory import Load, Store
 from tilewright.passes.own_copies import adjacent_elements
 from tilewright.passes.software_pipelining import (
     LoopRewrite,
@@ -157,14 +157,15 @@ def _resident(registers: int, ctx: PassContext) -> int:
 
 def _live(loop: For, loads: Iterable[Load]) -> int:
     """The largest number of registers of a thread that hold tiles at once: tiles that the loop
-    carries, and those that depend on a load of it."""
-    loaded: set[Value] = {load.result for load in loads}
+    carries, and those that depend on a load of it. Elementwise ops are computed element by element,
+    so that what only they, stores and the next iteration use is never there as a whole."""
+    dependent: set[Value] = {load.result for load in loads}
     last: dict[Value, Op] = {}
     for op in loop.body:
-        used = {v for inner in (op, *_inner(op)) for v in inner.operands}
-        if not loaded.isdisjoint(used):
-            loaded.update(v for v in op.results if v.layout is not None)
-        last.update(dict.fromkeys(used & loaded, op))
+        used = {v for inner in (op, *_inner(op)) for v in inner.operands} & dependent
+        if used:
+            dependent.update(v for v in op.results if v.layout is not None)
+        last.update({v: op for v in used if not _streams(v)})
     freed: dict[Op, int] = {}
     for value, op in last.items():
         freed[op] = freed.get(op, 0) + _packed(value)
@@ -174,6 +175,15 @@ def _live(loop: For, loads: Iterable[Load]) -> int:
         live += sum(_packed(v) for v in op.results if v in last) - freed.get(op, 0)
         most = max(most, live)
     return most + sum(_packed(v) for v in loop.body.args if v.layout is not None)
+
+
+def _streams(value: Value) -> bool:
+    op = value.op
+    return (
+        op is not None
+        and op.elementwise
+        and all(user.elementwise or isinstance(user, Store | Yield) for user in value.users)
+    )
 
 
 def _inner(op: Op) -> Iterable[Op]:
