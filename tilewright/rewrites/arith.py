@@ -111,6 +111,20 @@ def add_of_negative(op: Add, rw: Rewriter) -> Value | None:
             return None
 
 
+@rewrite(Add)
+def add_of_difference(op: Add, rw: Rewriter) -> Value | None:
+    """(x - y) + y = y + (x - y) = x for integers"""
+    if not is_int(op.lhs.type):
+        return None
+    for difference, other in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
+        match difference.op:
+            case Sub(x, y) if y is other:
+                return x
+            case _:
+                pass
+    return None
+
+
 @rewrite(Sub)
 def sub_of_zero(op: Sub, rw: Rewriter) -> Value | None:
     """x - 0.0 = x for floats; for integers, see sub_of_constant"""
@@ -142,6 +156,16 @@ def sub_of_sum(op: Sub, rw: Rewriter) -> Value | None:
             if y is op.rhs:
                 return x
             return y if x is op.rhs else None
+        case _:
+            return None
+
+
+@rewrite(Sub)
+def sub_of_difference(op: Sub, rw: Rewriter) -> Value | None:
+    """(x - y) - x = -y for integers"""
+    match op.lhs.op:
+        case Sub(x, y) if x is op.rhs and is_int(op.lhs.type):
+            return rw.insert(Neg(y))
         case _:
             return None
 

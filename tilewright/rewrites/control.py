@@ -1,18 +1,20 @@
 """Structured control flow.
 
 Canonical form: no `if` with a constant condition, no loop with a known trip count of 0 or 1, no
-loop-invariant or duplicate loop-carried values, no unused results. Termination: each rule decreases
-(number of regions, number of loop-carried values and results), in lexicographic order.
+loop-invariant or duplicate loop-carried values, none that follows the index, no unused results.
+Termination: each rule decreases (number of regions, number of loop-carried values and results), in
+lexicographic order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.rewriter import Rewriter, move_ops_before, rewrite
 from tilewright.ir.types import Tile
-from tilewright.ops.arith import Select
+from tilewright.ops.arith import Add, Select, Sub
 from tilewright.ops.control import For, If, While, Yield
 from tilewright.rewrites.patterns import known
 
@@ -173,6 +175,40 @@ def for_few_trips(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
     results = tuple(op.body.terminator.operands)
     move_ops_before(op.body, op)
     return results
+
+
+@rewrite(For)
+def for_carried_index(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
+    """A carried value that each iteration increases by the step = index + (its init - start), if it
+    is not used after the loop: a number of a tile that a kernel counts beside its loop over tiles"""
+    keep = [not _follows_index(op, i) for i in range(len(op.inits))]
+    if all(keep):
+        return None
+    first = op.body.first
+    assert first is not None
+    for kept, arg, init in zip(keep, op.body.args[1:], op.inits, strict=True):
+        if not kept:
+            distance = rw.insert(Sub(init, op.start))
+            with rw.before(first):
+                rw.replace(arg, rw.insert(Add(op.body.args[0], distance)))
+    _drop_yields(rw, op.body, keep)
+    new = rw.insert_op(rebuilt_for(op, keep))
+    return tuple(spread(new.results, keep, op.results))
+
+
+def _follows_index(op: For, number: int) -> bool:
+    """Whether a carried value differs from the index by the same in each iteration. An index
+    advances by 1 at least."""
+    arg, following = op.body.args[1 + number], op.body.terminator.operands[number]
+    if arg.type != op.body.args[0].type or op.results[number].users or not arg.users:
+        return False
+    match following.op:
+        case Add(x, y) if x is arg or y is arg:
+            step = y if x is arg else x
+            same = step is op.step or (known(step) is not None and known(step) == known(op.step))
+            return same and value_range(op.step)[0] >= 1
+        case _:
+            return False
 
 
 @rewrite(For)
