@@ -47,6 +47,7 @@ from tilewright.ops.arith import (
 from tilewright.rewrites.patterns import (
     all_ones,
     constant,
+    equal,
     is_float_of,
     is_int_of,
     is_neutral_float,
@@ -118,7 +119,7 @@ def add_of_difference(op: Add, rw: Rewriter) -> Value | None:
         return None
     for difference, other in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
         match difference.op:
-            case Sub(x, y) if y is other:
+            case Sub(x, y) if equal(y, other):
                 return x
             case _:
                 pass
@@ -164,7 +165,7 @@ def sub_of_sum(op: Sub, rw: Rewriter) -> Value | None:
 def sub_of_difference(op: Sub, rw: Rewriter) -> Value | None:
     """(x - y) - x = -y for integers"""
     match op.lhs.op:
-        case Sub(x, y) if x is op.rhs and is_int(op.lhs.type):
+        case Sub(x, y) if is_int(op.lhs.type) and equal(x, op.rhs):
             return rw.insert(Neg(y))
         case _:
             return None

@@ -16,7 +16,7 @@ from tilewright.ir.rewriter import Rewriter, move_ops_before, rewrite
 from tilewright.ir.types import Tile
 from tilewright.ops.arith import Add, Select, Sub
 from tilewright.ops.control import For, If, While, Yield
-from tilewright.rewrites.patterns import known
+from tilewright.rewrites.patterns import equal, known
 
 # -- modification of regions ----------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ def for_few_trips(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
 @rewrite(For)
 def for_carried_index(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
     """A carried value that each iteration increases by the step = index + (its init - start), if it
-    is not used after the loop: a number of a tile that a kernel counts beside its loop over tiles"""
+    is not used after the loop: the number of a tile that a kernel counts beside the index"""
     keep = [not _follows_index(op, i) for i in range(len(op.inits))]
     if all(keep):
         return None
@@ -205,8 +205,7 @@ def _follows_index(op: For, number: int) -> bool:
     match following.op:
         case Add(x, y) if x is arg or y is arg:
             step = y if x is arg else x
-            same = step is op.step or (known(step) is not None and known(step) == known(op.step))
-            return same and value_range(op.step)[0] >= 1
+            return equal(step, op.step) and value_range(op.step)[0] >= 1
         case _:
             return False
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from tilewright.ir.core import Op, Value
 from tilewright.ir.rewriter import Rewriter
-from tilewright.ir.types import FP8E5, DType, Type, element_of, with_shape
+from tilewright.ir.types import FP8E5, DType, Type, element_of, is_int, with_shape
 from tilewright.ops.arith import Constant
+from tilewright.ops.control import NumPrograms, ProgramId
 from tilewright.ops.shape import Splat
 
 Number = bool | int | float
@@ -19,6 +20,19 @@ def known(value: Value) -> Number | None:
     """The value of a constant, or of all elements of a constant tile; None for other values."""
     op = value.op
     return op.value if isinstance(op, Constant) else None
+
+
+def equal(first: Value, second: Value) -> bool:
+    """Whether two values are known to be equal integers: one value, equal constants, or the same
+    fact of the launch, read twice."""
+    if first is second:
+        return True
+    match first.op, second.op:
+        case (ProgramId(axis=a), ProgramId(axis=b)) | (NumPrograms(axis=a), NumPrograms(axis=b)):
+            return a == b
+        case _:
+            number = known(first)
+            return is_int(first.type) and number is not None and number == known(second)
 
 
 def is_int_of(value: Value, number: int) -> bool:
