@@ -10,7 +10,7 @@ from tilewright.ir.core import Op, Value
 from tilewright.ir.rewriter import Rewriter, rewrite
 from tilewright.ir.types import FP8E4B15, element_of, is_int
 from tilewright.ops.arith import Abs, Cast, Neg
-from tilewright.ops.math import ROUNDINGS, Cos
+from tilewright.ops.math import ROUNDINGS, Cos, Trunc
 
 
 def round_of_whole(op: Op, rw: Rewriter) -> Value | None:
@@ -33,6 +33,17 @@ def round_of_whole(op: Op, rw: Rewriter) -> Value | None:
 
 for _rounding in ROUNDINGS:
     rewrite(_rounding)(round_of_whole)
+
+
+@rewrite(Cast)
+def cast_of_trunc(op: Cast, rw: Rewriter) -> Value | None:
+    """cast(trunc(x)) = cast(x) to an integer, which rounds toward zero; but not to a bool"""
+    to = element_of(op.result.type)
+    match op.src.op:
+        case Trunc(x) if to.is_int() and not to.is_bool():
+            return rw.insert(Cast(x, op.to, op.rounding))
+        case _:
+            return None
 
 
 @rewrite(Cos)
