@@ -157,6 +157,25 @@ class IndexMap:
             case Picked() | Every():
                 return None
 
+    def moved_by(self, own: int) -> int | None:
+        """The axis of the result along which elements that are adjacent along an axis of the
+        operand are nearest; None if there is none.
+
+            reshape((4, 8), (2, 16)).moved_by(0)    # 1: rows are halves of a row
+        """
+        match self.axes[own]:
+            case Along(axis) | Reversed(axis) | Shifted(axis, _):
+                return axis
+            case Part(axes, divisor, _):
+                stride = 1
+                for axis in reversed(axes):
+                    stride *= self.target[axis]
+                    if divisor < stride:
+                        return axis
+                return None
+            case _:
+                return None
+
     def inverse(self) -> IndexMap:
         """The map from indices of the operand to indices of the result: one term for each axis of
         the result, in coordinates of the operand. It is `Every` along an axis where an element of

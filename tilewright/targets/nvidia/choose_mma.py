@@ -8,6 +8,8 @@ swizzled layout of the hardware; `ANCHORS` declares the layouts of the instructi
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from math import prod
 from typing import NamedTuple
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
@@ -20,7 +22,8 @@ from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, PermuteBuffer, Share
 from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
-from tilewright.ops.shape import Permute
+from tilewright.ops.shape import Join, Permute
+from tilewright.ops.view import View
 from tilewright.passes.assign_layouts import ANCHORS, Demands
 from tilewright.targets.gpu.operands import ROW_BYTES, comes_from_memory, swizzled
 from tilewright.targets.nvidia.rewrite_products import (
@@ -239,17 +242,52 @@ def staged(op: Op, value: Value, k_axis: int, infos: AxisMap) -> Value:
 
 
 def _fastest_axis(value: Value, infos: AxisMap) -> int:
-    """The contiguous axis of the load that the value comes from; 1 if it comes from none."""
-    flipped = False
+    """The axis along which the elements are adjacent in memory, of the largest tile that the value
+    is computed from; 1 if it comes from none."""
+    found = _adjacent_along(value, infos, {})
+    return 1 if found is None else found.axis
+
+
+class _Adjacent(NamedTuple):
+    """The elements of a load, and the axis of a value along which they are adjacent in memory."""
+
+    elements: int
+    axis: int
+
+
+MOST_SOURCES = 64  # values that are looked at for what an operand is computed from
+
+
+def _adjacent_along(
+    value: Value, infos: AxisMap, seen: dict[Value, _Adjacent | None]
+) -> _Adjacent | None:
+    if value in seen or len(seen) > MOST_SOURCES:
+        return seen.get(value)
+    seen[value] = None
     op = value.op
-    while op is not None and not isinstance(op, Load) and len(op.operands) == 1:
-        flipped ^= isinstance(op, Permute) and op.order == (1, 0)
-        op = op.operands[0].op
-    if not isinstance(op, Load) or len(ir.shape_of(op.ptr.type)) != 2:
-        return 1
-    contiguity = infos[op.ptr].contiguity
-    axis = 0 if contiguity[0] > contiguity[1] else 1
-    return 1 - axis if flipped else axis
+    if not isinstance(value.type, ir.Tile):
+        found = None
+    elif isinstance(op, Load):
+        contiguity = infos[op.ptr].contiguity
+        axis = max(range(len(contiguity)), key=lambda a: (contiguity[a], a))  # of equal ones, last
+        found = _Adjacent(prod(value.type.shape), axis)
+    elif op is not None and (op.elementwise or isinstance(op, View | Join)):
+        found = max(_from_operands(value, op, infos, seen), default=None)
+    else:
+        found = None
+    seen[value] = found
+    return found
+
+
+def _from_operands(
+    value: Value, op: Op, infos: AxisMap, seen: dict[Value, _Adjacent | None]
+) -> Iterator[_Adjacent]:
+    maps = op.index_maps(value.index)
+    for operand, map in zip(op.operands, maps, strict=True):
+        source = _adjacent_along(operand, infos, seen) if map is not None else None
+        axis = None if source is None or map is None else map.moved_by(source.axis)
+        if source is not None and axis is not None:
+            yield source._replace(axis=axis)
 
 
 # -- layouts --------------------------------------------------------------------------------------
