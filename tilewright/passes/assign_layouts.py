@@ -31,10 +31,11 @@ from tilewright.ir.types import Pointer, element_of, shape_of
 from tilewright.layout.convert import register_sources
 from tilewright.layout.families import row_major
 from tilewright.layout.linear import REGISTER, LinearLayout
-from tilewright.ops.arith import Cast
+from tilewright.ops.arith import Cast, Div
 from tilewright.ops.atomic import AnyAtomic, Reading
 from tilewright.ops.control import For, If, While
 from tilewright.ops.gpu import ConvertLayout, Share
+from tilewright.ops.math import MathFunction
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.reduce import Scan
 from tilewright.passes.layout_rules import (
@@ -530,7 +531,7 @@ class _Assignment:
         if isinstance(op, Load):
             if op.volatile or register_sources(first, layout) is not None:
                 return False
-        elif propagates_layout(op):
+        elif propagates_layout(op) and not isinstance(op, MathFunction | Div):
             required = operand_layout(op, layout)
         else:
             return False

@@ -6,6 +6,7 @@ from tilewright.ir.passes import Step
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
+from tilewright.passes.delay_past_loops import delay_past_loops
 from tilewright.passes.expand_dot_scaled import FEATURE
 from tilewright.passes.licm import hoist_invariants
 from tilewright.targets.gpu.steps import steps as common_steps
@@ -54,7 +55,11 @@ STEPS = common_steps(
         Step(bound_waits, when="tma"),
         Step(delay_protocols),
     ],
-    last=[Step(overlap_launches, when="dependent_launch"), Step(pack_programs)],
+    last=[
+        Step(delay_past_loops),
+        Step(overlap_launches, when="dependent_launch"),
+        Step(pack_programs),
+    ],
 )
 
 

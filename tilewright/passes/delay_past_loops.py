@@ -1,0 +1,77 @@
+"""What a loop computes before an inner loop, and uses only behind it, is computed there.
+
+    for tile in range(…):                       for tile in range(…):
+        at = tile // n * stride                     for k in range(…):
+        for k in range(…):               →              acc = …
+            acc = …                                 at = tile // n * stride
+        store(p + at, acc)                          store(p + at, acc)
+
+The inner loop of a program that loops over tiles of a product starts as soon as its operands are
+there: quotients and remainders of the tile's number would take a large part of the time of a short
+one. Only what is computed from scalars moves. Linear in the number of ops and operands.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Function, Op, Region
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.types import Tile
+from tilewright.ops.control import For
+from tilewright.ops.shape import Arange
+from tilewright.ops.view import View
+
+
+@compiler_pass("delay_past_loops")
+def delay_past_loops(fn: Function, ctx: PassContext) -> bool:
+    """Delay ops of loops past inner loops; see the module docstring.
+
+    Needs: no dead ops, which would keep others before a loop.
+    """
+    moved = sum(_delay(op.body) for op in list(fn.walk()) if isinstance(op, For))
+    ctx.count("delayed", moved)
+    return moved > 0
+
+
+def _delay(body: Region) -> int:
+    """Delay ops of a body; returns their number."""
+    ops = list(body)
+    loops = [i for i, op in enumerate(ops) if isinstance(op, For)]
+    if not loops:
+        return 0
+    scalar = _from_scalars(body)
+    place: dict[Op, float] = {op: i for i, op in enumerate(ops)}
+    moved = 0
+    for i in reversed(range(loops[-1])):
+        op = ops[i]
+        users = {_within(user, body) for value in op.results for user in value.users}
+        if op not in scalar or not users or None in users:
+            continue
+        first = min(place[user] for user in users if user is not None)
+        between = [at for at in loops if i < at < first]
+        if between:
+            place[op] = between[-1] + 0.5
+            op.remove()
+            body.insert_after(op, ops[between[-1]])  # before those that were moved earlier
+            moved += 1
+    return moved
+
+
+def _from_scalars(body: Region) -> set[Op]:
+    """The ops of a region that compute with scalars, and tiles with what was computed from them."""
+    found: set[Op] = set()
+    for op in body:
+        pure = op.elementwise or isinstance(op, View | Arange)
+        if pure and all(
+            not isinstance(v.type, Tile) or v.region is not body or v.op in found
+            for v in op.operands
+        ):
+            found.add(op)
+    return found
+
+
+def _within(op: Op, body: Region) -> Op | None:
+    """The op of a region that an op is, or is in."""
+    found: Op | None = op
+    while found is not None and found.parent is not body:
+        found = found.parent_op()
+    return found
