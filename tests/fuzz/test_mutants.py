@@ -105,3 +105,8 @@ def test_well_conditioned_sums_are_compared_closely() -> None:
 def test_scan_of_cancelling_sums_agrees() -> None:
     """Prefix sums of numbers near 2**31, of which most cancel."""
     check_mutant(60316)
+
+
+def test_functions_of_a_narrow_type_are_compared_in_its_precision() -> None:
+    """expm1 of fp32, stored as fp64."""
+    check_mutant(62000044)
