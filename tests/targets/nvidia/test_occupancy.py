@@ -9,6 +9,7 @@ from tilewright.targets.nvidia.occupancy import (
     MAX_CTAS,
     REGISTERS,
     ROOMY_REGISTERS,
+    ctas_by_memory,
     ctas_if_one_more,
     ctas_with_room,
     resident_ctas,
@@ -64,3 +65,21 @@ def test_one_more_cta_is_requested_where_it_costs_little(
     threads: int, registers: int, shared: int, ctas: int
 ) -> None:
     assert ctas_if_one_more(HOPPER, threads, registers, shared) == ctas
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared", "ctas"),
+    [
+        (128, 128, 160 * 1024, 1),  # saved for four
+        (128, 128, 100 * 1024, 2),
+        (128, 128, 50 * 1024, 0),  # four fit
+        (128, 128, 70 * 1024, 0),  # three fit, which is enough
+        (128, 194, 160 * 1024, 0),  # no number of CTAs needs just these
+        (256, 128, 160 * 1024, 1),
+        (384, 168, 160 * 1024, 0),  # for one
+    ],
+)
+def test_registers_are_not_saved_for_ctas_that_memory_excludes(
+    threads: int, registers: int, shared: int, ctas: int
+) -> None:
+    assert ctas_by_memory(HOPPER, threads, registers, shared) == ctas

@@ -1,8 +1,8 @@
 """PTX → cubin, with a number of registers that balances spills and occupancy.
 
-ptxas chooses the number for a single thread, regardless of occupancy (`occupancy.py`). A directive
-can limit it; whether the limit pays off is visible only in the resulting cubin. So a kernel is
-assembled as it is, and again with a limit if the first result suggests one.
+ptxas chooses the number without knowing how many CTAs shared memory allows (`occupancy.py`). A
+directive says how many are wanted; whether that pays off is visible only in the resulting cubin. So
+a kernel is assembled as it is, and again with a directive if the first result suggests one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tilewright.targets.nvidia.features import Processor
 from tilewright.targets.nvidia.occupancy import (
     OTHER_REGISTERS,
     SQUEEZED_REGISTERS,
+    ctas_by_memory,
     ctas_if_one_more,
     ctas_with_room,
     registers_for,
@@ -151,7 +152,8 @@ def best_cubin(
     if first.used.spilled_registers:
         return (registers <= FEW_REGISTERS and attempts.holding(1, ptx)) or first
     is_long = ptx.count("\n") > LONG_PTX
-    ctas = 0 if is_long else ctas_if_one_more(chip, threads, registers, shared)
+    place = chip, threads, registers, shared
+    ctas = 0 if is_long else ctas_if_one_more(*place) or ctas_by_memory(*place)
     if ctas and registers_for(ctas, threads) < carried + OTHER_REGISTERS:
         ctas = 0
     second = attempts.holding(ctas, ptx) if ctas else None
