@@ -523,9 +523,13 @@ class _Assignment:
         address and mask depend on is loaded or computed again likewise.
         """
         op, first = value.op, value.layout
-        if first is None or first == layout or value not in self.assigned:
-            return True  # it is used as it is, or computed anyway
-        if op is None or not depth or not self._is_small(first) or not _holds_few(layout):
+        if first == layout:
+            return True
+        if op is None or len(op.results) > 1:
+            return False
+        if first is None or value not in self.assigned:
+            return propagates_layout(op)  # it is computed in each layout anyway
+        if not depth or not self._is_small(first) or not _holds_few(layout):
             return False
         required = layout
         if isinstance(op, Load):
