@@ -229,7 +229,9 @@ WITNESSES: dict[str, Callable[[], object]] = {
         after_the_loops, "m * 1.5", "z + tl.sin(z)"
     ),
     "weights.Weights._argument: if not self.is_fixed(loop.body.terminator.operands[value.index - "
-    "1]): raise InconsistentError": partial(after_the_loops, "n * 0.5", "z + m * 2.0"),
+    "1]): raise InconsistentError": partial(
+        after_the_loops, "(n * 0.5).to(tl.float64)", "z + m * 2.0"
+    ),
     "shares._add_shares: if total not in (None, divisor): continue": shares_of_two_sums,
 }  # fmt: skip
 

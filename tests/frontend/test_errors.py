@@ -45,7 +45,7 @@ PLACES = [
     ("class C:\n        pass", "unsupported AST node type: ClassDef"),
     ("yield", "unsupported AST node type: Yield"),
     ("def g():\n        pass", "nested function definitions are not allowed inside a @triton.jit"),
-    ("tl.load(1, **{})", "`**` arguments are not supported"),
+    ("tl.load(1, **2)", "`**` takes a compile-time dict"),
     ("1 if 'a' else 2", "conditionals can only accept values of type"),
     ("[i for i in tl.arange(0, 4)]", "only tuple comprehensions are supported"),
     ("[i for i in (1, 2) for j in (1, 2)]", "nested comprehensions are not supported"),

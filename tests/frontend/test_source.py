@@ -149,11 +149,6 @@ def test_parameters_not_to_specialise_are_named_or_counted() -> None:
     assert [p.do_not_specialize_on_alignment for p in kernel.params] == [False, False, True]
 
 
-def test_keyword_parameters_are_rejected() -> None:
-    with pytest.raises(TypeError, match=r"JIT functions do not support \*\*rest parameters"):
-        kernel_from("def kernel(**rest): pass\n")
-
-
 @pytest.mark.parametrize("text", ["lambda x: x", "len"])
 def test_function_without_source_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="@jit functions should be defined in a Python file"):

@@ -120,6 +120,8 @@ class _EveryNth:
             case Broadcast():
                 one = shape_of(op.src.type)[axis] == 1
                 return _before(op, Broadcast(op.src if one else self.of(op.src, axis), shape))
+            case Reshape() if op.aligned:
+                return _before(op, Reshape(self._source_of(op, axis), shape))
             case View() if op.aligned and op.moves_all:
                 return _before(op, type(op)(self._source_of(op, axis), **op.attributes))
             case Hint():
