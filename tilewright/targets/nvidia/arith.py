@@ -17,7 +17,6 @@ Nothing here calls a library function.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from tilewright.analysis.ranges import value_range
 from tilewright.ir import types as ir
@@ -35,7 +34,7 @@ from tilewright.targets.nvidia.small_integers import from_integer
 
 Function = Callable[[Builder, V], V]
 
-LOG2_E, LOG2_E_LOW = FORMAT_F32.log2e
+LOG2_E = FORMAT_F32.log2e[0]
 
 
 def _element(op: arith.Op) -> ir.DType:
@@ -88,15 +87,13 @@ def _in_bf16(b: Builder, op: arith.Op, act: Callable[[V, V], V], lhs: V, rhs: V)
 # -- exponentials ---------------------------------------------------------------------------------
 
 
-def exp_f32(b: Builder, x: V, fast_flags: str) -> V:
+def exp_f32(b: Builder, x: V) -> V:
     """exp(x) = 2**e * exp(x - e * ln(2)), where e is x * log2(e) rounded down, and the rest so
     close to 0 that its exponential is 1 + rest. Subnormal results are flushed to 0.
 
     Where 2**e overflows, the rest is positive, as LOG2_E is less than log2(e): the result is
     infinite. For infinities, the rest is NaN, which `min` replaces by its bound; other rests of
     finite results are below it.
-
-    The last fma may be contracted with an addition: `fast_flags` are those of the surrounding code.
     """
     e = instruction(b, "mul.rm.f32", x, const(F32, LOG2_E))
     power = instruction(b, "ex2.approx.ftz.f32", e)
@@ -104,8 +101,7 @@ def exp_f32(b: Builder, x: V, fast_flags: str) -> V:
     for part in FORMAT_F32.ln2:
         rest = b.fma(e, -part, rest)
     rest = instruction(b, "min.f32", rest, const(F32, 2.0**-10))
-    with b.flags(fast_flags):
-        return b.fma(power, rest, power)
+    return b.fma(power, rest, power)
 
 
 def exp2_f32(b: Builder, x: V) -> V:
@@ -124,10 +120,7 @@ def lower_exp(b: Builder, op: math.Exp, src: V) -> V:
     element = _element(op)
     if element == ir.FP64:
         return common.lower_math(b, op, src)
-    # With several users, contraction would duplicate the product and take more registers: 71
-    # instead of 63 in a softmax of 32 elements a thread, which reduces occupancy to one CTA.
-    fast_flags = b.fast_flags if sum(op.result.users.values()) == 1 else ""
-    function = partial(exp_f32, fast_flags=fast_flags) if element == ir.FP32 else _exp_narrow
+    function = exp_f32 if element == ir.FP32 else _exp_narrow
     return _in_f32(b, element, function, src)
 
 
