@@ -34,7 +34,7 @@ from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.tile_access import layout_of
 from tilewright.lowering.simt.words import words
 from tilewright.ops.arith import is_positive_zero
-from tilewright.ops.control import For
+from tilewright.ops.control import For, Yield
 from tilewright.ops.gpu import Allocate, Share
 from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
 from tilewright.ops.roles import WaitBarrier
@@ -102,6 +102,11 @@ class Accumulators:
         them can move before it."""
         code = f"wgmma.wait_group.sync.aligned {pending};"
         self.update(0, len(self.registers), code, "", [])
+
+    def keep_moves_behind(self) -> None:
+        """Keep moves of the accumulators to other registers after the last update: LLVM places
+        those that tied operands need directly before the assembly, here one without code."""
+        self.update(0, len(self.registers), "", "", [])
 
     def update(
         self,
@@ -537,11 +542,28 @@ def emit_wgmma_wait(kernel: Kernel, op: WgmmaWait) -> None:
         _side_effect(kernel.b, f"wgmma.wait_group.sync.aligned {op.pending};")
         return
     found: list[Registers] = []
-    for value in op.values:
+    for value, result in zip(op.values, op.results, strict=True):
         acc = Accumulators(kernel, value)
         acc.wait(op.pending)
+        if _is_carried_elsewhere(value, result):
+            acc.keep_moves_behind()
         found.append(acc.values())
     kernel.bind(op, *found)
+
+
+def _is_carried_elsewhere(product: Value, result: Value) -> bool:
+    """Whether a region ends with the result, but not in the place of the product's accumulator.
+
+    The moves to the registers of that place read the product's: ptxas serialises products whose
+    registers are read before the wait.
+    """
+    own = product.op.acc if isinstance(product.op, Wgmma) else None
+    for user in result.users:
+        if isinstance(user, Yield):
+            places = [i for i, value in enumerate(user.operands) if value is result]
+            if own is None or own.owner is not user.parent or places != [own.index - 1]:
+                return True
+    return False
 
 
 def _is_in_loop_over_slots(op: WgmmaWait) -> bool:
