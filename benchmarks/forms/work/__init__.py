@@ -5,6 +5,7 @@ from benchmarks.forms.form import union
 from benchmarks.forms.work import (
     attention,
     chunks,
+    generated,
     numerics,
     persistent,
     products,
@@ -34,6 +35,7 @@ _GROUPS = (
     scans,
     reductions,
     training,
+    generated,
 )
 ALL = union(*(group.FORMS for group in _GROUPS))
 
