@@ -90,6 +90,14 @@ def test_kernel_survives(how: str) -> None:
     assert after.asm["asm"] == "add on 7: llvm"
 
 
+def test_metadata_has_the_methods_of_a_named_tuple() -> None:
+    metadata = Metadata({"a": 1, "b": 2})
+    assert metadata._asdict() == {"a": 1, "b": 2}
+    assert metadata._fields == ("a", "b")
+    changed = metadata._replace(b=3)
+    assert (metadata.b, changed.b, changed.a) == (2, 3, 1)
+
+
 def test_metadata_pickles() -> None:
     metadata = Metadata({"a": 1})
     assert pickle.loads(pickle.dumps(metadata)).a == 1

@@ -3,6 +3,7 @@ variants, compiling in threads."""
 
 import gc
 import json
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -198,6 +199,41 @@ def test_compilation_hooks_receive_the_variant() -> None:
     assert (reported["is_manual_warmup"], reported["already_compiled"]) == (False, False)
     kernel.warmup(np.float32, 1.0, N=4, grid=(1,))
     assert before[1]["is_manual_warmup"]
+
+
+def test_post_compile_hook_finds_the_kernel() -> None:
+    found: list[Any] = []
+
+    def hook(**reported: Any) -> None:
+        cache = reported["fn"].jit_function.device_caches[reported["compile"]["device"]]
+        found.append(cache[0].get(reported["key"]))
+
+    knobs.runtime.jit_post_compile_hook = hook
+    kernel = jit(fill)
+    launched = [kernel[(1,)](array(), 1.0, N=n) for n in (4, 8)]
+    assert found == launched
+    assert list(kernel.device_caches[0].kernel_cache.values()) == launched
+    assert [
+        re.findall(r"\('constexpr',\s*([^)]+)\)", key)
+        for key in kernel.device_caches[0].kernel_cache
+    ] == [["4"], ["8"]]
+
+
+def test_variants_of_equal_text_have_names_of_their_own() -> None:
+    def scaled_by(number: tl.constexpr) -> Any:
+        @jit
+        def scaled(x):
+            return x * number
+
+        return scaled
+
+    kernel, outputs = jit(apply), []
+    for number in (2.0, 3.0):
+        out = np.ones(1, np.float32)
+        kernel[(1,)](out, scaled_by(tl.constexpr(number)), 1.0)
+        outputs.append(out[0])
+    assert outputs == [2.0, 3.0]
+    assert len(kernel.device_caches[0].kernel_cache) == 2
 
 
 def test_cache_hook_can_cancel_the_launch() -> None:

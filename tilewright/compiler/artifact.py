@@ -102,12 +102,23 @@ def _installed() -> Launcher:
 
 
 class Metadata(Mapping[str, Any]):
-    """An immutable record with access by attribute or by key."""
+    """An immutable record with access by attribute or by key, and with those methods of a named
+    tuple, which Triton's metadata is, that programs call."""
 
     __slots__ = ("_values",)
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         object.__setattr__(self, "_values", dict(values))
+
+    @property
+    def _fields(self) -> tuple[str, ...]:
+        return tuple(self)
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(self)
+
+    def _replace(self, **changed: Any) -> Metadata:
+        return Metadata({**self._values, **changed})
 
     def __getattr__(self, name: str) -> Any:
         try:

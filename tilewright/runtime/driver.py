@@ -153,10 +153,12 @@ def _is_chosen(device_type: str) -> bool:
     return chosen is not None and chosen.device_type == device_type
 
 
-def name_of(driver: Driver) -> str:
-    """The name of the current device of a driver: ``"cpu"``, ``"cuda:0"``."""
+def name_of(driver: Driver, index: int | None = None) -> str:
+    """The name of a device of a driver, by default of its current one: ``"cpu"``, ``"cuda:0"``."""
     kind = driver.device_type
-    return kind if kind == "cpu" else f"{kind}:{driver.get_current_device()}"
+    if kind == "cpu":
+        return kind
+    return f"{kind}:{driver.get_current_device() if index is None else index}"
 
 
 def target_of(device: str) -> GPUTarget:

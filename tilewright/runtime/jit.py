@@ -16,6 +16,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from tilewright.base import knobs
@@ -74,6 +75,7 @@ else:
 
 Watcher = Callable[["JITFunction", tuple[Any, ...], dict[str, Any], Any], None]
 _watchers: list[Watcher] = []
+_variant_numbers = count()
 
 DEPRECATED_OPTIONS = ("device", "device_type", "stream")
 OF_THIS_PROCESS = (
@@ -97,30 +99,33 @@ class DeviceCache(NamedTuple):
     """The state of a kernel for one device.
 
     Attributes:
-        kernel_cache: compiled kernels by the key of their variant.
-        key_cache: the key of the variant that is compiled, by the key of the arguments' binder,
-            for launches that were not found in `kernel_cache`; it has less where a property of the
-            arguments does not matter.
+        kernel_cache: compiled kernels by the name of their variant, see `_name_of`.
+        key_cache: the name of the variant that is compiled, by the key of the arguments' binder and
+            by the variant's own key, which has less where a property of the arguments does not
+            matter.
         target: the target.
         backend: the compiler of the target.
         binder: binds the arguments.
     """
 
-    kernel_cache: dict[Any, CompiledKernel]
-    key_cache: dict[Any, Any]
+    kernel_cache: dict[str, CompiledKernel]
+    key_cache: dict[Any, str]
     target: GPUTarget
     backend: Target
     binder: Binder
 
 
 class _DeviceCaches(ObservedDict[str, DeviceCache]):
-    """Creates the state for a device, by name, on first access."""
+    """Creates the state for a device, by name, on first access. ``[0]`` is the state for device 0
+    of the active driver, as in Triton, where devices are numbers."""
 
     def __init__(self, make: Callable[[str], DeviceCache], changed: Callable[[], None]) -> None:
         super().__init__(changed)
         self._make = make
 
-    def __missing__(self, device: str) -> DeviceCache:
+    def __missing__(self, device: str | int) -> DeviceCache:
+        if isinstance(device, int):
+            return self[driver.name_of(driver.active, device)]
         return self.setdefault(device, self._make(device))
 
 
@@ -260,7 +265,7 @@ class JITFunction(SourceFunction, NativeInterface):
         cache = self.device_caches.get(key[0])
         if cache is None:
             cache = self.device_caches[self.device_of(key[0], values)]
-        kernel = cache.kernel_cache.get(variant)
+        kernel = cache.kernel_cache.get(cache.key_cache.get(variant, ""))
         if kernel is None:
             kernel = self._make(cache, variant, values, options, warmup)
         if warmup or kernel is None:
@@ -306,17 +311,14 @@ class JITFunction(SourceFunction, NativeInterface):
     ) -> Any:
         """The variant for these arguments, compiled by one thread while others wait: a
         `CompiledKernel`; a `FutureKernel` in an `AsyncCompileMode`; None if a hook cancelled it."""
-        found = cache.key_cache.get(variant)
-        if found is None:
-            found = cache.key_cache[variant] = self._worthwhile(cache, variant, values, given)
-        elif found in cache.kernel_cache:
-            return cache.kernel_cache[found]
-        variant = found
-        with self._compiling.setdefault(variant, Lock()):
-            kernel: Any = cache.kernel_cache.get(variant)
+        kept = self._worthwhile(cache, variant, values, given)
+        name = cache.key_cache.setdefault(kept, self._name_of(kept, values, given))
+        cache.key_cache[variant] = name
+        with self._compiling.setdefault(name, Lock()):
+            kernel: Any = cache.kernel_cache.get(name)
             if kernel is None:
-                kernel = self._compile(cache, variant, values, given, warmup)
-        self._compiling.pop(variant, None)
+                kernel = self._compile(cache, name, Key(*kept[0]), values, given, warmup)
+        self._compiling.pop(name, None)
         return kernel
 
     def _worthwhile(
@@ -335,6 +337,14 @@ class JITFunction(SourceFunction, NativeInterface):
             key = key._replace(specs=tuple(specs))
         return (tuple(key), *variant[1:])
 
+    def _name_of(self, variant: Any, values: tuple[Any, ...], given: Mapping[str, Any]) -> str:
+        """A name for a variant, unique in this process. It begins with the types, facts and values
+        of the arguments in the form of Triton's keys, which programs search for values."""
+        specs = Key(*variant[0]).specs
+        parameters = zip(self.params, specs, values, strict=True)
+        known = [(CONSTEXPR, v) if p.is_constexpr else spec for p, spec, v in parameters]
+        return f"{known}{dict(given)} #{next(_variant_numbers)}"
+
     def _without(self, facts: Iterable[Fact], key: Key) -> Key:
         """A key with fewer facts about the arguments."""
         specs = list(key.specs)
@@ -348,12 +358,12 @@ class JITFunction(SourceFunction, NativeInterface):
     def _compile(
         self,
         cache: DeviceCache,
-        variant: Any,
+        variant: str,
+        key: Key,
         values: tuple[Any, ...],
         given: Mapping[str, Any],
         warmup: bool,
     ) -> Any:
-        key = Key(*variant[0])
         device = self.device_of(key.devices, values)
         source = ASTSource(self, *self._types(key, values))
         options = self.options_of(cache.backend, source, given)

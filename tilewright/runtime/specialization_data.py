@@ -45,7 +45,7 @@ class Variant(NamedTuple):
         source: the kernel with types and compile-time values.
         target: the target.
         options: options parsed by the target.
-        key: the variant's key in the kernel's cache.
+        key: the variant's key in the kernel's cache, `DeviceCache.kernel_cache`.
         device: the name of the device.
         is_warmup: whether this is a compilation without a launch.
     """
@@ -53,7 +53,7 @@ class Variant(NamedTuple):
     source: ASTSource
     target: GPUTarget
     options: Any
-    key: Any
+    key: str
     device: str
     is_warmup: bool
 
@@ -64,9 +64,8 @@ def hook_arguments(variant: Variant) -> dict[str, Any]:
     options = options_dict(variant.options)
     shown = ", ".join(f"{name}={options.get(name)}" for name in _SHOWN_OPTIONS)
     types = ", ".join(f"{name}: {type}" for name, type in source.signature.items())
-    key = str(variant.key)
     compiled = {
-        "key": key,
+        "key": variant.key,
         "signature": source.signature,
         "device": variant.device,
         "constants": source.constants,
@@ -77,7 +76,7 @@ def hook_arguments(variant: Variant) -> dict[str, Any]:
         "is_warmup": variant.is_warmup,
     }
     return {
-        "key": key,
+        "key": variant.key,
         "repr": f"{fn.__qualname__}[{shown}]({types})",
         "fn": JitFunctionInfo(fn.__module__, fn.__qualname__, fn),
         "compile": compiled,
@@ -92,9 +91,9 @@ def hook_arguments(variant: Variant) -> dict[str, Any]:
 def dump(variant: Variant) -> str:
     """Serialise a variant, for `load`; "" if a value cannot be represented."""
     source = variant.source
-    name, key = source.fn.__qualname__, str(variant.key)
+    name = source.fn.__qualname__
     parts = source.signature, source.constants, source.attrs
-    return serialize(name, *parts, variant.options, key, variant.target)
+    return serialize(name, *parts, variant.options, variant.key, variant.target)
 
 
 def serialize(
