@@ -64,6 +64,8 @@ from tilewright.ops.tensor_memory import (
     LoadTensor,
     StoreTensor,
     TensorMma,
+    TensorProduct,
+    TensorScaledMma,
     memory_of,
 )
 
@@ -81,7 +83,7 @@ class _Copy(NamedTuple):
 
 
 class _Product(NamedTuple):
-    op: Wgmma | TensorMma
+    op: Wgmma | TensorProduct
     operands: tuple[Array, ...]
     result: Array
 
@@ -215,6 +217,7 @@ class AsyncMachine:
             (Arrive, "execute", self._arrive),
             (WaitBarrier, "execute", self._wait_barrier),
             (TensorMma, "execute", self._tensor_product),
+            (TensorScaledMma, "execute", self._tensor_product),
             (CommitProducts, "execute", self._commit_products),
             (LoadTensor, "execute", self._load_tensor),
             (StoreTensor, "execute", self._store_tensor),
@@ -385,7 +388,7 @@ class AsyncMachine:
 
     # -- products in tensor memory --------------------------------------------------------------
 
-    def _tensor_product(self, op: TensorMma, state: Any, *operands: Array) -> Array:
+    def _tensor_product(self, op: TensorProduct, state: Any, *operands: Array) -> Array:
         if self.loaded_in.get(memory_of(op.acc)) == self.stretch:
             raise Race("a product starts in tensor memory that other warps may still be loading")
         for value, array in zip(op.operands, operands, strict=True):

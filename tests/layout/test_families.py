@@ -17,6 +17,7 @@ from tilewright.layout.families import (
     shared_row_major,
     sliced,
     tensor_memory,
+    tensor_scales,
     wgmma_accumulator,
     wgmma_operand_a,
     without_duplicates,
@@ -331,3 +332,17 @@ def test_tensor_memory(shape: tuple[int, int], warps: int) -> None:
         group = warp // 4
         row = lane + 32 * (warp % 4) + 128 * (group % over_m + over_m * block)
         assert at(layout, register, lane, warp) == (row, column + columns * (group // over_m))
+
+
+@pytest.mark.parametrize("warps", [4, 8])
+@pytest.mark.parametrize("shape", [(128, 4), (64, 8), (256, 2), (16, 1)])
+def test_tensor_scales(shape: tuple[int, int], warps: int) -> None:
+    """A lane has rows of its number modulo 32; registers are the scales of a word, rows, words."""
+    layout = tensor_scales(shape, warps)
+    rows, groups = shape
+    each, repeats = min(groups, 4), max(rows // 32, 1)
+    assert layout.in_size("register") == repeats * groups
+    for register, lane, warp in threads(layout):
+        rest, scale = divmod(register, each)
+        word, block = divmod(rest, repeats)
+        assert at(layout, register, lane, warp) == (lane % rows + 32 * block, 4 * word + scale)

@@ -321,6 +321,25 @@ def tensor_memory(shape: Sequence[int], warps: int) -> LinearLayout:
     return distributed(shape, factors, (1, 0))
 
 
+def tensor_scales(shape: Sequence[int], warps: int) -> LinearLayout:
+    """Scales of block-scaled products, (rows, groups of k), as threads store them to tensor memory.
+
+    Lane l has those of rows l, l + 32, …: registers first repeat over the four scales of a word,
+    then over rows, then over words. All warps hold the same, as each of the four parts of tensor
+    memory has copies. PTX ISA, "Scale Factor A Layout" and "Scale Factor B Layout".
+    """
+    rows, groups = shape
+    lanes = min(rows, 32)
+    factors = [
+        Factor(LANE, 0, lanes),
+        Factor(LANE, None, 32 // lanes),
+        Factor(REGISTER, 1, min(groups, 4)),
+        Factor(REGISTER, 0, rows // lanes),
+        Factor(WARP, None, warps),
+    ]
+    return distributed(shape, factors, (1, 0))
+
+
 def amd_operand(
     shape: Sequence[int],
     k: int,

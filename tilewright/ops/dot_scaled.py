@@ -25,6 +25,7 @@ from tilewright.ir.types import (
     Type,
     dtype_of,
     is_pointer,
+    numpy_of,
     shape_of,
     text_of,
 )
@@ -60,6 +61,11 @@ NAN_EXPONENT = 255
 def storage_type(format: str) -> DType:
     """The type of elements in this format; a byte holds two of the format `PACKED`."""
     return PLAIN.get(format, U8)
+
+
+def _may_be_bytes(format: str) -> bool:
+    """Whether elements may also be given as bytes: their bits."""
+    return storage_type(format).nbytes_in_memory == 1
 
 
 def compute_type(*formats: str) -> DType:
@@ -111,7 +117,8 @@ class DotScaled(Op, name="tile.dot_scaled", traits=PURE):
     """acc + (lhs * lhs_scale) @ (rhs * rhs_scale) over the last two axes, for block-scaled floats.
 
     `lhs` is [.., M, K] and `rhs` [.., K, N] in the formats "e2m1" (two in a byte, the even one
-    low), "e2m3", "e3m2" (in the low bits of a byte), "e4m3", "e5m2", "bf16" or "fp16". Without
+    low), "e2m3", "e3m2" (in the low bits of a byte), "e4m3", "e5m2" (as such, or as bytes), "bf16"
+    or "fp16". Without
     `lhs_k_pack`, or `rhs_k_pack`, the two elements in a byte are adjacent along M, or N. The scales
     are [.., M, K / group] and [.., N, K / group] for groups of 16 or 32 elements: bytes v for
     2 ** (v - 127), of which 255 is NaN, or floats that are not negative. With `fast_math`, the
@@ -195,7 +202,10 @@ class DotScaled(Op, name="tile.dot_scaled", traits=PURE):
         require(
             len(shape_of(side.value.type)) >= 2
             and not is_pointer(side.value.type)
-            and dtype_of(side.value.type) == storage_type(side.format),
+            and (
+                dtype_of(side.value.type) == storage_type(side.format)
+                or (dtype_of(side.value.type) == U8 and _may_be_bytes(side.format))
+            ),
             self,
             "element-type",
             "elements of format {f} are tiles of {to}, not {t}",
@@ -272,7 +282,7 @@ def numbers_of(format: str) -> Array:
 def _unpacked(side: Side, value: Array) -> Array:
     """The elements as numbers."""
     if side.format not in SHORT:
-        return value.astype(np.float32)
+        return value.view(numpy_of(PLAIN[side.format])).astype(np.float32)
     codes = value
     if side.packed_axis is not None:
         axis = value.ndim + side.packed_axis

@@ -14,9 +14,19 @@ from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, require
 from tilewright.ir.index_map import IndexMap, identity
 from tilewright.ir.traits import IN_FLIGHT, LOCAL, WRITES
-from tilewright.ir.types import Shared, TensorMemory, Tile, Type, numpy_of, shape_of, text_of
+from tilewright.ir.types import (
+    Shared,
+    TensorMemory,
+    Tile,
+    Type,
+    dtype_of,
+    numpy_of,
+    shape_of,
+    text_of,
+)
 from tilewright.ops.control import For
 from tilewright.ops.dot import Dot
+from tilewright.ops.dot_scaled import DotScaled
 from tilewright.ops.numeric import Array
 from tilewright.ops.roles import arrive, require_barrier
 
@@ -24,6 +34,8 @@ ROWS = 128  # of tensor memory, and of a product
 FEW_ROWS = 64  # of a smaller product, which occupies half of the rows of its columns
 COLUMNS = 512  # of 32 bits
 STEP_COLUMNS = 16  # of a product
+SCALE_ROWS, WORD_SCALES = 32, 4  # scales of a column of tensor memory: of rows, and of each
+SCALE_COLUMNS = ROWS // SCALE_ROWS  # for 128 rows, to which scales are aligned
 
 
 class AllocateTensor(Op, name="nvidia.allocate_tensor", traits=WRITES | LOCAL):
@@ -200,6 +212,63 @@ class TensorMma(Dot, name="nvidia.tensor_mma", traits=WRITES | LOCAL | IN_FLIGHT
         return super().evaluate(lhs, rhs, acc if self.adds else np.zeros_like(acc))
 
 
+class TensorScaledMma(
+    DotScaled, name="nvidia.tensor_scaled_mma", traits=WRITES | LOCAL | IN_FLIGHT
+):
+    """Starts acc + (lhs * lhs_scale) @ (rhs * rhs_scale) by `tcgen05.mma` with block scales, as
+    `nvidia.tensor_mma` does. Both operands are in shared memory; both scales, `acc` and the result
+    in tensor memory. Until it is complete, scales must not change, either.
+
+        %5 = nvidia.tensor_scaled_mma %0, %1, %2, %3, %4, lhs_format="e4m3", rhs_format="e4m3",
+          lhs_k_pack=True, rhs_k_pack=True, fast_math=False, adds=True
+          : (shared<128x32xfp8e4nv>, tensor<128x1xu8>, shared<32x64xfp8e4nv>, tensor<64x1xu8>,
+             tensor<128x64xfp32>) -> tensor<128x64xfp32>
+    """
+
+    adds: bool = attr(True)
+
+    def verify(self) -> None:
+        super().verify()
+        require_tensor(self, self.acc)
+        for side in self.sides:
+            require(
+                isinstance(side.value.type, Shared)
+                and side.scale is not None
+                and isinstance(side.scale.type, TensorMemory),
+                self,
+                "operand-types",
+                "both operands must be in shared memory, and scales of both in tensor memory",
+            )
+        m, n = shape_of(self.acc.type)
+        require(
+            m % ROWS == 0 and n % STEP_COLUMNS == 0,
+            self,
+            "shape",
+            "the shape {m} x {n} is not a multiple of 128 x 16",
+            m=m,
+            n=n,
+        )
+
+    def evaluate(self, *args: Array) -> Array:
+        *operands, acc = args
+        return super().evaluate(*operands, acc if self.adds else np.zeros_like(acc))
+
+
+TensorProduct = TensorMma | TensorScaledMma
+
+
+def buffers_of(product: TensorProduct) -> list[Value]:
+    """The operands of a product that must not change until it is complete, without the sum."""
+    return [value for value in product.operands if value is not product.acc]
+
+
+def scales_of(product: TensorScaledMma) -> tuple[Value, Value]:
+    """The scales of both operands."""
+    assert product.lhs_scale is not None
+    assert product.rhs_scale is not None
+    return product.lhs_scale, product.rhs_scale
+
+
 class TensorWait(Op, name="nvidia.tensor_wait", traits=WRITES | LOCAL):
     """Waits until a product, and all that have started before, are complete. In code, a wait for a
     barrier is before it (`finish_tensor_products`).
@@ -256,9 +325,18 @@ def require_tensor(op: Op, value: Value) -> None:
 
 
 def columns_of(type: Type) -> int:
-    """The columns of tensor memory that a matrix occupies."""
+    """The columns of tensor memory that a matrix occupies. Of scales, four of a row are in a word,
+    and 32 rows in a column."""
     rows, columns = shape_of(type)
-    return -(-rows // ROWS) * columns
+    blocks = -(-rows // ROWS)
+    if is_scales(type):
+        return blocks * SCALE_COLUMNS * -(-columns // WORD_SCALES)
+    return blocks * columns
+
+
+def is_scales(type: Type) -> bool:
+    """Whether a matrix consists of scales, bytes, rather than of sums."""
+    return dtype_of(type).nbytes_in_memory == 1
 
 
 def fits_rows(rows: int) -> bool:
@@ -270,7 +348,7 @@ def memory_of(content: Value) -> Value:
     """The allocation, or the part of it, whose content a value is."""
     while True:
         match content.op:
-            case TensorMma():
+            case TensorMma() | TensorScaledMma():
                 content = content.op.acc
             case TensorWait():
                 content = content.op.product

@@ -24,6 +24,7 @@ from tilewright.ops.arith import And, Bitcast, Cast, Cmp, Constant, Mul, Or, Sel
 from tilewright.ops.dot import Dot
 from tilewright.ops.dot_scaled import (
     NAN_EXPONENT,
+    PLAIN,
     SHORT,
     DotScaled,
     ShortFloat,
@@ -95,8 +96,9 @@ def _bitcast(b: Builder, value: Value, to: Scalar) -> Value:
 
 def _numbers(b: Builder, side: Side) -> Value:
     """The unpacked operand as floats, without its scale."""
-    if side.format not in SHORT:
-        return side.value
+    if side.format in PLAIN:
+        given = dtype_of(side.value.type) == PLAIN[side.format]
+        return side.value if given else _bitcast(b, side.value, PLAIN[side.format])
     bits = cast(b, side.value, U16)
     if side.packed_axis is not None:
         bits = unpacked(b, bits, side.packed_axis)

@@ -63,7 +63,7 @@ def _side(s: Semantic, name: str, value: tensor, scale: Any, format: Any, k_pack
 
 
 def _stored(s: Semantic, name: str, value: tensor, format: str) -> tensor:
-    """The elements in the type that stores the format."""
+    """The elements in the type that stores the format, or as bytes if that is what is given."""
     element = dtype_of(value.type)
     if format not in PLAIN:
         if element not in (U8, I8):
@@ -71,10 +71,10 @@ def _stored(s: Semantic, name: str, value: tensor, format: str) -> tensor:
         return convert.bitcast(s, value, U8)
     to = PLAIN[format]
     raw = element.is_int() and element.primitive_bitwidth == to.primitive_bitwidth
+    kind = U8 if to.primitive_bitwidth == 8 else U16
     if element != to and not raw:
-        kind = U8 if to.primitive_bitwidth == 8 else U16
         raise ValueError(f"a {name} of format {format} is {to} or {kind}, not {element}")
-    return convert.bitcast(s, value, to)
+    return convert.bitcast(s, value, U8 if raw and kind == U8 else to)
 
 
 def _group(side: _Side) -> int | None:

@@ -11,6 +11,7 @@ from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.simt.kernel import emitter_of
 from tilewright.ops.dot import Dot
 from tilewright.ops.dot_scaled import DotScaled
+from tilewright.passes.expand_dot_scaled import FEATURE
 
 MOST_SUMS = 1024
 """The most registers of a thread that the accumulator of a product may take: four times as many as
@@ -26,7 +27,9 @@ def check_kernel(fn: Function, ctx: PassContext) -> bool:
     """
     target = ctx.gpu.target
     for op in fn.walk():
-        if not (op.terminator or emitter_of(type(op), target) or lowering_of(type(op), target)):
+        replaced = isinstance(op, DotScaled) and FEATURE in ctx.features
+        known = emitter_of(type(op), target) or lowering_of(type(op), target)
+        if not (op.terminator or replaced or known):
             raise error_at(op.loc, f"{op.name} can't be compiled for {ctx.gpu.title}")
         if isinstance(op, Dot | DotScaled):
             _check_sums(op, ctx.gpu)

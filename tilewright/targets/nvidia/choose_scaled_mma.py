@@ -7,93 +7,24 @@ bits that are not multiplied as e2m1 have a byte each; those of e2m1 become e2m3
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tilewright.analysis.axis_info import axis_info
 from tilewright.ir import types as ir
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Function, Value
+from tilewright.ir.core import Function
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.layout import families
-from tilewright.ops.arith import Constant, Shl
-from tilewright.ops.dot_scaled import PACKED, SHORT, UNIT_EXPONENT, DotScaled, Side
+from tilewright.ops.arith import Shl
+from tilewright.ops.dot_scaled import PACKED, SHORT, DotScaled, Side
 from tilewright.ops.nvidia import ScaledMma
 from tilewright.passes.assign_layouts import ANCHORS, Demands
-from tilewright.passes.expand_dot_scaled import expand, like, unpacked
+from tilewright.passes.expand_dot_scaled import like, unpacked
 from tilewright.targets.nvidia.choose_mma import mma_grid, staged
 from tilewright.targets.nvidia.rewrite_products import replace
+from tilewright.targets.nvidia.scaled_kinds import MIXED, Kind, scales_of, warp_kind_of
 
 WIDENED = "e2m3"  # the format that e2m1 becomes: the same bits, and two more of the mantissa
 ADDED_BITS = 2
 BYTE_BITS = 8
-
-
-class Kind(NamedTuple):
-    """A form of the instruction.
-
-    Attributes:
-        name: its `.kind`.
-        group: the elements along K that share a scale.
-        scales: the scales of a row of A, or column of B (`.scale_vec`).
-        scale: the type of scales.
-        scale_name: its name.
-    """
-
-    name: str
-    group: int
-    scales: int
-    scale: ir.DType
-    scale_name: str
-
-    @property
-    def k(self) -> int:
-        """The elements of an instruction along K."""
-        return self.group * self.scales
-
-
-MIXED = Kind("mxf8f6f4", 32, 1, ir.U8, "ue8m0")
-MXFP4 = Kind("mxf4", 32, 2, ir.U8, "ue8m0")
-NVFP4 = Kind("mxf4nvf4", 16, 4, ir.FP8E4NV, "ue4m3")
-
-
-def kind_of(op: DotScaled) -> Kind | None:
-    """The form of the instruction that computes a product; None if there is none."""
-    sides = op.sides
-    if any(side.format in ("bf16", "fp16") for side in sides):
-        return None
-    types = {ir.dtype_of(side.scale.type) for side in sides if side.scale is not None}
-    groups = {side.group for side in sides if side.group is not None} or {MIXED.group}
-    packed = all(side.packed_axis == side.k_axis for side in sides)
-    for kind in (NVFP4, MXFP4, MIXED):
-        fits = groups == {kind.group} and types <= {kind.scale}
-        if fits and (packed or kind is MIXED) and _tiles(op, kind):
-            return kind
-    return None
-
-
-def _tiles(op: DotScaled, kind: Kind) -> bool:
-    """Whether instructions tile the product."""
-    shape = ir.shape_of(op.acc.type)
-    extents = (*shape, op.k)
-    return (
-        len(shape) == 2
-        and all(extent & (extent - 1) == 0 for extent in extents)
-        and shape[0] >= 16
-        and shape[1] >= 8
-        and op.k >= kind.k
-    )
-
-
-@compiler_pass("expand_unscalable", required=True)
-def expand_unscalable(fn: Function, ctx: PassContext) -> bool:
-    """Expand the block-scaled products that no instruction computes.
-
-    Needs: inlined calls.  Leaves: `tile.dot_scaled` where there is an instruction.
-    """
-    found = [op for op in fn.walk() if type(op) is DotScaled and kind_of(op) is None]
-    for op in found:
-        expand(op)
-    return bool(found)
 
 
 @compiler_pass("choose_scaled_mma", required=True)
@@ -106,7 +37,7 @@ def choose_scaled_mma(fn: Function, ctx: PassContext) -> bool:
     found = [op for op in fn.walk() if type(op) is DotScaled]
     infos = axis_info(fn) if found else None
     for op in found:
-        kind = kind_of(op)
+        kind = warp_kind_of(op)
         assert kind is not None
         assert infos is not None
         b = Builder()
@@ -116,7 +47,7 @@ def choose_scaled_mma(fn: Function, ctx: PassContext) -> bool:
                 _operand(b, side._replace(value=value), kind)
                 for side, value in zip(op.sides, values, strict=True)
             ]
-            scales = [_scales(b, side, kind) for side in op.sides]
+            scales = [scales_of(b, side, kind) for side in op.sides]
             product = ScaledMma(
                 sides[0].value, scales[0], sides[1].value, scales[1], op.acc,
                 sides[0].format, sides[1].format, True, True, op.fast_math,
@@ -134,16 +65,6 @@ def _operand(b: Builder, side: Side, kind: Kind) -> Side:
     codes = unpacked(b, side.value, side.packed_axis)
     wide = b.value(Shl(codes, like(b, ADDED_BITS, codes)))
     return side._replace(value=wide, format=WIDENED, packed_axis=None)
-
-
-def _scales(b: Builder, side: Side, kind: Kind) -> Value:
-    """The scales of an operand; those of one without are 1."""
-    if side.scale is not None:
-        return side.scale
-    extents = side.shape
-    shape = extents[side.free_axis], extents[side.k_axis] // kind.group
-    one = UNIT_EXPONENT if kind.scale == ir.U8 else 1.0
-    return b.value(Constant(one, ir.Tile(shape, kind.scale)))
 
 
 @ANCHORS.of(ScaledMma)

@@ -14,6 +14,9 @@ Any other result is loaded from there, and the accumulator added in registers:
                                                wait for the product
                                                acc = load(memory) + acc * scale
 
+Scales of block-scaled products are stored to tensor memory by the threads that load them, in each
+iteration, after the wait for the product of the one before.
+
 It takes loops whose operands a warp of its own can copy (`copied_loops`), with all of their
 products. `specialize_warps` moves waits that nothing in the loop needs behind it. Other products
 are left to `mma.sync`.
@@ -23,18 +26,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.analysis.blocks import BlockFinder
 from tilewright.ir import types as ir
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Function, Value
+from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.layout import families
 from tilewright.ops.arith import Add, constant_value
 from tilewright.ops.control import For
 from tilewright.ops.dot import Dot
+from tilewright.ops.dot_scaled import DotScaled
 from tilewright.ops.gpu import PermuteBuffer, Share
 from tilewright.ops.memory import Load
 from tilewright.ops.shape import Permute
@@ -48,14 +52,18 @@ from tilewright.ops.tensor_memory import (
     StoreTensor,
     TensorMma,
     TensorPart,
+    TensorProduct,
+    TensorScaledMma,
     TensorWait,
     columns_of,
     fits_rows,
+    is_scales,
 )
 from tilewright.passes.assign_layouts import ANCHORS, Demands
 from tilewright.targets.nvidia.choose_mma import GROUP_WARPS, shared_operand
 from tilewright.targets.nvidia.copied_loops import Scalars, Unsupported, copy_of, require_scalars
 from tilewright.targets.nvidia.rewrite_products import step_along_k
+from tilewright.targets.nvidia.scaled_kinds import scales_of, scales_type, tensor_kind_of
 
 NAME = "choose_tensor_mma"
 FIRST_INIT = 3  # of the operands of a loop
@@ -71,6 +79,9 @@ _FEATURES = {"i8": "tcgen05_i8"}
 """The feature that a kind requires; "tcgen05" for all others."""
 
 
+AnyDot = Dot | DotScaled
+
+
 class _Product(NamedTuple):
     """A product of a loop.
 
@@ -80,8 +91,18 @@ class _Product(NamedTuple):
     """
 
     loop: For
-    dot: Dot
+    dot: AnyDot
     place: int | None
+
+    @property
+    def scales(self) -> list[ir.TensorMemory]:
+        """The types of the scales of both operands in tensor memory."""
+        if isinstance(self.dot, Dot):
+            return []
+        kind = tensor_kind_of(self.dot)
+        assert kind is not None
+        tiles = [scales_type(side, kind) for side in self.dot.sides]
+        return [ir.TensorMemory(tile.shape, kind.scale) for tile in tiles]
 
 
 @compiler_pass(NAME)
@@ -112,14 +133,19 @@ def _products(loop: For, ctx: PassContext) -> list[_Product]:
     """The products of a loop, if the instruction computes all of them."""
     if (loop.num_stages or ctx.options.get("num_stages", 1)) <= 1:
         return []
-    dots = [op for op in loop.body if type(op) is Dot]
-    inner = [op for op in loop.body.walk() if type(op) is Dot]
+    dots = [op for op in loop.body if _is_product(op)]
+    inner = [op for op in loop.body.walk() if _is_product(op)]
     if len(dots) != len(inner) or not all(_fits(dot, ctx.features) for dot in dots):
         return []
     return [_Product(loop, dot, _place_of(dot, loop)) for dot in dots]
 
 
-def _place_of(dot: Dot, loop: For) -> int | None:
+def _is_product(op: Op) -> TypeGuard[AnyDot]:
+    """Whether it is a product without an instruction yet."""
+    return type(op) in (Dot, DotScaled)
+
+
+def _place_of(dot: AnyDot, loop: For) -> int | None:
     """See `_Product`."""
     acc, end = dot.acc, loop.body.terminator
     if acc.owner is not loop.body or not acc.index or list(acc.users.items()) != [(dot, 1)]:
@@ -130,30 +156,45 @@ def _place_of(dot: Dot, loop: For) -> int | None:
 
 
 class _Places(NamedTuple):
-    """Where results are in tensor memory: the first column of each, and the number of columns."""
+    """Where results and scales are in tensor memory.
 
-    firsts: list[int]
+    Attributes:
+        results: the first column of each product's.
+        scales: the first columns of both operands' scales of each product.
+        columns: the number of columns.
+    """
+
+    results: list[int]
+    scales: list[list[int]]
     columns: int
 
 
 def _places_of(products: Sequence[_Product]) -> _Places:
-    """Accumulators have columns of their own; results that are loaded at once have those behind
-    them, in each loop the same."""
+    """Accumulators have columns of their own; scales, and results that are loaded at once, have
+    those behind them, in each loop the same."""
     used = sum(columns_of(p.dot.acc.type) for p in products if p.place is not None)
-    firsts, accumulated, loaded = list[int](), 0, dict[For, int]()
+    places = _Places([], [], 0)
+    accumulated, others = 0, dict[For, int]()
     for product in products:
-        count = columns_of(product.dot.acc.type)
+
+        def take(type: ir.Type, loop: For = product.loop) -> int:
+            first = others.get(loop, used)
+            others[loop] = first + columns_of(type)
+            return first
+
         if product.place is not None:
-            firsts.append(accumulated)
-            accumulated += count
+            places.results.append(accumulated)
+            accumulated += columns_of(product.dot.acc.type)
         else:
-            firsts.append(loaded.get(product.loop, used))
-            loaded[product.loop] = firsts[-1] + count
-    return _Places(firsts, max([used, *loaded.values()]))
+            places.results.append(take(product.dot.acc.type))
+        places.scales.append([take(type) for type in product.scales])
+    return places._replace(columns=max([used, *others.values()]))
 
 
-def _fits(dot: Dot, features: frozenset[str]) -> bool:
+def _fits(dot: AnyDot, features: frozenset[str]) -> bool:
     """Whether the instruction computes a product."""
+    if isinstance(dot, DotScaled):
+        return tensor_kind_of(dot) is not None
     shape = ir.shape_of(dot.acc.type)
     left, right, acc = (ir.dtype_of(v.type) for v in (dot.lhs, dot.rhs, dot.acc))
     kind = KINDS.get(left)
@@ -196,9 +237,14 @@ def _share_operands(
         ctx.missed(NAME, f"mma.sync: {error}", (error.op or loop).loc)
         return False
     for (dot, _, axis), value in zip(operands, made, strict=True):
-        dot.set_operand(1 - axis, value)
+        dot.set_operand(0 if axis else _right_index(dot), value)
     _merge([_share_of(value) for value in made])
     return True
+
+
+def _right_index(dot: AnyDot) -> int:
+    """The number of the right operand."""
+    return 2 if isinstance(dot, DotScaled) and dot.lhs_scale is not None else 1
 
 
 def _require_memory(loop: For, operands: Sequence[Value], ctx: PassContext) -> None:
@@ -209,7 +255,7 @@ def _require_memory(loop: For, operands: Sequence[Value], ctx: PassContext) -> N
         raise Unsupported("no operand of the products is loaded in the loop", loop)
     for value in loaded:
         if any(
-            not isinstance(user, Permute | Dot) for v in _path_to_load(value) for user in v.users
+            not isinstance(user, Permute | AnyDot) for v in _path_to_load(value) for user in v.users
         ):
             raise Unsupported("a loaded operand has other uses", value.op)
     size = sum(map(_bytes_of, operands)) + sum(map(_bytes_of, loaded))
@@ -275,38 +321,94 @@ def _compute_in_tensor_memory(fn: Function, products: Sequence[_Product]) -> Non
     assert first is not None
     places = _places_of(products)
     parts: dict[tuple[int, ir.Type], Value] = {}
-    of_products: list[Value] = []
     with b.before(first):
         memory = b.value(AllocateTensor(ir.TensorMemory((ROWS, places.columns), ir.FP32)))
-        for product, column in zip(products, places.firsts, strict=True):
-            kind = product.dot.acc.type
-            part = ir.TensorMemory(ir.shape_of(kind), ir.dtype_of(kind))
-            if (column, part) not in parts:
-                parts[column, part] = b.value(TensorPart(memory, column, part))
-            of_products.append(parts[column, part])
-    for product, part in zip(products, of_products, strict=True):
+
+        def part(column: int, type: ir.Type) -> Value:
+            kind = ir.TensorMemory(ir.shape_of(type), ir.dtype_of(type))
+            if (column, kind) not in parts:
+                parts[column, kind] = b.value(TensorPart(memory, column, kind))
+            return parts[column, kind]
+
+        results = [
+            part(column, product.dot.acc.type)
+            for product, column in zip(products, places.results, strict=True)
+        ]
+        scales = [
+            [part(column, type) for column, type in zip(columns, product.scales, strict=True)]
+            for product, columns in zip(products, places.scales, strict=True)
+        ]
+    for product, result, of_operands in zip(products, results, scales, strict=True):
+        started = _Started(product, _stored_scales(product, of_operands))
         if product.place is None:
-            _load_result(product, part)
+            _load_result(started, result)
         else:
-            _accumulate(product, product.place, part)
+            _accumulate(started, product.place, result)
     with b.before(fn.body.terminator):
         b.insert(FreeTensor(memory))
 
 
-def _load_result(product: _Product, part: Value) -> None:
-    """Load the product where it is computed, and add the accumulator in registers."""
+def _stored_scales(product: _Product, parts: Sequence[Value]) -> list[Value]:
+    """The scales of both operands in tensor memory, stored before the loop if that changes none."""
     dot, b = product.dot, Builder()
+    if isinstance(dot, Dot):
+        return []
+    kind = tensor_kind_of(dot)
+    assert kind is not None
+    found: list[Value] = []
+    for side, part in zip(dot.sides, parts, strict=True):
+        changes = side.scale is not None and _is_in(side.scale, product.loop)
+        with b.before(dot if changes else product.loop):
+            b.loc = dot.loc
+            found.append(b.value(StoreTensor(part, scales_of(b, side, kind))))
+    return found
+
+
+def _is_in(value: Value, loop: For) -> bool:
+    """Whether a loop's body, of which all products are direct ops, defines a value."""
+    return value.owner is loop.body or (value.op is not None and value.op.parent is loop.body)
+
+
+class _Started(NamedTuple):
+    """A product, with its scales in tensor memory, that is to be started.
+
+    Attributes:
+        scales: of both operands; none of a product without.
+    """
+
+    product: _Product
+    scales: list[Value]
+
+    def after_wait(self, b: Builder, memory: Value, *, adds: bool) -> Value:
+        """The result after a wait for it."""
+        dot = self.product.dot
+        if isinstance(dot, Dot):
+            mma: TensorProduct = TensorMma(
+                dot.lhs, dot.rhs, memory, dot.precision, dot.max_imprecise, adds
+            )
+        else:
+            left, right = self.scales
+            mma = TensorScaledMma(
+                dot.lhs, left, dot.rhs, right, memory, dot.lhs_format, dot.rhs_format,
+                dot.lhs_k_pack, dot.rhs_k_pack, dot.fast_math, adds,
+            )  # fmt: skip
+        return b.value(TensorWait(b.value(mma)))
+
+
+def _load_result(started: _Started, part: Value) -> None:
+    """Load the product where it is computed, and add the accumulator in registers."""
+    dot, b = started.product.dot, Builder()
     with b.before(dot):
-        result = b.value(LoadTensor(_started(b, dot, part, adds=False)))
+        result = b.value(LoadTensor(started.after_wait(b, part, adds=False)))
         if constant_value(dot.acc) != 0:
             result = b.value(Add(result, dot.acc))
     dot.result.replace_with(result)
     dot.erase()
 
 
-def _accumulate(product: _Product, place: int, part: Value) -> None:
+def _accumulate(started: _Started, place: int, part: Value) -> None:
     """Carry the accumulator in tensor memory, and load it after the loop."""
-    loop, dot, b = product.loop, product.dot, Builder()
+    loop, dot, b = started.product.loop, started.product.dot, Builder()
     following = loop.next
     assert following is not None
     with b.before(loop):
@@ -315,19 +417,13 @@ def _accumulate(product: _Product, place: int, part: Value) -> None:
     result = loop.results[place]
     dot.acc.type = result.type = part.type
     with b.before(dot):
-        dot.result.replace_with(_started(b, dot, dot.acc, adds=True))
+        dot.result.replace_with(started.after_wait(b, dot.acc, adds=True))
     dot.erase()
     with b.before(following):
         b.loc = loop.loc
         load = b.insert(LoadTensor(start))
     result.replace_with(load.result)
     load.set_operand(0, result)
-
-
-def _started(b: Builder, dot: Dot, memory: Value, *, adds: bool) -> Value:
-    """The result of a product after a wait for it."""
-    mma = TensorMma(dot.lhs, dot.rhs, memory, dot.precision, dot.max_imprecise, adds)
-    return b.value(TensorWait(b.value(mma)))
 
 
 # -- layouts --------------------------------------------------------------------------------------
@@ -341,13 +437,13 @@ def _load_demands(op: LoadTensor, ctx: PassContext) -> Demands:
 
 @ANCHORS.of(StoreTensor)
 def _store_demands(op: StoreTensor, ctx: PassContext) -> Demands:
-    layout = families.tensor_memory(ir.shape_of(op.value.type), ctx.gpu.warps)
-    return Demands([None, layout], [None])
+    family = families.tensor_scales if is_scales(op.value.type) else families.tensor_memory
+    return Demands([None, family(ir.shape_of(op.value.type), ctx.gpu.warps)], [None])
 
 
-@ANCHORS.of(TensorMma)
-def _product_demands(op: TensorMma, ctx: PassContext) -> Demands:
-    return Demands([None, None, None], [None])
+@ANCHORS.of(TensorMma, TensorScaledMma)
+def _product_demands(op: TensorProduct, ctx: PassContext) -> Demands:
+    return Demands([None] * len(op.operands), [None])
 
 
 @ANCHORS.of(TensorWait)

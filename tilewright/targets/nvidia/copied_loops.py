@@ -29,7 +29,7 @@ from tilewright.ops.gpu import (
 )
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.nvidia import Wgmma
-from tilewright.ops.tensor_memory import TensorMma
+from tilewright.ops.tensor_memory import TensorProduct
 from tilewright.ops.view import View
 from tilewright.passes.software_pipelining import holders_of, outermost, shares_of, up_to_end_of
 from tilewright.targets.nvidia.occupancy import (
@@ -109,7 +109,7 @@ def product_loops(fn: Function, ctx: PassContext) -> dict[For, int]:
     return {
         op: op.num_stages or default
         for op in loops
-        if any(isinstance(inner, Wgmma | TensorMma) for inner in op.body)
+        if any(isinstance(inner, Wgmma | TensorProduct) for inner in op.body)
     }
 
 

@@ -57,7 +57,9 @@ _FEATURES = (
     _Feature("mma_fp64", 80),
     _Feature("mma_fp8", 89),
     # And of block-scaled floats: mma.sync with block_scale.
-    _Feature("dot_scaled", 120, 121, specific=True),
+    _Feature("mma_block_scale", 120, 121, specific=True),
+    # Some products of block-scaled floats, by any of its instructions.
+    _Feature("dot_scaled", 100, 121, specific=True),
     # Their largest shapes, where smaller ones came first: m16n8k16 of fp16 (not m16n8k8), m16n8k32
     # of int8 (not m8n8k16), m16n8k8 of fp64 (not m8n8k4).
     _Feature("mma_m16n8k16", 80),

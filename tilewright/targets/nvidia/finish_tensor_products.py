@@ -15,7 +15,7 @@ from tilewright.ops.roles import DropBarriers, InitBarriers, WaitBarrier
 from tilewright.ops.tensor_memory import (
     CommitProducts,
     LoadTensor,
-    TensorMma,
+    TensorProduct,
     TensorWait,
     memory_of,
 )
@@ -37,7 +37,7 @@ def finish_tensor_products(fn: Function, ctx: PassContext) -> bool:
     waits = [op for op in fn.walk() if isinstance(op, TensorWait)]
     loops: dict[For, list[TensorWait]] = {}
     b = Builder()
-    for op in [op for op in fn.walk() if isinstance(op, TensorMma) and not op.adds]:
+    for op in [op for op in fn.walk() if isinstance(op, TensorProduct) and not op.adds]:
         if _follows_loads(op, memory_of(op.acc)):
             with b.before(op):
                 b.insert(Barrier())
@@ -55,7 +55,7 @@ def finish_tensor_products(fn: Function, ctx: PassContext) -> bool:
     return bool(waits)
 
 
-def _follows_loads(product: TensorMma, memory: Value) -> bool:
+def _follows_loads(product: TensorProduct, memory: Value) -> bool:
     """Whether a load of the memory may come before the product without a barrier in between."""
     op: Op = product
     while True:

@@ -7,9 +7,10 @@ from tilewright.lowering.emit import I32, V
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.words import words
 from tilewright.ops.nvidia import ScaledMma
-from tilewright.targets.nvidia.choose_scaled_mma import has_padding_bits, kind_of
+from tilewright.targets.nvidia.choose_scaled_mma import has_padding_bits
 from tilewright.targets.nvidia.mma import Accumulators, registers_text
 from tilewright.targets.nvidia.name import NAME
+from tilewright.targets.nvidia.scaled_kinds import warp_kind_of
 
 A_WORDS, B_WORDS, SUMS = 4, 2, 4  # registers of an instruction
 WORD_BYTES = 4
@@ -20,7 +21,7 @@ ELEMENT_BITS = 0x3F3F3F3F  # the bits of four elements of 6 bits, a byte each
 def emit_scaled_mma(kernel: Kernel, op: ScaledMma) -> None:
     """For each block of 16 x 8 of a warp's part of the result and each step along K, one
     instruction, which takes its scales from a word of four of them, from byte `byte` on."""
-    kind = kind_of(op)
+    kind = warp_kind_of(op)
     assert kind is not None
     assert op.lhs_scale is not None
     assert op.rhs_scale is not None

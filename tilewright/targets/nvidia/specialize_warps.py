@@ -33,7 +33,7 @@ from tilewright.ops.gpu import (
     WaitLaunches,
 )
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
-from tilewright.ops.tensor_memory import CommitProducts, TensorMma, TensorWait
+from tilewright.ops.tensor_memory import CommitProducts, TensorProduct, TensorWait, buffers_of
 from tilewright.passes.pipeline_loads import stages_of
 from tilewright.passes.software_pipelining import holders_of
 from tilewright.rewrites.control import (
@@ -510,13 +510,13 @@ class _Computer:
 
 def _may_follow(wait: TensorWait, body: Region) -> bool:
     """Whether a wait may be moved behind the loop: the loop only carries the result, and writes the
-    operands nowhere but in slots, whose release waits for the product itself."""
+    operands and scales nowhere but in slots, whose release waits for the product itself."""
     product = wait.product.op
-    assert isinstance(product, TensorMma)
+    assert isinstance(product, TensorProduct)
     carried = all(user.terminator for user in wait.result.users)
     return carried and all(
         isinstance(source, Slot) or source is None or source.parent is not body
-        for source in map(_buffer_of, (product.lhs, product.rhs))
+        for source in map(_buffer_of, buffers_of(product))
     )
 
 
@@ -542,7 +542,7 @@ def _wait_after(loop: For) -> None:
 def tracked(loop: CopiedLoop, part: Sequence[int]) -> bool:
     """Whether products that no warp waits for read these operands: their completion arrives."""
     reading = [op for i in part for op in readers(loop.copies[i].share.result)]
-    return any(isinstance(op, TensorMma) for op in reading)
+    return any(isinstance(op, TensorProduct) for op in reading)
 
 
 def _first(region: Region, ops: Sequence[Op]) -> Op:

@@ -15,7 +15,7 @@ from tilewright.targets.nvidia.add_blocks import add_blocks
 from tilewright.targets.nvidia.alternate_warpgroups import alternate_warpgroups
 from tilewright.targets.nvidia.bound_waits import bound_waits
 from tilewright.targets.nvidia.choose_mma import choose_mma
-from tilewright.targets.nvidia.choose_scaled_mma import choose_scaled_mma, expand_unscalable
+from tilewright.targets.nvidia.choose_scaled_mma import choose_scaled_mma
 from tilewright.targets.nvidia.choose_tensor_mma import choose_tensor_mma
 from tilewright.targets.nvidia.delay_protocols import delay_protocols
 from tilewright.targets.nvidia.finish_tensor_products import finish_tensor_products
@@ -23,6 +23,12 @@ from tilewright.targets.nvidia.overlap_launches import overlap_launches
 from tilewright.targets.nvidia.overlap_products import overlap_products
 from tilewright.targets.nvidia.pack_programs import pack_programs
 from tilewright.targets.nvidia.persist_programs import persist_programs
+from tilewright.targets.nvidia.scaled_kinds import (
+    TENSOR_FEATURE,
+    WARP_FEATURE,
+    expand_uncopied,
+    expand_unscalable,
+)
 from tilewright.targets.nvidia.schedule_products import schedule_products
 from tilewright.targets.nvidia.specialize_warps import specialize_warps
 from tilewright.targets.nvidia.widen_programs import widen_programs
@@ -35,17 +41,21 @@ SCALED = (
     Step(merge_equal_values, when=FEATURE),
     Step(hoist_invariants, when=FEATURE),
     Step(remove_dead_code, when=FEATURE),
-    Step(choose_scaled_mma, when=FEATURE),
+    Step(choose_scaled_mma, when=WARP_FEATURE),
 )
 """Block-scaled products: what is expanded is simplified as where all of them are."""
 
 STEPS = common_steps(
     first=[Step(widen_programs, when="wgmma"), *SCALED],
-    choose_instructions=[Step(choose_tensor_mma, when="tcgen05"), Step(choose_mma)],
+    choose_instructions=[
+        Step(choose_tensor_mma, when=TENSOR_FEATURE),
+        Step(expand_uncopied, when=TENSOR_FEATURE),
+        Step(choose_mma),
+    ],
     # Of products in tensor memory, a program would need two results in turn for it to pay.
     pipeline=[Step(persist_programs, when="wgmma"), Step(specialize_warps, when="tma")],
     overlap=[
-        Step(finish_tensor_products, when="tcgen05"),
+        Step(finish_tensor_products, when=TENSOR_FEATURE),
         Step(overlap_products, when="wgmma"),
     ],
     schedule=[

@@ -7,16 +7,22 @@ and has barriers arrive at their completion (PTX ISA, "tcgen05 Memory Consistenc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tilewright.ir import types as ir
+from tilewright.ir.core import Value
 from tilewright.layout.families import WARPS_PER_GROUP
 from tilewright.lowering.emit import F32, I32, VOID, Builder, V, const
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.shared_memory import scratch
+from tilewright.lowering.simt.words import words
 from tilewright.ops.tensor_memory import (
     ROWS,
+    SCALE_COLUMNS,
+    SCALE_ROWS,
+    WORD_SCALES,
     AllocateTensor,
     CommitProducts,
     FreeTensor,
@@ -24,14 +30,19 @@ from tilewright.ops.tensor_memory import (
     StoreTensor,
     TensorMma,
     TensorPart,
+    TensorProduct,
+    TensorScaledMma,
     TensorWait,
     columns_of,
+    is_scales,
+    scales_of,
 )
 from tilewright.targets.nvidia.choose_tensor_mma import KINDS
 from tilewright.targets.nvidia.mma import MatrixOperand, registers_text
 from tilewright.targets.nvidia.name import NAME
 from tilewright.targets.nvidia.notes import TensorColumns
 from tilewright.targets.nvidia.rewrite_products import step_along_k
+from tilewright.targets.nvidia.scaled_kinds import MIXED, Kind, tensor_kind_of
 from tilewright.targets.nvidia.tma import barrier_address
 
 LEAST_COLUMNS = 32  # of an allocation, which is a power of two
@@ -70,6 +81,24 @@ def instruction_descriptor(
     codes = _CODES[left] << _LEFT | _CODES[right] << _RIGHT | _RESULT_CODES[result] << _RESULT
     layouts = across[0] << _LEFT_ACROSS | across[1] << _RIGHT_ACROSS
     return codes | layouts | shape[1] // 8 << _COLUMNS | shape[0] // 16 << _ROWS
+
+
+# The fields of that of block-scaled products, and their codes where they differ.
+_RIGHT_SCALE, _SCALE_TYPE, _LEFT_SCALE = 4, 23, 29
+_SHORT_CODES = {"e4m3": 0, "e5m2": 1}
+_PACKED_CODE = 1
+_SCALE_CODES = {"ue4m3": 0, "ue8m0": 1}
+
+
+def scaled_descriptor(
+    kind: Kind, formats: tuple[str, str], shape: tuple[int, int], scale: int
+) -> int:
+    """The instruction descriptor of a block-scaled product; `scale` is the place of the first scale
+    of a row in its word."""
+    left, right = (_SHORT_CODES[f] if kind is MIXED else _PACKED_CODE for f in formats)
+    codes = left << _LEFT | right << _RIGHT | _SCALE_CODES[kind.scale_name] << _SCALE_TYPE
+    places = scale << _RIGHT_SCALE | scale << _LEFT_SCALE
+    return codes | places | shape[1] // 8 << _COLUMNS | shape[0] // 16 << _ROWS
 
 
 def _run(b: Builder, code: str, letters: str = "", args: Sequence[V] = ()) -> None:
@@ -123,34 +152,102 @@ def emit_free_tensor(kernel: Kernel, op: FreeTensor) -> None:
         _run(b, code, "r", [kernel.scalar(op.memory)])
 
 
+class _Step(NamedTuple):
+    """One instruction of a product.
+
+    Attributes:
+        row, column, start: where its block of the result is, and its elements along K, in units of
+            what is stored.
+        number: of the step along K.
+        shape: of its block.
+        across: which of the operands lie across K.
+    """
+
+    row: int
+    column: int
+    start: int
+    number: int
+    shape: tuple[int, int]
+    across: tuple[bool, bool]
+
+
+Instruction = Callable[[_Step], tuple[str, int, list[V]]]
+"""The name of the instruction for a step, its descriptor, and addresses of scales."""
+
+
 @emits(TensorMma, target=NAME)
 def emit_tensor_mma(kernel: Kernel, op: TensorMma) -> None:
+    types = ir.dtype_of(op.lhs.type), ir.dtype_of(op.rhs.type), ir.dtype_of(op.acc.type)
+
+    def instruction(step: _Step) -> tuple[str, int, list[V]]:
+        what = instruction_descriptor(types, step.shape, across=step.across)
+        return f"kind::{KINDS[types[0]]}", what, []
+
+    _start(kernel, op, instruction)
+
+
+@emits(TensorScaledMma, target=NAME)
+def emit_tensor_scaled_mma(kernel: Kernel, op: TensorScaledMma) -> None:
+    kind = tensor_kind_of(op)
+    assert kind is not None
+    name = f"kind::{kind.name}.block_scale.scale_vec::{kind.scales}X"
+    formats = op.lhs_format, op.rhs_format
+    left, right = (partial(_scales_address, kernel, scales) for scales in scales_of(op))
+
+    def instruction(step: _Step) -> tuple[str, int, list[V]]:
+        word, first = divmod(step.number * kind.scales, WORD_SCALES)
+        what = scaled_descriptor(kind, formats, step.shape, first)
+        return name, what, [left(word, step.row), right(word, step.column)]
+
+    _start(kernel, op, instruction)
+
+
+def _scales_address(kernel: Kernel, scales: Value, word: int, row: int) -> V:
+    """Where the scales of some rows in a word of each are."""
+    column = word * columns_of_word(scales.type) + row // SCALE_ROWS
+    return kernel.b.add(kernel.scalar(scales), column)
+
+
+def columns_of_word(type: ir.Type) -> int:
+    """The columns of one word of each row of scales."""
+    return -(-ir.shape_of(type)[0] // ROWS) * SCALE_COLUMNS
+
+
+def _start(kernel: Kernel, op: TensorProduct, instruction: Instruction) -> None:
     """An instruction for each 128 rows, 256 columns and 32 bytes along K, all of one thread."""
     b = kernel.b
-    types = ir.dtype_of(op.lhs.type), ir.dtype_of(op.rhs.type), ir.dtype_of(op.acc.type)
     (m, n), k = ir.shape_of(op.acc.type), ir.shape_of(op.lhs.type)[1]
     memory = kernel.scalar(op.acc)
-    height, width, step = min(m, ROWS), min(n, MOST_COLUMNS), step_along_k(types[0])
+    shape, step = (min(m, ROWS), min(n, MOST_COLUMNS)), step_along_k(ir.dtype_of(op.lhs.type))
     with kernel.only_if(b.icmp("eq", kernel.thread, 0)):
         _run(b, AFTER_BARRIER)
         left, right = (
             MatrixOperand(kernel, value, axis, uniform=True, version=1)
             for value, axis in ((op.lhs, 1), (op.rhs, 0))
         )
-        across = left.across_k, right.across_k
-        what = const(I32, instruction_descriptor(types, (height, width), across=across))
-        instruction = f"tcgen05.mma.cta_group::1.kind::{KINDS[types[0]]} [$0], $1, $2, $3, p;"
         none = const(I32, 0)
         for row in range(0, m, ROWS):
-            for column in range(0, n, width):
+            for column in range(0, n, shape[1]):
                 place = b.add(memory, row // ROWS * n + column)
-                for start in range(0, k, step):
+                for number, start in enumerate(range(0, k, step)):
+                    across = left.across_k, right.across_k
+                    found = instruction(_Step(row, column, start, number, shape, across))
                     a = left.descriptor(left.offset(start, row), none)
                     c = right.descriptor(right.offset(start, column), none)
-                    adds = int(op.adds or start > 0)
-                    code = f"{{ .reg .pred p; setp.ne.b32 p, {adds}, 0; {instruction} }}"
-                    _run(b, code, "rllr", [place, a, c, what])
+                    _run_product(b, found, [place, a, c], adds=op.adds or start > 0)
     kernel.env[op.result] = [memory]
+
+
+def _run_product(
+    b: Builder, instruction: tuple[str, int, list[V]], operands: Sequence[V], *, adds: bool
+) -> None:
+    """One instruction on memory and two operands."""
+    name, descriptor, scales = instruction
+    args = [*operands, const(I32, descriptor), *scales]
+    places = "".join(f" [${i}]," for i in range(4, len(args)))
+    code = f"tcgen05.mma.cta_group::1.{name} [$0], $1, $2, $3,{places} p;"
+    letters = "rllr" + "r" * len(scales)
+    _run(b, f"{{ .reg .pred p; setp.ne.b32 p, {int(adds)}, 0; {code} }}", letters, args)
 
 
 @emits(TensorWait, target=NAME)
@@ -209,16 +306,43 @@ def _parts(kernel: Kernel, memory: V, type: ir.Type) -> list[_Part]:
 
 @emits(StoreTensor, target=NAME)
 def emit_store_tensor(kernel: Kernel, op: StoreTensor) -> None:
+    if is_scales(op.value.type):
+        _store_scales(kernel, op)
+    else:
+        _store_sums(kernel, op)
+    _synchronize(kernel)
+    kernel.env[op.result] = kernel.env[op.memory]
+
+
+def _store_scales(kernel: Kernel, op: StoreTensor) -> None:
+    """Each of four warps stores all scales to its rows of tensor memory."""
+    b = kernel.b
+    rows, groups = ir.shape_of(op.value.type)
+    values, each = kernel.env[op.value], min(groups, WORD_SCALES)
+    chunks = [values[i : i + each] for i in range(0, len(values), each)]
+    found = [b.zext(words(b, chunk, op.value.type)[0], I32) for chunk in chunks]
+    count = -(-rows // SCALE_ROWS)  # of words of adjacent columns
+    part = b.mul(b.and_(kernel.warp, WARPS_PER_GROUP - 1), WARP_ROWS << ROW_SHIFT)
+    start = b.add(kernel.scalar(op.memory), part)
+    with kernel.only_if(b.icmp("ult", kernel.warp, WARPS_PER_GROUP)):
+        _run(b, AFTER_BARRIER)
+        for word in range(len(found) // count):
+            place = b.add(start, word * columns_of_word(op.value.type))
+            _store_words(b, f"32x32b.x{count}", place, found[word * count : (word + 1) * count])
+        _run(b, "tcgen05.wait::st.sync.aligned;")
+
+
+def _store_words(b: Builder, shape: str, place: V, values: Sequence[V]) -> None:
+    code = f"tcgen05.st.sync.aligned.{shape}.b32 [$0], {registers_text(1, len(values))};"
+    _run(b, code, "r" * (1 + len(values)), [place, *values])
+
+
+def _store_sums(kernel: Kernel, op: StoreTensor) -> None:
     b = kernel.b
     values = kernel.env[op.value]
     for place, registers, shape in _parts(kernel, kernel.scalar(op.memory), op.value.type):
-        count = len(registers)
-        words = [b.bitcast(values[r], I32) for r in registers]
-        code = f"tcgen05.st.sync.aligned.{shape}.b32 [$0], {registers_text(1, count)};"
-        _run(b, code, "r" * (1 + count), [place, *words])
+        _store_words(b, shape, place, [b.bitcast(values[r], I32) for r in registers])
     _run(b, "tcgen05.wait::st.sync.aligned;")
-    _synchronize(kernel)
-    kernel.env[op.result] = kernel.env[op.memory]
 
 
 @emits(LoadTensor, target=NAME)
