@@ -56,7 +56,7 @@ def test_newer_architecture_gets_ptx_of_the_newest_known_one() -> None:
     assert chip.llvm_cpu == f"sm_{ALL[-1]}"  # without the suffix, which later ones do not run
     assert not chip.assembles
     assert chip.shared_limit == newest.shared_limit
-    assert newest.features - chip.features == {"dot_scaled", "setmaxnreg"}
+    assert newest.features - chip.features == {"dot_scaled", "mma_block_scale", "setmaxnreg"}
 
 
 def test_fp8_follows_the_architecture() -> None:
