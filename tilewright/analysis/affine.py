@@ -297,18 +297,14 @@ def _increments_of(carried: Value) -> tuple[Value, list[tuple[int, Value]]] | No
             return None
         step = op.rhs
         following = op.lhs
-        if _is_within(following, loop.body) < _is_within(step, loop.body):
+        if loop.contains(following) < loop.contains(step):
             if isinstance(op, arith.Sub):
                 return None
             following, step = step, following
-        if _is_within(step, loop.body):
+        if loop.contains(step):
             return None
         steps.append((-1 if isinstance(op, arith.Sub) else 1, step))
     return loop.inits[carried.index - 1], steps
-
-
-def _is_within(value: Value, body: Region) -> bool:
-    return value.region is not None and value.region.is_within(body)
 
 
 # -- rules: the form of an op's result from those of its operands ---------------------------------

@@ -118,4 +118,4 @@ def _varies_in(atom: Atom, loop: control.For) -> bool:
     """Whether a scalar may vary between iterations of the loop."""
     if isinstance(atom, Iteration):
         return atom.loop is loop or any(inner is atom.loop for inner in loop.walk())
-    return atom.region is not None and atom.region.is_within(loop.body)
+    return loop.contains(atom)

@@ -127,12 +127,10 @@ def _reached(user: Op) -> list[Value]:
 
 def _is_at_times(op: Op, varying: set[Value]) -> bool:
     """Whether an op runs under a condition, or in a loop with bounds, that varies."""
-    around = op.parent_op()
-    while around is not None:
+    for around in op.ancestors():
         bounds = [around.start, around.stop, around.step] if isinstance(around, For) else None
         if isinstance(around, While) or varying.intersection(bounds or around.operands):
             return True
-        around = around.parent_op()
     return False
 
 

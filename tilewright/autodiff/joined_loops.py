@@ -113,7 +113,7 @@ def _are_alike(ours: Sequence[Value], theirs: Sequence[Value], loop: For, other:
     work = list(zip(ours, theirs, strict=True))
     while work:
         a, b = work.pop()
-        if (a is b and not _is_within(a, loop)) or (a, b) in known:
+        if (a is b and not loop.contains(a)) or (a, b) in known:
             continue
         known.add((a, b))
         left, right = a.op, b.op
@@ -124,8 +124,3 @@ def _are_alike(ours: Sequence[Value], theirs: Sequence[Value], loop: For, other:
             return False
         work += zip(left.operands, right.operands, strict=True)
     return True
-
-
-def _is_within(value: Value, loop: For) -> bool:
-    region = value.region
-    return region is not None and region.is_within(loop.body)

@@ -34,7 +34,7 @@ from tilewright.autodiff.joined_loops import joined
 from tilewright.autodiff.points import Array as Numbers
 from tilewright.autodiff.points import Points, UnknownNumber
 from tilewright.autodiff.schedules import Part, Regrid, nest_of
-from tilewright.ir.core import Function, Region, Value
+from tilewright.ir.core import Function, Value
 from tilewright.ir.types import is_float
 from tilewright.ops.arith import Add
 from tilewright.ops.control import Condition, For, If, While, Yield
@@ -246,14 +246,9 @@ def increment_of(loop: For, arg: Value) -> Value | None:
     if is_float(arg.type) or arg.index == 0:
         return None
     match loop.body.terminator.operands[arg.index - 1].op:
-        case Add(lhs, rhs) if lhs is arg and _is_outside(rhs, loop.body):
+        case Add(lhs, rhs) if lhs is arg and not loop.contains(rhs):
             return rhs
-        case Add(lhs, rhs) if rhs is arg and _is_outside(lhs, loop.body):
+        case Add(lhs, rhs) if rhs is arg and not loop.contains(lhs):
             return lhs
         case _:
             return None
-
-
-def _is_outside(value: Value, body: Region) -> bool:
-    region = value.region
-    return region is not None and not region.is_within(body)

@@ -501,7 +501,7 @@ class ReverseWalk:
             for region in op.regions
             for inner in region.walk()
             for v in inner.operands
-            if v in self.active and not _is_within(v, op)
+            if v in self.active and not op.contains(v)
         )
         return list(found)
 
@@ -554,8 +554,3 @@ class ReverseWalk:
                 cut.save(op, i, self._adjoint_or_zero(op.results[i]))
         if gauge is not None and cut.cut.only is None:
             cut.save(op, "maximum", self.plain(gauge.final))
-
-
-def _is_within(value: Value, op: Op) -> bool:
-    region = value.region
-    return region is not None and any(region.is_within(r) for r in op.regions)

@@ -202,8 +202,7 @@ def _require_fixed(op: Residual, maxima: Collection[Gauge]) -> None:
 
 
 def _is_fixed(op: Residual, gauge: Gauge) -> bool:
-    region = op.parent
-    if region is not None and region.is_within(gauge.loop.body):
+    if gauge.loop.contains(op.results[0]):
         return False
     try:
         return gauge.after is None and weights_of_results(gauge).is_fixed(op.src)

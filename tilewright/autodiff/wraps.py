@@ -291,8 +291,7 @@ def _is_at_most(a: Polynomial, b: Polynomial, op: Op, loops: set[For], points: P
 def _changes_in(atom: Value | Iteration, loops: set[For]) -> bool:
     if isinstance(atom, Iteration):
         return atom.loop in loops
-    region = atom.region
-    return region is not None and any(region.is_within(loop.body) for loop in loops)
+    return any(loop.contains(atom) for loop in loops)
 
 
 # -- the change -----------------------------------------------------------------------------------

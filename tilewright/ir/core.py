@@ -250,6 +250,17 @@ class Op:
     def parent_op(self) -> Op | None:
         return self.parent.parent if self.parent is not None else None
 
+    def ancestors(self) -> Iterator[Op]:
+        """The ops that this one is nested in, the innermost first."""
+        op = self.parent_op()
+        while op is not None:
+            yield op
+            op = op.parent_op()
+
+    def contains(self, value: Value) -> bool:
+        """Whether a value is defined in a region of this op, or in one nested in it."""
+        return any(region.contains(value) for region in self.regions)
+
     def __repr__(self) -> str:
         return f"<{self.name} at {self.loc}>"
 
@@ -375,6 +386,18 @@ class Region:
                 return True
             region = region.parent.parent if region.parent is not None else None
         return False
+
+    def contains(self, value: Value) -> bool:
+        """Whether a value is defined in this region or in one nested in it."""
+        region = value.region
+        return region is not None and region.is_within(self)
+
+    def find_ancestor(self, op: Op) -> Op | None:
+        """The op directly in this region that `op` is or is nested in; None if it is outside."""
+        found: Op | None = op
+        while found is not None and found.parent is not self:
+            found = found.parent_op()
+        return found
 
 
 class Function:

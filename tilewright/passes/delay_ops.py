@@ -48,7 +48,7 @@ def _delayed(region: Region) -> list[Op]:
     anchors: dict[Op, int] = {}  # of each op, the place of the one before which it is computed
     delayed: dict[Op, list[Op]] = {}
     for op in reversed(ops):
-        users = {_within(user, region) for value in op.results for user in value.users}
+        users = {region.find_ancestor(user) for value in op.results for user in value.users}
         first = min((u for u in users if u is not None), key=lambda u: anchors[u], default=None)
         anchors[op] = place[op]
         if first is not None and op.elementwise and not op.regions and None not in users:
@@ -66,18 +66,10 @@ def _is_small(op: Op, at: int, anchors: dict[Op, int], region: Region) -> bool:
     for value in dict.fromkeys(op.operands):
         if value.op is None or value.op.parent is not region:
             continue
-        others = (_within(user, region) for user in value.users if user is not op)
+        others = (region.find_ancestor(user) for user in value.users if user is not op)
         if not any(u is not None and anchors.get(u, -1) >= at for u in others):
             kept += _size(value)
     return kept <= _size(op.result)
-
-
-def _within(op: Op, region: Region) -> Op | None:
-    """The op of a region that an op is, or is in."""
-    found: Op | None = op
-    while found is not None and found.parent is not region:
-        found = found.parent_op()
-    return found
 
 
 def _size(value: Value) -> int:

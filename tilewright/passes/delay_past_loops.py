@@ -43,7 +43,7 @@ def _delay(body: Region) -> int:
     moved = 0
     for i in reversed(range(loops[-1])):
         op = ops[i]
-        users = {_within(user, body) for value in op.results for user in value.users}
+        users = {body.find_ancestor(user) for value in op.results for user in value.users}
         if op not in scalar or not users or None in users:
             continue
         first = min(place[user] for user in users if user is not None)
@@ -66,12 +66,4 @@ def _from_scalars(body: Region) -> set[Op]:
             for v in op.operands
         ):
             found.add(op)
-    return found
-
-
-def _within(op: Op, body: Region) -> Op | None:
-    """The op of a region that an op is, or is in."""
-    found: Op | None = op
-    while found is not None and found.parent is not body:
-        found = found.parent_op()
     return found

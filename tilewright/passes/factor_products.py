@@ -135,8 +135,7 @@ def _is_number(value: Value, loop: For) -> bool:
         return isinstance(constant_value(value), int | float)
     if not isinstance(value.op, Splat):
         return False
-    region = value.op.src.region
-    return region is not None and not region.is_within(loop.body)
+    return not loop.contains(value.op.src)
 
 
 def _are_same(a: tuple[Value | float, ...], b: tuple[Value | float, ...]) -> bool:

@@ -173,8 +173,8 @@ class _Sides:
 
 def _cost(value: Value) -> int:
     """The cost of converting a value: its bytes times the assumed number of executions."""
-    trips, region = 1, value.region
-    while region is not None and region.parent is not None:
-        trips *= TRIPS if isinstance(region.parent, For | While) else 1
-        region = region.parent.parent
+    region = value.region
+    around = region.parent if region is not None else None
+    holders = (around, *around.ancestors()) if around is not None else ()
+    trips = TRIPS ** sum(isinstance(op, For | While) for op in holders)
     return trips * prod(shape_of(value.type)) * element_of(value.type).nbytes_in_memory

@@ -11,7 +11,7 @@ ops times the loop depth, plus loads times writers of each loop.
 from __future__ import annotations
 
 from tilewright.analysis.pointers import may_overlap
-from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.core import Function, Op, Region
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ops.control import For, While
 from tilewright.ops.memory import Load, Store
@@ -76,19 +76,7 @@ def _is_invariant(op: Op, loop: Op) -> bool:
     """Whether the op and its nested ops use only values defined within the op or outside the
     loop."""
     if not op.regions:
-        return all(_is_outside(v, loop) for v in op.operands)
+        return not any(loop.contains(v) for v in op.operands)
     return all(
-        _is_outside(v, loop) or _is_defined_within(v, op)
-        for inner in op.walk()
-        for v in inner.operands
+        op.contains(v) or not loop.contains(v) for inner in op.walk() for v in inner.operands
     )
-
-
-def _is_outside(value: Value, loop: Op) -> bool:
-    region = value.region
-    return region is not None and not any(region.is_within(r) for r in loop.regions)
-
-
-def _is_defined_within(value: Value, op: Op) -> bool:
-    region = value.region
-    return region is not None and any(region.is_within(r) for r in op.regions)

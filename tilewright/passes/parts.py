@@ -5,7 +5,7 @@ A tile is divided into equal parts along an axis, which may differ from value to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import gcd
 
 from tilewright.ir.builder import Builder
@@ -74,6 +74,29 @@ def operands_first(ops: dict[Op, None]) -> list[Op]:
         if op not in ordered:
             visit(op)
     return list(ordered)
+
+
+def divided_axes(
+    values: Iterable[tuple[Value, int]], may_divide: Callable[[Op], bool]
+) -> dict[Value, int] | None:
+    """The axes along which values are divided if `values`, each with an axis, are computed part by
+    part: theirs, and those of all values that they depend on. None if a value would be divided
+    along two axes, or an op cannot be divided or, by `may_divide`, must not be."""
+    axes: dict[Value, int] = {}
+    pending = list(values)
+    while pending:
+        value, axis = pending.pop()
+        if value in axes:
+            if axes[value] != axis:
+                return None
+            continue
+        op = value.op
+        needed = None if op is None else operand_axes(op, axis)
+        if op is None or needed is None or not may_divide(op):
+            return None
+        axes[value] = axis
+        pending += [(v, a) for v, a in zip(op.operands, needed, strict=True) if a is not None]
+    return axes
 
 
 def pressure(ops: Sequence[Op], shape: tuple[int, ...], cost: Callable[[Value], int]) -> int:

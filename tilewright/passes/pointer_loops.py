@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tilewright.ir.core import Op, Region, Value
+from tilewright.ir.core import Region, Value
 from tilewright.ir.types import I64, Tile, Type, is_pointer, shape_of, with_element
 from tilewright.ops.arith import Add, Constant, IntDiv, Mul, Sub
 from tilewright.ops.control import For, If
@@ -31,11 +31,6 @@ def convert_regions(algebra: PointerAlgebra, region: Region) -> bool:
 
 def _has_pointers(values: Sequence[Value]) -> bool:
     return any(is_pointer(v.type) for v in values)
-
-
-def _is_outside(value: Value, op: Op) -> bool:
-    region = value.region
-    return region is not None and not any(region.is_within(r) for r in op.regions)
 
 
 class _Moved(NamedTuple):
@@ -112,7 +107,7 @@ class _LoopRewrite:
         uniform = varying = None
         now: list[Value | None] = [None, None]
         if step.uniform:
-            is_fixed = all(_is_outside(v, self.loop) for v in step.uniform)
+            is_fixed = not any(self.loop.contains(v) for v in step.uniform)
             if is_fixed and not last_is_used and (iteration := self._iterations()) is not None:
                 with algebra.build.before(self.loop):
                     by = algebra.sum_uniform(step.uniform) or algebra.number(0)
@@ -248,4 +243,4 @@ def _share_base(op: If, parts: Sequence[Parts]) -> bool:
     if not parts or parts[0].base is not parts[1].base:
         return False
     base = parts[0].base
-    return not isinstance(base.type, Tile) and _is_outside(base, op)
+    return not isinstance(base.type, Tile) and not op.contains(base)

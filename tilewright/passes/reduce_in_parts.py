@@ -30,7 +30,7 @@ from tilewright.ops.control import For, Yield
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.reduce import Reduce
 from tilewright.passes.layout_rules import is_tile
-from tilewright.passes.parts import MAX_RECOMPUTED, Part, is_index, operand_axes, operands_first
+from tilewright.passes.parts import MAX_RECOMPUTED, Part, divided_axes, is_index, operands_first
 
 NAME = "reduce_in_parts"
 
@@ -78,30 +78,17 @@ def _is_elementwise(combine: Region) -> bool:
 
 def _source(fn: Function, op: Reduce) -> _Source | None:
     """None if an operand cannot be computed part by part where it is reduced."""
-    axes: dict[Value, int] = {}
-    found: dict[Op, None] = {}
-    elsewhere = 0
-    pending = [(value, op.axis) for value in op.srcs]
-    while pending:
-        value, axis = pending.pop()
-        if value in axes:
-            if axes[value] != axis:
-                return None
-            continue
-        made = value.op
-        needed = None if made is None else operand_axes(made, axis)
-        if made is None or needed is None:
-            return None
-        if is_index(made) and made.parent is not op.parent:
-            elsewhere += 1
-        elif made.parent is not op.parent or not _stays(fn, made, op):
-            return None
-        if elsewhere > MAX_RECOMPUTED:
-            return None
-        axes[value] = axis
-        found[made] = None
-        pending += [(v, a) for v, a in zip(made.operands, needed, strict=True) if a is not None]
-    if not any(isinstance(o, Load) for o in found):
+    elsewhere: set[Op] = set()
+
+    def may_divide(made: Op) -> bool:
+        if made.parent is op.parent:
+            return _stays(fn, made, op)
+        elsewhere.add(made)
+        return is_index(made) and len(elsewhere) <= MAX_RECOMPUTED
+
+    axes = divided_axes([(value, op.axis) for value in op.srcs], may_divide)
+    found = dict.fromkeys(v.op for v in axes or () if v.op is not None)
+    if axes is None or not any(isinstance(o, Load) for o in found):
         return None
     return _Source(operands_first(found), axes)
 
@@ -180,7 +167,7 @@ def _sink(fn: Function, region: Region) -> None:
         tiles = any(map(is_tile, op.results))
         if op.terminator or op.regions or not tiles or not (op.pure or isinstance(op, Load)):
             continue
-        users = {_within(user, region) for result in op.results for user in result.users}
+        users = {region.find_ancestor(user) for result in op.results for user in result.users}
         first = next((o for o in _following(op) if o in users), None)
         if first is not None and first is not op.next and _stays(fn, op, first):
             op.remove()
@@ -192,12 +179,3 @@ def _following(op: Op) -> Iterator[Op]:
     while after is not None:
         yield after
         after = after.next
-
-
-def _within(op: Op, region: Region) -> Op:
-    """The op of the region that is this op or contains it."""
-    while op.parent is not region:
-        around = op.parent_op()
-        assert around is not None
-        op = around
-    return op

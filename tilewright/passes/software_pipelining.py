@@ -127,19 +127,9 @@ def up_to_end_of(fn: Function, loop: For) -> Iterator[Op]:
             return
 
 
-def holders_of(loop: For) -> list[Op]:
-    """The control flow around a loop, the innermost first."""
-    found: list[Op] = []
-    op = loop.parent_op()
-    while op is not None:
-        found.append(op)
-        op = op.parent_op()
-    return found
-
-
 def outermost(loop: For) -> Op:
     """The outermost loop around a loop, or itself."""
-    loops = [op for op in (loop, *holders_of(loop)) if isinstance(op, For | While)]
+    loops = [op for op in (loop, *loop.ancestors()) if isinstance(op, For | While)]
     return loops[-1]
 
 

@@ -36,8 +36,8 @@ from tilewright.passes.layout_rules import is_tile, per_thread
 from tilewright.passes.parts import (
     MAX_RECOMPUTED,
     Part,
+    divided_axes,
     is_index,
-    operand_axes,
     operands_first,
     pressure,
 )
@@ -202,25 +202,18 @@ class Strips:
 
     def _divide(self, axis: int) -> bool:
         """Compute `axes` backwards from the stores; False if an op cannot be divided."""
-        self.axes = {}
         outside: dict[Op, None] = {}
-        pending = [(v, axis) for op in self.stores for v in op.operands]
-        while pending:
-            value, along = pending.pop()
-            if value in self.axes:
-                if self.axes[value] != along:
-                    return False
-                continue
-            op = value.op
-            axes = None if op is None else operand_axes(op, along)
-            if op is None or axes is None:
-                return False
-            if op not in self._inside:
-                outside[op] = None
-                if not is_index(op) or len(outside) > MAX_RECOMPUTED:
-                    return False
-            self.axes[value] = along
-            pending += [(v, a) for v, a in zip(op.operands, axes, strict=True) if a is not None]
+
+        def may_divide(op: Op) -> bool:
+            if op in self._inside:
+                return True
+            outside[op] = None
+            return is_index(op) and len(outside) <= MAX_RECOMPUTED
+
+        axes = divided_axes([(v, axis) for op in self.stores for v in op.operands], may_divide)
+        if axes is None:
+            return False
+        self.axes = axes
         self._outside = operands_first(outside)
         divided = self._divided()
         return all(user in divided for value in self._loaded() for user in value.users)

@@ -251,10 +251,7 @@ class Proofs:
 
 
 def _is_in_loop(op: Op) -> bool:
-    around = op.parent_op()
-    while isinstance(around, If):
-        around = around.parent_op()
-    return around is not None
+    return any(not isinstance(around, If) for around in op.ancestors())
 
 
 def _parallel_ones(

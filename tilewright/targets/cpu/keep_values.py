@@ -200,7 +200,8 @@ class _Keeper:
         for user in value.users:
             if user.parent is not self.region:
                 nested = True
-                outer = _ancestor_in(user, self.region)
+                outer = self.region.find_ancestor(user)
+                assert outer is not None
                 found.setdefault(self.step_of[outer], set()).add(here)
             elif user.terminator:
                 found.setdefault(None, set()).add(here)
@@ -267,12 +268,3 @@ class _Keeper:
         if checks is not None:
             self.step_of.update(dict.fromkeys(checks.roots, checks))
             self.sequence.insert(checks, step)
-
-
-def _ancestor_in(op: Op, region: Region) -> Op:
-    """The op of `region` that is `op` or contains it."""
-    while op.parent is not region:
-        parent = op.parent_op()
-        assert parent is not None
-        op = parent
-    return op

@@ -108,11 +108,11 @@ def rows_of_boxes(layout: LinearLayout) -> int:
 def _outermost_loop(op: Op) -> Op | None:
     """The outermost loop around an op that the same warps execute."""
     found: Op | None = None
-    holder = op.parent_op()
-    while holder is not None and not holder.concurrent:
+    for holder in op.ancestors():
+        if holder.concurrent:
+            break
         if isinstance(holder, For | While):
             found = holder
-        holder = holder.parent_op()
     return found
 
 

@@ -31,7 +31,7 @@ from tilewright.ops.memory import Load, Store
 from tilewright.ops.nvidia import Wgmma
 from tilewright.ops.tensor_memory import TensorProduct
 from tilewright.ops.view import View
-from tilewright.passes.software_pipelining import holders_of, outermost, shares_of, up_to_end_of
+from tilewright.passes.software_pipelining import outermost, shares_of, up_to_end_of
 from tilewright.targets.nvidia.occupancy import (
     OTHER_REGISTERS,
     REGISTER_BYTES,
@@ -153,7 +153,7 @@ def find_held(fn: Function, loops: Sequence[CopiedLoop], ctx: PassContext) -> li
     """
     if not ctx.enabled(HELD):
         return []
-    holders = [holders_of(loop.loop) for loop in loops]
+    holders = [list(loop.loop.ancestors()) for loop in loops]
     around = dict.fromkeys(op for each in holders for op in each[:1] if isinstance(op, For))
     finder, scalars = BlockFinder(), Scalars(fn)
     held = [loop for op in around if (loop := _held(fn, op, finder, scalars)) is not None]
@@ -291,7 +291,7 @@ def _copied_loop(
     if not shares:
         raise Unsupported("no operand of the products is loaded in the loop")
     copies: list[Copied] = []
-    places = {op: i for i, op in enumerate(loop.body)}
+    ops = list(loop.body)
     spans: list[tuple[int, int]] = []  # the first and the last op that need the operand
     for share in shares:
         copy = copy_of(fn, loop, share, finder)
@@ -299,15 +299,15 @@ def _copied_loop(
         copies.append(Copied(share, copy))
         reading = readers(share.result)
         _require_products(reading)
-        needed = [places[within(op, loop.body)] for op in reading]
-        spans.append((min(needed), max(needed)))
+        needed = {loop.body.find_ancestor(op) for op in reading}
+        places = [i for i, op in enumerate(ops) if op in needed]
+        spans.append((places[0], places[-1]))
     spans = _joined(copies, spans)
     order = sorted(range(len(copies)), key=lambda i: spans[i])
     copies, spans = [copies[i] for i in order], [spans[i] for i in order]
     parts: dict[int, list[int]] = {}
     for i, (_, last) in enumerate(spans):
         parts.setdefault(last, []).append(i)
-    ops = list(places)
     return CopiedLoop(loop, slots, copies, list(parts.values()), [ops[last] for last in parts])
 
 
@@ -465,18 +465,9 @@ def readers(buffer: Value) -> list[Op]:
     return found
 
 
-def within(op: Op, body: Region) -> Op:
-    """The op itself, or its ancestor, that is directly in the region."""
-    while op.parent is not body:
-        around = op.parent_op()
-        assert around is not None
-        op = around
-    return op
-
-
 def require_scalars(loop: For, copy: TensorCopy, scalars: Scalars, share: Share) -> None:
     """Raise `Unsupported` unless the copying warp can compute bounds, conditions, coordinates."""
-    around = [loop, *holders_of(loop)]
+    around = [loop, *loop.ancestors()]
     needed: list[Value] = []
     for op in around:
         match op:

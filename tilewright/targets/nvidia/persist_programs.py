@@ -27,7 +27,6 @@ from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.control import For, ProgramId, While, Yield
 from tilewright.ops.gpu import Fetch, StartDependents
 from tilewright.ops.memory import Load, Store
-from tilewright.passes.software_pipelining import holders_of
 from tilewright.targets.nvidia.copied_loops import (
     CopiedLoop,
     find_loops,
@@ -103,13 +102,13 @@ def _quiet(ctx: PassContext) -> PassContext:
 
 def _holders(loops: Iterable[For]) -> list[Op]:
     """The control flow around loops."""
-    return [op for loop in loops for op in holders_of(loop)]
+    return [op for loop in loops for op in loop.ancestors()]
 
 
 def _axis_of_length(loop: For) -> int | None:
     """The axis of the grid on whose index the number of a loop's iterations depends, rising or
     falling with it; `EVEN` if it is the same in all programs, None if it is not known."""
-    if holders_of(loop):
+    if loop.parent_op() is not None:
         return None
     axes: set[int] = set()
     bounds = (loop.start, loop.stop, loop.step)

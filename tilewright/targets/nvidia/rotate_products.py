@@ -150,8 +150,9 @@ def _add_only_users(late: set[Op], fixed: set[Op], ops: Sequence[Op]) -> None:
     """Add the ops that only the late part uses, except fixed ones."""
     for op in reversed(ops):
         users = [u for r in op.results for u in r.users]
-        assert op.parent is not None
-        if op not in fixed and users and all(_within(u, op.parent) in late for u in users):
+        region = op.parent
+        assert region is not None
+        if op not in fixed and users and all(region.find_ancestor(u) in late for u in users):
             late.add(op)
 
 
@@ -195,15 +196,6 @@ def _place_guards(guards: Guards, ops: Sequence[Op], head: set[Op], late: set[Op
         assert op.parent is not None
         part.add(op)
         part.update(_closure(op.operands, op.parent) if part is head else ())
-
-
-def _within(op: Op, body: Region) -> Op:
-    """The op itself, or its ancestor, that is directly in the region."""
-    while op.parent is not body:
-        around = op.parent_op()
-        assert around is not None
-        op = around
-    return op
 
 
 def _closure(

@@ -91,7 +91,7 @@ def _delay(fetch: Fetch) -> bool:
         moved.append(users[0])
     if any(op.parent is not region for op in moved):
         return False
-    users = {_within(user, region) for user in moved[-1].results[0].users}
+    users = {region.find_ancestor(user) for user in moved[-1].results[0].users}
     first = fetch.next
     while first is not None and first not in users and not _releases(first):
         first = first.next
@@ -106,15 +106,6 @@ def _delay(fetch: Fetch) -> bool:
 def _releases(op: Op) -> bool:
     """Whether what was read from shared memory before an op may be overwritten after it."""
     return _is_fence(op) and not isinstance(op, Store | AtomicRMW | WaitBarrier)
-
-
-def _within(op: Op, region: Region) -> Op:
-    """The op itself, or its ancestor, that is directly in the region."""
-    while op.parent is not region:
-        around = op.parent_op()
-        assert around is not None
-        op = around
-    return op
 
 
 def _arrivals(wait: WgmmaWait) -> list[Op]:

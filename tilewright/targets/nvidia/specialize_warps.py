@@ -35,7 +35,6 @@ from tilewright.ops.gpu import (
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
 from tilewright.ops.tensor_memory import CommitProducts, TensorProduct, TensorWait, buffers_of
 from tilewright.passes.pipeline_loads import stages_of
-from tilewright.passes.software_pipelining import holders_of
 from tilewright.rewrites.control import (
     carry_more,
     rebuilt_if,
@@ -55,7 +54,6 @@ from tilewright.targets.nvidia.copied_loops import (
     readers,
     results_of,
     shared_bytes,
-    within,
 )
 from tilewright.targets.nvidia.copied_tiles import stage_matrices, stage_vectors
 from tilewright.targets.nvidia.occupancy import OTHER_REGISTERS
@@ -227,7 +225,7 @@ class _Rewrite:
         # yield the positions.
         self.holders: dict[Op, list[Ring]] = {}
         for loop in loops:
-            for op in (loop.loop, *holders_of(loop.loop)):
+            for op in (loop.loop, *loop.loop.ancestors()):
                 rings = self.holders.setdefault(op, [])
                 if loop.ring not in rings:
                     rings.append(loop.ring)
@@ -474,7 +472,7 @@ class _Computer:
         guards: list[tuple[Op, Op, list[int]]] = []
         for number, part in enumerate(loop.parts):
             needed = [r for i in part for r in readers(loop.copies[i].share.result)]
-            users = [within(r, body) for r in needed]
+            users = {body.find_ancestor(r) for r in needed}
             code.anchor = _first(body, users)
             full = code.plus(place.slot, self.rewrite.full(ring, number))
             empty = code.plus(place.slot, self.rewrite.empty(ring, number))
