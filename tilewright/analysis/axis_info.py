@@ -24,7 +24,8 @@ from tilewright.analysis.axis_rules import (
     unit_of,
     unknown,
 )
-from tilewright.analysis.ranges import WRAPPING, is_narrow, not_negative, value_range, wraps
+from tilewright.analysis.ranges import WRAPPING, is_narrow, value_range, wraps
+from tilewright.analysis.signs import is_repeated_scalar, not_negative
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import Tile
 from tilewright.ops import arith, control
@@ -37,11 +38,11 @@ class AxisMap:
     """The information of each value of a function; `unknown` for others.
 
     Args:
-        assumes: whether the assumption about dividends and divisors is made.
+        trust_divisors: whether the assumption about divisors is made.
     """
 
-    def __init__(self, *, assumes: bool = True) -> None:
-        self.assumes = assumes
+    def __init__(self, *, trust_divisors: bool = True) -> None:
+        self.trust_divisors = trust_divisors
         self._infos: dict[Value, AxisInfo] = {}
         self._visited: dict[Op, list[AxisInfo]] = {}
 
@@ -69,17 +70,17 @@ class AxisMap:
         return False
 
 
-def axis_info(fn: Function, *, assumes: bool = True) -> AxisMap:
+def axis_info(fn: Function, *, trust_divisors: bool = True) -> AxisMap:
     """The information of all values of the function.
 
     The divisibility of arguments is ``divisibility`` in `Function.arg_attrs` (for pointers, in
     bytes).
 
     Args:
-        assumes: whether to make the assumption about dividends and divisors (see
-            `axis_rules`), or to require a proof.
+        trust_divisors: whether to make the assumption about divisors (see `axis_rules`), or to
+            require a proof.
     """
-    infos = AxisMap(assumes=assumes)
+    infos = AxisMap(trust_divisors=trust_divisors)
     for arg, attrs in zip(fn.args, fn.arg_attrs, strict=True):
         divisibility = power_of_two_in(int(attrs.get("divisibility", 1)))
         if not isinstance(arg.type, Tile):
@@ -115,20 +116,18 @@ def _has_rule(op: Op) -> bool:
 def _by_rule(op: Op, known: Sequence[AxisInfo], infos: AxisMap) -> AxisInfo | None:
     divide = DIVISIONS.get(type(op))
     if divide is not None:
-        return divide(op, known, _is_plain_division(op, assumes=infos.assumes))
+        return divide(op, known, _is_plain_division(op, trust_divisors=infos.trust_divisors))
     rule = RULES.get(type(op))
     assert rule is not None
     return rule(op, known)
 
 
-def _is_plain_division(op: Op, *, assumes: bool) -> bool:
+def _is_plain_division(op: Op, *, trust_divisors: bool) -> bool:
     """Whether the dividend is not negative, and the divisor of a remainder is not 0."""
     dividend, divisor = op.operands
-    if assumes:
-        return not_negative(dividend, lambda v: not isinstance(v.type, Tile))
-    if not not_negative(dividend, lambda _: False):
+    if not not_negative(dividend, trust_divisors=trust_divisors):
         return False
-    if isinstance(op, arith.IntDiv):
+    if isinstance(op, arith.IntDiv) or (trust_divisors and is_repeated_scalar(divisor)):
         return True  # the quotients by 0 are all 0
     low, high = value_range(divisor)
     return low > 0 or high < 0

@@ -19,15 +19,14 @@ The maximum vector length of an access of elements of s bytes is thus min(C, D /
     their sum                           C=64 D=16   K=1
     expand_dims of it, axis=1           C=(64, 1) D=(16, 1) K=(1, 1)
 
-The rules make two assumptions, which hold for every kernel that accesses its arrays in bounds:
+The rules make three assumptions, which hold for every kernel that accesses its arrays in bounds:
 
 - A run of consecutive integers of 32 bits or more does not wrap. (One that starts at a multiple of
   its length never does. Those of 8 and 16 bits are cut where they may, see `axis_info`.)
-- A dividend of `//` or `%` that is computed from program ids, arguments, induction variables and
-  aranges by sums and products is not negative. (The remainder of a negative one is descending.)
-  Nothing is assumed of a dividend that involves subtractions or loads. A divisor is not 0.
-  Where `axis_info` does not assume this, it must be provable, provided that offsets of elements do
-  not overflow (`ranges.not_negative`).
+- Offsets of elements do not overflow where that decides the sign of a dividend (`signs.py`).
+  Quotients and remainders of integers that may be negative form no runs.
+- A divisor that is a scalar, repeated or not, is positive: the number of tiles along an axis, for
+  example, which is computed from arguments. This one is made on request only.
 """
 
 from __future__ import annotations
@@ -129,7 +128,8 @@ OpT = TypeVar("OpT", bound=Op)
 _Rule = Callable[[OpT, Sequence[AxisInfo]], AxisInfo | None]
 RULES: OpTable[_Rule[Any]] = OpTable("rules of axis information")
 
-# These have a third argument: whether the dividend is not negative, and the divisor not 0.
+# These have a third argument: whether the dividend is not negative and, of a remainder, the divisor
+# is not 0.
 _Division = Callable[[OpT, Sequence[AxisInfo], bool], AxisInfo | None]
 DIVISIONS: OpTable[_Division[Any]] = OpTable("rules of axis information, for divisions")
 

@@ -19,9 +19,6 @@ Range = tuple[int, int]
 OpT = TypeVar("OpT", bound=Op)
 _Rule = Callable[[OpT, int], Range | None]
 
-# Larger factors are not strides of tensors but those of hash functions, whose products overflow.
-MAX_FACTOR = 1 << 24
-
 NARROW_BITS = 32
 
 # The maximum number of definitions to look through; beyond, the range is that of the type.
@@ -84,55 +81,6 @@ def sum_fits(values: Iterable[Value], low: int, high: int) -> bool:
 
 WRAPPING = arith.Add, arith.Sub, arith.Mul, arith.Neg, arith.Shl, arith.Cast
 """The ops whose exact results may be outside the type of their results."""
-
-_PRESERVE_SIGN = (
-    arith.Add, arith.Mul, arith.IntDiv, arith.Rem, arith.Min, arith.Max, arith.And, arith.Cast,
-    arith.Shl, arith.Shr, View,
-)  # fmt: skip
-
-
-def not_negative(value: Value, trusted: Callable[[Value], bool], depth: int = MAX_DEPTH) -> bool:
-    """Whether the elements of an integer value are not negative, provided that offsets of elements
-    do not overflow: sums, and products with constants up to `MAX_FACTOR`, of 32 bits or more.
-
-    Args:
-        trusted: the values, other than constants, that are assumed not to be negative.
-    """
-    if not element_of(value.type).is_int():
-        return False  # a float that is cast to an integer
-    op = value.op
-    if not isinstance(op, arith.Constant) and trusted(value):
-        return True
-    if is_narrow(value) and isinstance(op, WRAPPING):
-        return value_range(value)[0] >= 0
-    if isinstance(op, _PRESERVE_SIGN) and depth > 0 and not _has_large_factor(op):
-        # The sign of a remainder is that of the dividend.
-        operands = op.operands[:1] if isinstance(op, arith.Rem) else op.operands
-        return all(not_negative(v, trusted, depth - 1) for v in operands)
-    carried = _carried(value) if depth > 0 else None
-    if carried is not None:
-        initial, next = carried
-        # By induction over the iterations.
-        return not_negative(initial, trusted, depth - 1) and not_negative(
-            next, lambda v: v is value or trusted(v), depth - 1
-        )
-    return value_range(value)[0] >= 0
-
-
-def _carried(value: Value) -> tuple[Value, Value] | None:
-    """The initial and the next value of one that a `for` carries; None for other values."""
-    body = value.owner
-    loop = body.parent if isinstance(body, Region) else None
-    if not isinstance(body, Region) or not isinstance(loop, control.For) or value.index == 0:
-        return None
-    return loop.operands[2 + value.index], body.terminator.operands[value.index - 1]
-
-
-def _has_large_factor(op: Op) -> bool:
-    if not isinstance(op, arith.Mul):
-        return False
-    factors = [arith.constant_value(v) for v in op.operands]
-    return any(isinstance(n, int) and n > MAX_FACTOR for n in factors)
 
 
 def _induction_range(value: Value, region: Region, depth: int) -> Range | None:

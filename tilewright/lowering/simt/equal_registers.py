@@ -21,9 +21,9 @@ def equal_registers(value: Value, infos: AxisMap, known: dict[Value, bool]) -> l
     Args:
         known: what was found of values before; one dictionary for a function.
 
-    Axis information assumes that dividends are not negative. That is sufficient for the addresses
-    and masks of accesses, but not for values in general, so constancy that depends on this
-    assumption is not used here (`_is_sure`).
+    Axis information assumes that offsets do not overflow and that divisors are positive. That is
+    sufficient for the addresses and masks of accesses, but not for values in general, so constancy
+    that depends on these assumptions is not used here (`_is_sure`).
     """
     if value.layout is None or not element_of(value.type).is_int():
         return None

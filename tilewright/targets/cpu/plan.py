@@ -121,7 +121,7 @@ class Plan:
 
         Remainders of arguments and of values that are read may be negative here.
         """
-        return axis_info(self.fn, assumes=False)
+        return axis_info(self.fn, trust_divisors=False)
 
 
 def lane_axis(
