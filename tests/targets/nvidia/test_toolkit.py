@@ -130,6 +130,22 @@ def test_running_leaks_no_descriptors_and_no_files(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("given", [None, "glibc.malloc.hugetlb=0"])
+def test_programs_take_memory_in_large_pieces(
+    given: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """glibc takes the last setting of a name: this process's own take precedence."""
+    if given is None:
+        monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    else:
+        monkeypatch.setenv("GLIBC_TUNABLES", given)
+    script = "import os; print(os.environ['GLIBC_TUNABLES'], end='')"
+    first, *rest = run_program([sys.executable, "-c", script], b"").stdout.split(":")
+    assert first == "glibc.malloc.hugetlb=1"
+    assert "glibc.malloc.top_pad=16777216" in rest
+    assert given is None or rest[-1] == given
+
+
 def test_program_in_the_background() -> None:
     """It runs while another one does, and is killed if nobody waits for it."""
     command = [sys.executable, "-c", COPY, INPUT, OUTPUT]

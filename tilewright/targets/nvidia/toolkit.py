@@ -27,6 +27,17 @@ from pathlib import Path
 from tilewright.base import knobs
 
 USUAL_TOOLKIT = Path("/usr/local/cuda")
+TUNABLES = "GLIBC_TUNABLES"
+
+# Settings of glibc's allocator for the programs that are run: memory in pages of 2 MiB where the
+# system permits, taken from it in few large pieces and kept. ptxas touches 3,000 pages for a kernel
+# of 270 lines, of which 500 remain: it takes 12.5 instead of 16.3 ms of processor time.
+_ALLOCATION = {
+    "hugetlb": 1,
+    "top_pad": 16 << 20,
+    "mmap_threshold": 1 << 30,
+    "trim_threshold": 1 << 30,
+}
 
 # Placeholders in a command for its input and output files.
 INPUT = "<input>"
@@ -113,6 +124,7 @@ def running_program(command: Sequence[str], content: bytes) -> Generator[Callabl
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=(*source.inherited, *target.inherited),
+            env={**os.environ, TUNABLES: _tunables()},
         )
 
         def outcome() -> Outcome:
@@ -125,6 +137,13 @@ def running_program(command: Sequence[str], content: bytes) -> Generator[Callabl
                 yield outcome
             finally:
                 process.kill()  # without effect on one that was waited for
+
+
+def _tunables() -> str:
+    """glibc's settings of a program: ours, which those of this process take precedence over."""
+    given = os.environ.get(TUNABLES)
+    ours = (f"glibc.malloc.{name}={value}" for name, value in _ALLOCATION.items())
+    return ":".join([*ours, *([given] if given else [])])
 
 
 @dataclass(frozen=True, slots=True)
