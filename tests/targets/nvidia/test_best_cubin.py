@@ -20,10 +20,10 @@ from tilewright.targets.nvidia.assemble import (
     find_assembler,
 )
 from tilewright.targets.nvidia.best_cubin import (
+    LIKELY_SQUEEZED,
     LONG_PTX,
     MANY_CARRIED,
     SHORT_PTX,
-    TINY_PTX,
     Attempts,
     best_cubin,
 )
@@ -67,6 +67,12 @@ class FixedReports(Assembler):
         yield lambda: made
 
 
+def text(lines: int, live: int = 0) -> str:
+    """PTX of so many lines, with so many registers that are live at once."""
+    registers = "".join(f"%r{i} " for i in range(live))
+    return f".reqntid 256\n{{\n{registers}{registers}" + "\n" * lines
+
+
 def held(ptx: str) -> int:
     """How many CTAs a kernel is to hold."""
     found = re.findall(r"^\.minnctapersm (\d+)$", ptx, re.MULTILINE)
@@ -74,7 +80,7 @@ def held(ptx: str) -> int:
     return int(found[0]) if found else PLAIN
 
 
-@pytest.mark.parametrize("lines", [3, TINY_PTX, SHORT_PTX + 1])
+@pytest.mark.parametrize("live", [0, LIKELY_SQUEEZED.start])
 @pytest.mark.parametrize(
     ("made", "taken"),
     [
@@ -91,7 +97,7 @@ def held(ptx: str) -> int:
     ],
 )
 def test_selected_cubin(
-    made: dict[int, tuple[int, int]], taken: int, lines: int, monkeypatch: pytest.MonkeyPatch
+    made: dict[int, tuple[int, int]], taken: int, live: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def resources(cubin: bytes, name: str) -> Resources:
         assert name == "kernel"
@@ -99,26 +105,29 @@ def test_selected_cubin(
         return Resources(registers, spilled * 4, shared_bytes=0)
 
     monkeypatch.setattr(searched, "resources", resources)
-    ptx = ".reqntid 256\n{\n" + "\n" * lines
+    ptx = text(3, live)
     best = best_cubin(Attempts(FixedReports(made), REQUEST, "kernel"), ptx, HOPPER, 256, 0)
     assert (held(best.ptx), int(best.cubin)) == (taken, taken)
     assert best.used.registers == made[taken][0]
 
 
 @pytest.mark.parametrize(
-    ("lines", "made", "runs"),
+    ("ptx", "made", "runs"),
     [
-        pytest.param(3, {PLAIN: (30, 0)}, [PLAIN], id="tiny"),
-        pytest.param(TINY_PTX, {PLAIN: (30, 0)}, [PLAIN, 6], id="both ways at once"),
-        pytest.param(SHORT_PTX, {PLAIN: (74, 0), 4: (64, 0)}, [PLAIN, 4], id="one more"),
-        pytest.param(LONG_PTX, {PLAIN: (74, 0), 4: (64, 0)}, [PLAIN], id="long, one more"),
-        pytest.param(LONG_PTX, {PLAIN: (32, 9), 1: (250, 0)}, [PLAIN, 1], id="long, spills"),
-        pytest.param(LONG_PTX, {PLAIN: (32, 0), 6: (70, 0)}, [PLAIN, 6], id="long, squeezed"),
-        pytest.param(LONG_PTX, {PLAIN: (255, 9)}, [PLAIN], id="long, spills in need"),
+        pytest.param(text(3, 25), {PLAIN: (30, 0)}, [PLAIN], id="few registers"),
+        pytest.param(text(3, 26), {PLAIN: (30, 0)}, [PLAIN, 6], id="both ways at once"),
+        pytest.param(text(3, 68), {PLAIN: (30, 0)}, [PLAIN, 6], id="both, more registers"),
+        pytest.param(text(3, 69), {PLAIN: (32, 0), 6: (40, 0)}, [PLAIN, 6], id="many registers"),
+        pytest.param(text(SHORT_PTX, 26), {PLAIN: (30, 0)}, [PLAIN], id="not short"),
+        pytest.param(text(3), {PLAIN: (74, 0), 4: (64, 0)}, [PLAIN, 4], id="one more"),
+        pytest.param(text(LONG_PTX), {PLAIN: (74, 0), 4: (64, 0)}, [PLAIN], id="long, one more"),
+        pytest.param(text(LONG_PTX), {PLAIN: (32, 9), 1: (250, 0)}, [PLAIN, 1], id="long, spills"),
+        pytest.param(text(LONG_PTX), {PLAIN: (32, 0), 6: (70, 0)}, [PLAIN, 6], id="long, squeezed"),
+        pytest.param(text(LONG_PTX), {PLAIN: (255, 9)}, [PLAIN], id="long, spills in need"),
     ],
 )
 def test_number_of_assembler_runs(
-    lines: int, made: dict[int, tuple[int, int]], runs: list[int], monkeypatch: pytest.MonkeyPatch
+    ptx: str, made: dict[int, tuple[int, int]], runs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def resources(cubin: bytes, name: str) -> Resources:
         registers, spilled = made[int(cubin)]
@@ -126,7 +135,6 @@ def test_number_of_assembler_runs(
 
     monkeypatch.setattr(searched, "resources", resources)
     assembler = FixedReports(made)
-    ptx = ".reqntid 256\n{\n" + "\n" * lines
     best_cubin(Attempts(assembler, REQUEST, "kernel"), ptx, HOPPER, 256, 0)
     assert sorted(assembler.runs) == runs
 

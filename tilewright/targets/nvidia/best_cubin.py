@@ -17,6 +17,7 @@ from tilewright.targets.nvidia.advice import serialises_products
 from tilewright.targets.nvidia.assemble import Assembler, Cubin, Refusal, Request
 from tilewright.targets.nvidia.cubin import Resources, resources
 from tilewright.targets.nvidia.features import Processor
+from tilewright.targets.nvidia.live_registers import live_registers
 from tilewright.targets.nvidia.occupancy import (
     OTHER_REGISTERS,
     SQUEEZED_REGISTERS,
@@ -26,9 +27,10 @@ from tilewright.targets.nvidia.occupancy import (
     registers_for,
 )
 
-# Lines of PTX. Kernels that ptxas squeezed into 32 registers had 300 to 550, so those of about that
-# length are assembled in both ways at once; ptxas itself takes 15 ms for the shortest.
-TINY_PTX, SHORT_PTX = 250, 700
+# The estimates (`live_registers`) of kernels that ptxas squeezed into 32 registers are 28 to 64. Of
+# so many, short ones are assembled in both ways at once: of 41, ptxas squeezed 16.
+LIKELY_SQUEEZED = range(26, 69)
+SHORT_PTX = 750  # lines
 
 # Lines of PTX from which ptxas takes a second or more: one more CTA is not worth another run.
 LONG_PTX = 10_000
@@ -168,7 +170,7 @@ def _with_room(attempts: Attempts, ptx: str, threads: int) -> Assembled:
     Spills with 32 registers are for `best_cubin`, which removes the limit altogether.
     """
     ctas = ctas_with_room(threads)
-    if TINY_PTX <= ptx.count("\n") <= SHORT_PTX:
+    if ptx.count("\n") <= SHORT_PTX and live_registers(ptx) in LIKELY_SQUEEZED:
         with attempts.holding_soon(ctas, ptx) as second:
             first = attempts.plain(ptx)
             roomy = second() if _squeezed(first) else None
