@@ -2,6 +2,7 @@
 
 import collections
 import inspect
+import linecache
 import math
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,18 @@ def example(
 ):
     """Words."""
     return n + BLOCK
+
+
+def test_source_is_given_by_a_replacement_of_getlines(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, file, scope = "def made(x):\n    return x\n", "<made-1>", {"__name__": __name__}
+    getlines = linecache.getlines
+
+    def patched(name: str, module_globals: Any = None) -> list[str]:
+        return text.splitlines(keepends=True) if name == file else getlines(name, module_globals)
+
+    monkeypatch.setattr(linecache, "getlines", patched)
+    exec(compile(text, file, "exec"), scope)
+    assert jit(scope["made"]).src == text
 
 
 def test_source_starts_at_def() -> None:

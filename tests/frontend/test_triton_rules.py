@@ -350,3 +350,12 @@ def test_functions_are_compiled_for_typed_and_untyped_numbers() -> None:
         "    tl.static_assert(added(x, 0.5).dtype == tl.float16)\n"
     )
     build(kernel_from(text, **functions), {"x": "fp16"})
+
+
+def test_boundary_check_of_0_is_none() -> None:
+    text = """def kernel(out):
+    tl.store(out + tl.arange(0, 2), tl.load(out, boundary_check=(0)) + 3, boundary_check=(0))
+"""
+    assert result_of(text, count=2) == [3, 3]
+    with pytest.raises(CompilationError, match="boundary_check"):
+        build(kernel_from(text.replace("(0)", "(0,)")), {"out": "*i32"})

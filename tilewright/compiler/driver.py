@@ -12,7 +12,7 @@ from tilewright.base import knobs
 from tilewright.base.lazy_import import lazy_import
 from tilewright.compiler.artifact import CompiledKernel, Times
 from tilewright.compiler.overrides import dump, stage_overrides
-from tilewright.compiler.source import IRSource, Source, digest
+from tilewright.compiler.source import ASTSource, IRSource, Source, digest
 from tilewright.compiler.version import compiler_key
 from tilewright.targets.protocol import GPUTarget, Target
 from tilewright.targets.registry import described
@@ -87,11 +87,17 @@ def compile(
         options: compile options by name, such as ``{"num_warps": 8}``.
 
     Raises:
+        TypeError: `src` is none of these.
         CompilationError: the kernel is wrong.
         KeyError: an option that the target does not know.
         InternalCompilerError: the compiler failed; the message names a reproducer.
     """
     source = IRSource(src) if isinstance(src, str | os.PathLike) else src
+    if not isinstance(source, ASTSource | IRSource):
+        raise TypeError(
+            f"compile takes a kernel with its types, ASTSource(kernel, {{'x': '*fp32', 'n': 'i32'}}"
+            f"), or the path of a file of tile IR, not {source!r}"
+        )
     compiler = find_target(target)
     parsed = compiler.parse_options({**source.parse_options(), **(options or {})})
     return compile_source(source, device_of(target, compiler), parsed)

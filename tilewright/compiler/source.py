@@ -106,6 +106,11 @@ class ASTSource:
     ) -> None:
         if not isinstance(fn, SourceFunction):
             raise TypeError(f"{fn!r} is not a kernel: decorate it with @jit")
+        if not isinstance(signature, Mapping):
+            raise TypeError(
+                "a signature is a dict of type strings by parameter, {'x': '*fp32', 'n': 'i32'}, "
+                f"not {signature!r}"
+            )
         for name in signature:
             if not isinstance(name, str):
                 raise TypeError("Signature keys must be string")

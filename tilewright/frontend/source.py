@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 import re
 import textwrap
 import types
@@ -95,7 +94,7 @@ class KernelParam:
 
 
 def _check_has_source(fn: Callable[..., Any]) -> None:
-    """Raise ValueError if the function's source is neither in a file nor in `linecache`."""
+    """Raise ValueError if the source of the function is not available."""
     if not isinstance(fn, types.FunctionType):
         raise ValueError(f"{NO_SOURCE}{_instead_of_function(fn)}")
     if fn.__name__ == "<lambda>":
@@ -122,14 +121,13 @@ def _instead_of_function(fn: Any) -> str:
 
 
 def _text_is_known(fn: Callable[..., Any], file: str) -> bool:
-    """Whether a function's source is available. A file name such as ``<string>`` may refer to
-    another text (Python 3.13 stores that of ``python -c`` under it), so its lines are checked to
-    define the function.
+    """Whether a function's source is available: in a file, in `linecache`, or from a replacement of
+    `linecache.getlines`, which programs that generate functions install. A file name such as
+    ``<string>`` may refer to another text (Python 3.13 stores that of ``python -c`` under it), so
+    its lines are checked to define the function.
     """
     if not file.startswith("<"):
         return True
-    if file not in linecache.cache:
-        return False
     try:
         text = "".join(inspect.getsourcelines(fn)[0])
     except (OSError, TypeError):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tilewright.base.codes import coded
+from tilewright.base.spelling import similar
 from tilewright.ir.types import (
     BF16,
     BY_NAME,
@@ -473,7 +474,9 @@ def _element_type(name: str) -> DType:
     found = BY_SHORT.get(canonical_name(name))
     if found is None:
         known = ", ".join(short for short in BY_SHORT if short[-1].isdigit() or "fp8" in short)
-        raise ValueError(f"there is no element type {name!r}; they are {known}")
+        near = [f"did you mean {n}?" for n in similar(name.rstrip("*"), known.split(", "))]
+        hint = [f"a pointer is written '*fp32', not {name!r}"] if name.endswith("*") else near
+        raise ValueError("; ".join([f"there is no element type {name!r}; they are {known}", *hint]))
     return found
 
 

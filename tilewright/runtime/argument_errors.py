@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilewright.base.spelling import similar
 from tilewright.runtime.placement import leaves_of
 
 
@@ -27,10 +29,14 @@ def with_argument_name(
     try:
         bound = signature.bind(*args, **known).arguments
     except TypeError:  # Python's message is right, except that a keyword may be meant for another
-        if known.keys() == kwargs.keys():
+        unknown = [name for name in kwargs if name not in known]
+        if not unknown:
             return error
+        missing = [name for name in signature.parameters if name not in known]
+        near = [name for other in unknown for name in similar(other, missing)]
+        hint = f"; did you mean {near[0]} by {unknown[0]}?" if near else ""
         names = ", ".join(signature.parameters)
-        return TypeError(f"{error}; the parameters of {kernel} are ({names})")
+        return TypeError(f"{error}; the parameters of {kernel} are ({names}){hint}")
     for name, value in bound.items():
         if any(_is_at_fault(leaf, error) for leaf in leaves_of(value)):
             return type(error)(f"{error}: argument `{name}` of {kernel}. {_hint(value)}")
@@ -63,6 +69,10 @@ def _hint(value: Any) -> str:
         )
     if hasattr(value, "item"):
         return "It is a scalar of another library: pass int(…), float(…) or bool(…) of it."
+    if isinstance(value, types.MethodType | types.BuiltinMethodType):
+        return f"It is a method: call it, as in `{value.__name__}()`, to pass its result."
+    if type(value).__name__.lower().endswith("dtype"):
+        return "Annotate the parameter as tl.constexpr, and pass an element type of tl for it."
     if isinstance(value, str | bytes | dict | set) or callable(value):
         return "Annotate the parameter as tl.constexpr if it is meant for compile time."
     return (

@@ -654,6 +654,8 @@ def autotune(
         TypeError: a configuration is not a `Config`, or what is decorated is not a kernel.
     """
 
+    if hasattr(configs, "all_kwargs"):
+        raise TypeError(f"configs of autotune is a list of triton.Config objects: [{configs!r}]")
     for config in configs or ():
         if not callable(getattr(config, "all_kwargs", None)):
             raise TypeError(

@@ -29,7 +29,7 @@ from tilewright.runtime.derived_launch import (
     elements_of_table,
     require_same_layout,
 )
-from tilewright.runtime.grid import extents_of
+from tilewright.runtime.grid import computed, extents_of
 from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.overlaps import require_apart
 from tilewright.runtime.slots import at_path
@@ -272,7 +272,7 @@ class Derivative:
         values, slots, key, options = binder(*call.args, **call.kwargs, **more)
         grid = call.grid
         if callable(grid):
-            grid = grid(dict(zip(self.kernel.arg_names, values, strict=False)))
+            grid = computed(grid, dict(zip(self.kernel.arg_names, values, strict=False)))
         tables = tuple(
             elements_of_table(name, values[self.kernel.arg_names.index(name)])
             for name in self.tables

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 Grid = tuple[int, int, int]
+
+
+def computed(compute: Callable[[dict[str, Any]], Any], named: Mapping[str, Any]) -> Any:
+    """A grid, or another value of a launch, computed by a function of the arguments by name. A
+    KeyError gets a note with the names that there are."""
+    try:
+        return compute(dict(named))
+    except KeyError as error:
+        error.add_note(f"The arguments of the launch are {', '.join(named)}.")
+        raise
 
 
 def extents_of(grid: Any) -> Grid:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.lazy_import import lazy_import
+from tilewright.runtime.grid import computed
 from tilewright.runtime.interface import Chain, NativeInterface, parameters_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Heuristics(NativeInterface):
         """Compute the parameters, then launch; see `JITFunction.run`."""
         named = dict(zip(self.arg_names, args, strict=False))
         for name, compute in self.values.items():
-            kwargs[name] = compute({**named, **kwargs})
+            kwargs[name] = computed(compute, {**named, **kwargs})
         if warmup:
             return self.fn.run(*args, grid=grid, warmup=True, **kwargs)
         return self.fn[grid](*args, **kwargs)

@@ -33,7 +33,7 @@ from tilewright.frontend.source import KernelParam as KernelParam
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver
 from tilewright.runtime.async_compile import FutureKernel, active_mode
-from tilewright.runtime.grid import extents_of
+from tilewright.runtime.grid import computed, extents_of
 from tilewright.runtime.interface import Chain, NativeInterface
 from tilewright.runtime.interface import KernelInterface as KernelInterface
 from tilewright.runtime.kinds import (
@@ -273,7 +273,7 @@ class JITFunction(SourceFunction, NativeInterface):
         if type(kernel) is FutureKernel:
             kernel = kernel.result()
         if callable(grid):
-            grid = grid(dict(zip(self.arg_names, values, strict=True)))
+            grid = computed(grid, dict(zip(self.arg_names, values, strict=True)))
         extents = extents_of(grid)
         if 0 not in extents:
             if knobs.launch_hooks:

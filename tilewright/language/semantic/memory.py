@@ -86,7 +86,8 @@ def check_scalar_pointer(ptr: tensor, **others: tensor | None) -> None:
 
 
 def _check_block_pointer_options(boundary_check: Any, padding_option: Any) -> None:
-    if plain(padding_option) or unwrap(boundary_check) not in (None, (), []):
+    # `boundary_check=(0)` is not a tuple but 0, which Triton takes as none.
+    if plain(padding_option) or unwrap(boundary_check) not in (None, (), [], 0):
         raise ValueError(
             "`padding_option` or `boundary_check` argument is not supported for a tensor of "
             "pointers or a scalar pointer: its bounds are not known. They need block pointers; "

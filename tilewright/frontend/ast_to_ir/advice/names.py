@@ -40,6 +40,7 @@ _BUILTINS = {
     "str": "print takes values after its text: `print('n =', n)`",
     "sum": "did you mean `tl.sum`?",
     "tuple": "write `(a, b)`, or a comprehension",
+    "type": "`x.dtype` is the element type of a tile; `isinstance(x, tl.tensor)` tests for one",
     "zip": "write `for i in range(n)`, or `tl.static_range(n)` to index tuples",
 }
 
@@ -79,7 +80,7 @@ def unknown_attribute(mistake: Mistake) -> str | None:
     if not isinstance(error, AttributeError) or error.name is None:
         return None
     owner, name = error.obj, error.name
-    known = _known_attribute(mistake, owner, name)
+    known = _missing_function(name) if owner is tl else _known_attribute(mistake, owner, name)
     if known is not None:
         return known
     near = _nearest(name, _public(owner))
@@ -89,6 +90,70 @@ def unknown_attribute(mistake: Mistake) -> str | None:
         is_value = isinstance(owner, tensor)
         return f"it is a function: `tl.{name}(…)`" if is_value else f"did you mean `tl.{name}`?"
     return None
+
+
+# Names that other libraries and languages have where `tl` has an expression -> that expression.
+_ELSEWHERE = {
+    "all": _BUILTINS["all"],
+    "any": _BUILTINS["any"],
+    "atomic_sub": "`tl.atomic_add(pointer, -value)`",
+    "ceil_div": "`tl.cdiv(a, b)`",
+    "clip": "`tl.clamp(x, low, high)`",
+    "empty": "`tl.zeros(shape, dtype)`",
+    "eye": "`tl.where(rows[:, None] == columns[None, :], 1.0, 0.0)`",
+    "gelu": "`0.5 * x * (1 + tl.erf(x * 0.70710678))`",
+    "logical_and": "`a & b` of conditions",
+    "logical_not": "`not a`, or `~a`, of a condition",
+    "logical_or": "`a | b` of conditions",
+    "mean": "`tl.sum(x, axis) / n`",
+    "mod": "`a % b`",
+    "ones": "`tl.full(shape, 1, dtype)`",
+    "prod": "`tl.reduce(x, axis, multiply)`, where `multiply` is a `@triton.jit` function",
+    "relu": "`tl.maximum(x, 0.0)`",
+    "scatter": "`tl.store(pointer + indices, values, mask=…)`",
+    "select": "`tl.where(condition, a, b)`",
+    "shared": "there is nothing to declare: the compiler places tiles in shared memory",
+    "sign": "`tl.where(x > 0, 1, tl.where(x < 0, -1, 0))`",
+    "silu": "`x * tl.sigmoid(x)`",
+    "softplus": "`tl.log(1 + tl.exp(x))`",
+    "square": "`x * x`",
+    "transpose": "`tl.trans(x)`; of more axes, `tl.permute(x, order)`",
+}
+for _names, _text in (
+    (("inf", "infinity"), "`float('inf')`"),
+    (("nan",), "`float('nan')`"),
+    (("pi",), "a global of the module, `PI = tl.constexpr(3.14159265)`"),
+    (("bmm", "einsum", "gemm", "matmul", "mm"), "the product of two matrices is `tl.dot(a, b)`"),
+    (("concat", "concatenate"), "`tl.cat(a, b, dim=0)`"),
+    (("stack",), "`tl.join(a, b)`, along a new last axis"),
+    (("std", "var"), "from the mean of squares and the square of the mean, each by `tl.sum`"),
+    (("barrier", "sync", "syncthreads"), "`tl.debug_barrier()`; tiles are complete without it"),
+    (
+        ("blockIdx", "block_id", "block_idx", "threadIdx", "thread_id", "thread_idx"),
+        "`tl.program_id(axis)` numbers the programs; threads have no names: functions take tiles",
+    ),
+):
+    _ELSEWHERE |= dict.fromkeys(_names, _text)
+
+
+def _missing_function(name: str) -> str | None:
+    """The alternative to a name that `tl` lacks."""
+    if name in _TYPES:
+        return f"did you mean `tl.{_TYPES[name]}`?"
+    short = [n for n in _public(tl) if isinstance(t := getattr(tl, n), DType) and t.name == name]
+    if short:
+        return f"did you mean `tl.{short[0]}`?"
+    if name in _ELSEWHERE:
+        return _ELSEWHERE[name]
+    device = {"is_inf": "isinf", "is_nan": "isnan"}.get(name, name)
+    if device in _public(tl.extra.libdevice):
+        return f"`tl.extra.libdevice.{device}`, of floats"
+    return None
+
+
+def _counterpart(name: str) -> str | None:
+    """What kernels have instead of a function of another library."""
+    return f"kernels have `tl.{name}`" if hasattr(tl, name) else _missing_function(name)
 
 
 # Names of types in PyTorch and C -> names in `tl`.
@@ -130,8 +195,6 @@ _OF_LISTS = frozenset({"append", "extend", "insert", "pop", "remove", "reverse",
 
 def _known_attribute(mistake: Mistake, owner: Any, name: str) -> str | None:
     """The alternative to an attribute that arrays, lists or modules of other libraries have."""
-    if owner is tl and name in _TYPES:
-        return f"did you mean `tl.{_TYPES[name]}`?"
     if isinstance(owner, tuple) and name in _OF_LISTS:
         return (
             "a list is a tuple here and does not change: write `values = values + [value]`, in a "
@@ -194,13 +257,32 @@ def extremum_of_tile(mistake: Mistake) -> str:
     return f"`tl.{name}({x}, axis)` reduces a tile; `tl.{name}imum(a, b)` compares two"
 
 
+_OF_HOST_ARRAYS = frozenset({"cupy", "jax", "numpy", "scipy", "torch"})
+
+
+@suggests("needs-constant")
+def extremum_of_two(mistake: Mistake) -> str | None:
+    """`tl.max(x, y)`."""
+    match mistake.node:
+        case ast.Call(func=ast.Attribute(attr="max" | "min" as name)) if len(mistake.tensors) > 1:
+            a, b = (o.text for o in mistake.tensors[:2])
+            return f"`tl.{name}imum({a}, {b})` compares two; `tl.{name}(x, axis)` reduces a tile"
+        case _:
+            return None
+
+
 @suggests("plain-function")
 def plain_function(mistake: Mistake) -> str:
     """A plain Python function instead of a `@jit` function."""
     function = mistake.facts["function"]
     name = function.__name__
-    if function.__module__ != mistake.frame.globals.get("__name__") and hasattr(tl, name):
-        return f"kernels have `tl.{name}`"
+    if function.__module__ != mistake.frame.globals.get("__name__"):
+        library = (function.__module__ or "").partition(".")[0]
+        known = _counterpart(name)
+        if known is not None:
+            return known
+        if library in _OF_HOST_ARRAYS:
+            return f"`{name}` of {library} computes with arrays, not with tiles of a kernel"
     return (
         f"`{name}` is a Python function: decorate it with `@triton.jit`, or with "
         "`@triton.constexpr_function` if it computes with compile-time values"

@@ -6,10 +6,11 @@ import ast
 import builtins
 from typing import Any
 
+import tilewright.language as tl
 from tilewright.frontend.ast_to_ir.explain import Mistake, Operand, in_words, print_values, suggests
 from tilewright.ir.types import DType, Pointer
 from tilewright.language.semantic.convert import common_shape
-from tilewright.language.values import constexpr
+from tilewright.language.values import constexpr, tensor, tuple
 
 # -- shapes ----------------------------------------------------------------------------------------
 
@@ -95,10 +96,26 @@ def pointer_as_value(mistake: Mistake) -> str | None:
 @suggests("not-a-pointer")
 def value_as_pointer(mistake: Mistake) -> str | None:
     """A number where a pointer is required."""
-    values = [o.text for o in mistake.tensors if not o.is_pointer]
+    values = [o for o in mistake.tensors if not o.is_pointer]
     if not values:
         return None
-    return f"`{values[0]}` is not a pointer: add it to one, as in `ptr + {values[0]}`"
+    address = _integer_parameter(mistake, values[0].node)
+    if address is not None:
+        return (
+            f"`{address}` is a number: pass the array itself instead of its address, or convert "
+            f"the address, as in `{address}.to(tl.pointer_type(tl.float32))`"
+        )
+    return f"`{values[0].text}` is not a pointer: add it to one, as in `ptr + {values[0].text}`"
+
+
+def _integer_parameter(mistake: Mistake, e: ast.expr) -> str | None:
+    """The parameter of 64 bits, as an address has, with which a sum of offsets begins."""
+    while isinstance(e, ast.BinOp) and isinstance(e.op, ast.Add):
+        e = e.left
+    value = mistake.frame.names.get(e.id) if isinstance(e, ast.Name) else None
+    if not isinstance(value, tensor) or value.handle.op is not None:
+        return None
+    return ast.unparse(e) if value.type in (tl.int64, tl.uint64) else None
 
 
 @suggests("tensor-index")
@@ -119,6 +136,12 @@ def item_assignment(mistake: Mistake) -> str:
     target = mistake.facts["target"]
     owner = Operand(target.value, mistake.frame.names.get(ast.unparse(target.value)))
     index = ast.unparse(target.slice)
+    if any(isinstance(part, ast.Slice) for part in ast.walk(target.slice)):
+        return (
+            f"a tile does not change: `{owner.text} = tl.where(chosen, value, {owner.text})`, with "
+            "a comparison of a `tl.arange` for `chosen`; to write to memory, `tl.store(pointer + "
+            "tl.arange(0, BLOCK), value, mask=chosen)`"
+        )
     if owner.is_pointer:
         return f"to write to memory, `tl.store({owner.text} + {index}, value)`"
     return (
@@ -137,8 +160,21 @@ def operator(mistake: Mistake) -> str | None:
             return print_values(value.text)
         case "==" | "!=", operands if mistake.facts["rhs"] is None and operands[0].is_tensor:
             return "a run-time value is never None; `x is None` is known at compile time"
-        case _:
-            return None
+        case _, operands:
+            return next((t for o in operands if (t := _no_number(o)) is not None), None)
+
+
+def _no_number(operand: Operand) -> str | None:
+    """How to get at the numbers of a tuple or of an array of the host."""
+    value = operand.value
+    if isinstance(value, tuple) and isinstance(operand.node, ast.Name):
+        return f"`{operand.text}` is a tuple of {len(value)}: an element is `{operand.text}[0]`"
+    if isinstance(value, constexpr) and hasattr(value.value, "__array__"):
+        return (
+            f"`{operand.text}` is an array of the host: pass it as an argument, which is a pointer "
+            "in the kernel, or its value as a number, `.item()`"
+        )
+    return None
 
 
 def _is_text(operand: Operand) -> bool:
