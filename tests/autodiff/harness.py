@@ -363,8 +363,10 @@ def regrid_vjp(
             tuple(aux),
             cut=cut,
             sources=tuple(found),
+            tapes=tape_plan(points),
             stored=stored,
         )
+        more |= tape_arrays(first, points.grid)
         more["saved"] = {
             s.name: np.full(prod(coordinates.extents) * s.lanes, np.nan, numpy_of(s.element))
             for s in first.saved

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tests.frontend.kernels import function_from
 from tests.targets.cpu.harness import PLAIN_AVX2, assert_same, both, host, run_compiled
 from tilewright.compiler import ASTSource
 from tilewright.ir.interpret import interpret
@@ -537,3 +538,30 @@ def read_before_write(p, q, o, n, B: tl.constexpr):
 def test_store_is_not_reordered_before_an_earlier_load() -> None:
     args = [ints(64), ints(16), ints(16), np.int32(3)]
     same(read_before_write, args, types="*i32 *i32 *i32 i32", disjoint=False, B=16)
+
+
+SUMS_OF_PRODUCTS = (
+    "tl.max(x * y, 1)[:, None] * 0.5 + x * 0.7", "x * y + x * z - y", "x * 0.3 + y * z",
+    "(x * y) / z + x * 0.7",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("value", SUMS_OF_PRODUCTS)
+def test_an_element_is_the_same_wherever_it_is_computed(value: str) -> None:
+    """Each loop that uses a tile may compute it again; the smallest element of a column is one of
+    its elements nevertheless."""
+    lines = (
+        "def kernel(x_ptr, y_ptr, z_ptr, a_ptr, o_ptr):",
+        "    at = tl.arange(0, 4)[:, None] * 8 + tl.arange(0, 8)[None, :]",
+        "    x, y, z = tl.load(x_ptr + at), tl.load(y_ptr + at), tl.load(z_ptr + at)",
+        f"    v = {value}",
+        "    tl.store(a_ptr + at, x * 0.7)",
+        "    tl.store(o_ptr + at, (v == tl.min(v, 0)[None, :]).to(tl.int32))",
+    )
+    kernel = tw.jit(function_from("\n".join(lines)))
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        x, y, z, a = (rng.uniform(0.5, 2.0, (4, 8)) for _ in range(4))
+        found = np.zeros((4, 8), np.int32)
+        kernel[(1,)](x, y, z, a, found)
+        assert (found.sum(0) == 1).all()

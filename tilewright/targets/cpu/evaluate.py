@@ -370,12 +370,17 @@ def _constant(level: Level, op: arith.Constant, value: Value, coords: Coords) ->
 
 @computes(arith.Add, arith.Sub, arith.Mul)
 def _linear_arith(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
-    """Sums, differences and products of integers stay linear in the lanes (modulo 2^n)."""
+    """Sums, differences and products of integers stay linear in the lanes (modulo 2^n). Sums of
+    floats are contracted by a pass, alike wherever they are computed (`passes/contract_sums.py`).
+    """
     args = yield from _operands(op, coords)
     if ir.is_int(value.type) and not ir.element_of(value.type).is_bool():
         with level.placed(*args):
             return _LINEAR[type(op)](level.b, args[0], args[1], level.width)
-    return _lowered(level, op, args)
+    if isinstance(op, arith.Mul):  # which reductions contract
+        return _lowered(level, op, args)
+    with level.b.flags(""):
+        return _lowered(level, op, args)
 
 
 @computes(arith.And, arith.Or)

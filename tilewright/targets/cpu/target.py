@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from tilewright.frontend.options import FrontendOptions
     from tilewright.ir.core import Module
     from tilewright.ir.passes import PassContext, Step
-    from tilewright.targets.cpu import codegen, debug, doctor, emit, nativert, resources
+    from tilewright.targets.cpu import codegen, debug, doctor, emit, nativert, pipeline, resources
 else:
     emit = lazy_import("tilewright.targets.cpu.emit")
     frontend_options = lazy_import("tilewright.frontend.options")
     codegen = lazy_import("tilewright.targets.cpu.codegen")
     debug = lazy_import("tilewright.targets.cpu.debug")
     doctor = lazy_import("tilewright.targets.cpu.doctor")
+    pipeline = lazy_import("tilewright.targets.cpu.pipeline")
     nativert = lazy_import("tilewright.targets.cpu.nativert")
     resources = lazy_import("tilewright.targets.cpu.resources")
 
@@ -103,7 +104,7 @@ class CpuTarget(BaseBackend):
         )
 
     def steps(self) -> Sequence[Step]:
-        return ()
+        return pipeline.STEPS if self.machine.has_fma else ()
 
     def compile(self, module: Module, ctx: PassContext, options: CpuOptions) -> Lowered:
         text, scratch = codegen.generate(
