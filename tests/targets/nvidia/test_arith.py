@@ -89,6 +89,32 @@ def test_logarithms_need_few_instructions(make: Make, most: int) -> None:
     assert len(found) <= most, found
 
 
+@pytest.mark.parametrize("element", [ir.I32, ir.U32], ids=ids)
+@pytest.mark.parametrize("make", [arith.IntDiv, arith.Rem])
+def test_what_is_divided_does_not_wait_for_tests_of_the_divisor(
+    make: Make, element: ir.DType
+) -> None:
+    """The divisor is replaced by its magnitude at most; the result is, if it was 0."""
+    found = instructions([make], 2, element)
+    before = found[: next(i for i, name in enumerate(found) if name.startswith(("div", "rem")))]
+    assert set(before) <= {"abs.s32"}
+    assert len([name for name in found if name.startswith("selp")]) <= 2
+
+
+@pytest.mark.skipif(find_disassembler() is None, reason="nvdisasm is not installed")
+def test_remainders_by_one_number_take_one_reciprocal() -> None:
+    """Indices that wrap around a bound, as those of rows of a product."""
+    text = """
+    def kernel(p, n):
+        i = tl.program_id(0) * 1024 + tl.arange(0, 1024)
+        tl.store(p + i, i % n)
+    """
+    module = build(kernel_from(text), {"p": "*i32", "n": "i32"})
+    cubin = lower(module, num_warps=1).stages["cubin"]
+    assert isinstance(cubin, bytes)
+    assert sass(cubin).count("MUFU.RCP") == 1
+
+
 def test_halves_of_a_word_widen_by_one_instruction_each() -> None:
     text = ptx_of(applied([lambda x: arith.Cast(x, ir.FP32, "rtne")], 1, ir.BF16, size=1024))
     assert len(re.findall(r"and\.b32 .*, -65536;", text)) == 4

@@ -260,6 +260,65 @@ def lower_fma(b: Builder, op: arith.Fma, x: V, y: V, z: V) -> V:
     return common.lower_fma(b, op, x, y, z)
 
 
+# -- integer quotients ----------------------------------------------------------------------------
+
+
+@lowers(arith.IntDiv, target=NAME)
+def lower_idiv(b: Builder, op: arith.IntDiv, lhs: V, rhs: V) -> V:
+    if not _divides_words(op, rhs):
+        return common.lower_idiv(b, op, lhs, rhs)
+    quotient = _of_magnitudes(b, "div", op, lhs, rhs)
+    if not _is_natural(op.lhs) or not _is_natural(op.rhs):
+        negative = b.icmp("slt", b.xor(lhs, rhs), const(I32, 0))
+        quotient = b.select(negative, b.neg(quotient), quotient)
+    return _unless_by_zero(b, op, rhs, quotient)
+
+
+@lowers(arith.Rem, target=NAME)
+def lower_rem(b: Builder, op: arith.Rem, lhs: V, rhs: V) -> V:
+    if not _divides_words(op, rhs):
+        return rem_without_library(b, op, lhs, rhs)
+    rest = _of_magnitudes(b, "rem", op, lhs, rhs)
+    if not _is_natural(op.lhs):
+        rest = b.select(b.icmp("slt", lhs, const(I32, 0)), b.neg(rest), rest)
+    return _unless_by_zero(b, op, rhs, rest)
+
+
+def _divides_words(op: arith.IntDiv | arith.Rem, rhs: V) -> bool:
+    """Whether an op divides 32-bit integers by a number that is not constant. LLVM divides longer
+    ones as 32-bit ones if they are short, and by constants without a division."""
+    element = _element(op)
+    return element in (ir.I32, ir.U32) and rhs.number is None
+
+
+def _of_magnitudes(b: Builder, name: str, op: arith.IntDiv | arith.Rem, lhs: V, rhs: V) -> V:
+    """Quotient or remainder of magnitudes, any value if the divisor is 0.
+
+    In LLVM, a divisor of 0 is undefined, and so is -1 for the smallest integer. Both would have to
+    be replaced before the division, in the chain of computations that a program's first load waits
+    for; and remainders by the same number would have several reciprocals.
+    """
+    x, y = (
+        v
+        if _is_natural(given)
+        else b.intrinsic("llvm.abs", I32, [v, const(int_type(1), 0)], overloads=[I32])
+        for v, given in ((lhs, op.lhs), (rhs, op.rhs))
+    )
+    return b.inline_asm(f"{name}.u32 $0, $1, $2;", "=r,r,r", I32, [x, y])
+
+
+def _is_natural(value: Value) -> bool:
+    """Whether no element is negative."""
+    return not ir.dtype_of(value.type).is_int_signed() or value_range(value)[0] >= 0
+
+
+def _unless_by_zero(b: Builder, op: arith.IntDiv | arith.Rem, rhs: V, result: V) -> V:
+    least, most = value_range(op.rhs)
+    if least > 0 or most < 0:
+        return result
+    return b.select(b.icmp("eq", rhs, const(I32, 0)), const(I32, 0), result)
+
+
 # -- bits -----------------------------------------------------------------------------------------
 
 
@@ -342,5 +401,4 @@ def _opaque_bits(b: Builder, src: V) -> V:
 
 # -- what others call a C library for --------------------------------------------------------------
 
-lowers(arith.Rem, target=NAME)(rem_without_library)
 lowers(math.Sin, math.Cos, target=NAME)(sin_cos_without_library)
