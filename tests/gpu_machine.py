@@ -15,6 +15,7 @@ def gpu_machine(
     target: str = EMULATOR,
     shared_bytes: int = 64 * 1024,
     access_bytes: int = ACCESS_BYTES,
+    prefetch_work: int = 0,
 ) -> GpuMachine:
     """A GPU with `lanes` lanes in a warp, and `warps` warps for a program."""
     return GpuMachine(
@@ -26,4 +27,5 @@ def gpu_machine(
         thread_registers=255,
         shared_bytes=shared_bytes,
         access_bytes=access_bytes,
+        prefetch_work=prefetch_work,
     )

@@ -109,6 +109,24 @@ def rewritten(
     return module, ctx
 
 
+@pytest.mark.parametrize(("work", "prefetched"), [(6, 2), (7, 0)])
+def test_iterations_that_hide_little(work: int, prefetched: int) -> None:
+    """Three ops on two elements of a thread."""
+    machine = gpu_machine(lanes=4, warps=2, prefetch_work=work)
+    ctx = PassContext(options={"num_stages": 2}, machine=machine)
+    run(rows_loop(), [Step(PASSES["prefetch_loads"])], ctx, [Verifier()])
+    assert ctx.counts["prefetched"] == prefetched
+    assert len(ctx.missed_remarks) == (not prefetched)
+
+
+def test_work_of_products_is_not_limited() -> None:
+    """Nor is that of what goes through shared memory."""
+    machine = gpu_machine(lanes=4, warps=2, prefetch_work=1000)
+    ctx = PassContext(options={"num_stages": 2}, machine=machine)
+    run(rows_loop(through=SHARED), [Step(PASSES["prefetch_loads"])], ctx, [Verifier()])
+    assert ctx.counts["prefetched"] == 2
+
+
 def ahead(module: Module, stages: int = 2, *passes: str) -> Module:
     """A copy in which both loads are ahead, or the one that no copy has become."""
     late, ctx = rewritten(module, stages, passes=passes)

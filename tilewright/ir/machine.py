@@ -27,6 +27,8 @@ class GpuMachine:
         thread_registers: the maximum number of registers of one thread.
         shared_bytes: the maximum shared memory of one program, in bytes.
         access_bytes: the most bytes of global memory that one instruction of a thread moves.
+        prefetch_work: the fewest instructions of an iteration, estimated, for which loads into
+            registers start an iteration ahead.
         packs: whether a block of threads may run several programs, of which none may wait for all
             threads of the block.
     """
@@ -39,6 +41,7 @@ class GpuMachine:
     thread_registers: int
     shared_bytes: int
     access_bytes: int = ACCESS_BYTES
+    prefetch_work: int = 0
     packs: bool = False
 
     @property

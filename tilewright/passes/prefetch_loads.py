@@ -14,6 +14,7 @@ the last iteration skips.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.analysis.buffers import FEATURE as BUFFERS
@@ -24,8 +25,10 @@ from tilewright.ir.types import element_of
 from tilewright.layout.linear import REGISTER
 from tilewright.ops.arith import Add
 from tilewright.ops.control import For, If, Yield
-from tilewright.ops.gpu import Fetch, Share
+from tilewright.ops.gpu import ConvertLayout, Fetch, Share
+from tilewright.ops.math import MathFunction
 from tilewright.ops.memory import Load, Store
+from tilewright.ops.view import View
 from tilewright.passes.own_copies import adjacent_elements
 from tilewright.passes.software_pipelining import (
     LoopRewrite,
@@ -42,6 +45,7 @@ PARTS = 4
 count as one register each, since they are unpacked when they are used. Without this limit, a loss
 over two rows of 32 bf16 elements per thread, with 512 threads, ran one program per multiprocessor
 instead of two."""
+FUNCTION_WORK = 8  # instructions of an exponential, a logarithm and the like
 OTHER_REGISTERS = 24  # of a thread, beside the tiles of the loop: addresses, masks, scalars
 
 
@@ -90,6 +94,15 @@ def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Slice, list[Load]]
         # A multiprocessor runs up to 32 such programs, which hide each other's latency: prefetching
         # slowed a loop over 2048 elements with an exponential of each down by 4 %.
         ctx.missed(NAME, "programs of one warp hide each other's latency", loop.loc)
+        return None
+    work = _work(loop, loads)
+    if work < ctx.gpu.prefetch_work:
+        ctx.missed(
+            NAME,
+            f"{work} instructions of an iteration, estimated, hide less of a load than prefetching "
+            f"costs; the limit is {ctx.gpu.prefetch_work}",
+            loop.loc,
+        )
         return None
     size = sum(_bytes(load.result) for load in loads)
     needed, limit = (
@@ -141,6 +154,24 @@ def _keeps_programs(fn: Function, loop: For, loads: Sequence[Load], ctx: PassCon
         loop.loc,
     )
     return False
+
+
+def _work(loop: For, loads: Sequence[Load]) -> float:
+    """An estimate of the instructions of a thread that an iteration takes for what it computes from
+    its loads. Products, reductions and the like also wait for each other: there is no limit."""
+    dependent: set[Value] = {load.result for load in loads}
+    work = 0
+    for op in loop.body:
+        if not dependent & set(op.operands) or isinstance(op, Store | Yield):
+            continue
+        dependent.update(op.results)
+        if isinstance(op, View | ConvertLayout):
+            continue
+        if not op.elementwise:
+            return inf
+        each = FUNCTION_WORK if isinstance(op, MathFunction) else 1
+        work += each * sum(map(_registers, op.results))
+    return work
 
 
 def _received(load: Load, infos: AxisMap) -> int:

@@ -93,10 +93,10 @@ def instructions(loop: Loop, target: GPUTarget) -> int:
     attrs = {(i,): [*ALIGNED, *(RANGE if loop.range and i < 3 else [])] for i in range(7)}
     options = {"num_warps": 4 if loop.k == 32 else 8, "num_stages": 2}
     code = compile(ASTSource(product, types, constants, attrs), target, options).asm["amdgcn"]
-    return max(_loops(str(code)), default=0)
+    return max(loops_of(str(code)), default=0)
 
 
-def _loops(assembly: str) -> Iterator[int]:
+def loops_of(assembly: str) -> Iterator[int]:
     """The lengths of the loops: an instruction that branches to a label above ends one."""
     labels: dict[str, int] = {}
     count = 0
@@ -109,7 +109,7 @@ def _loops(assembly: str) -> Iterator[int]:
             branch = re.match(r"s_c?branch\w*\s+(\S+)", text)
             if branch and branch[1] in labels:
                 yield count - labels[branch[1]]
-        if text.startswith("s_endpgm"):
+        if line.startswith(".Lfunc_end"):
             return
 
 

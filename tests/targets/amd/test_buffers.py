@@ -89,6 +89,36 @@ def test_offsets_of_unknown_range_are_not_used() -> None:
 
 
 @tw.jit
+def moving_rows(x_ptr, out_ptr, first, rows, n, stride, BLOCK: tl.constexpr):
+    """Rows of which a loop computes the place from its index, behind one computed before it."""
+    x_ptr += first
+    i = tl.arange(0, BLOCK)
+    for row in range(rows):
+        x = tl.load(x_ptr + row * stride + i, mask=i < n)
+        tl.store(out_ptr + row * n + i, x + 1, mask=i < n)
+
+
+@pytest.mark.parametrize("arch", [WAVE_64, WAVE_32])
+@pytest.mark.parametrize("type", ["int8", "float16", "float32", "int64"])
+@pytest.mark.parametrize("stride", [70, -70])
+def test_buffers_around_arguments(stride: int, type: str, arch: str) -> None:
+    """The pointer is in the middle of the array, and steps forwards or backwards."""
+    rows, n, first, middle = 5, 60, 9, 400
+    types = {"x_ptr": f"*{TYPES[type]}", "out_ptr": f"*{TYPES[type]}"}
+    types |= dict.fromkeys(("first", "rows", "n", "stride"), "i32")
+    attrs = {(0,): RANGE, (1,): RANGE}
+    source = ASTSource(moving_rows, types, {"BLOCK": 64}, attrs)
+    code = compile(source, target_of(arch), {"num_warps": 1})
+    assert not {"global_load", "global_store"} & names(code)
+    assert "v_readfirstlane" not in str(code.asm["amdgcn"])
+    x = (np.arange(800) % 100).astype(type)
+    args = [x, np.zeros(rows * n, type), first, rows, n, stride]
+    _, found = launch(code.asm["hsaco"], arch, 1, (1,), args, {0: middle})
+    right = [x[(start := middle + first + row * stride) : start + n] + 1 for row in range(rows)]
+    assert np.array_equal(found, np.concatenate(right).astype(type))
+
+
+@tw.jit
 def masked_product(
     a_ptr, b_ptr, c_ptr, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr
 ):  # fmt: skip

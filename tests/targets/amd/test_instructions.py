@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.targets.amd.product_loops import RECORDED, Loop, instructions
+import tilewright as tw
+import tilewright.language as tl
+from tests.targets.amd.product_loops import RANGE, RECORDED, Loop, instructions, loops_of
 from tests.targets.amd.sources import (
+    ALIGNED,
     WAVE_32,
     WAVE_64,
     accumulate,
@@ -18,6 +21,8 @@ from tests.targets.amd.sources import (
     total,
     weighted,
 )
+from tilewright.compiler.driver import compile
+from tilewright.compiler.source import ASTSource
 from tilewright.targets.amd.features import PROCESSORS
 from tilewright.targets.protocol import GPUTarget
 
@@ -95,3 +100,42 @@ def test_barriers_order_shared_memory_only_within_a_compute_unit() -> None:
 def test_loops_of_products_have_hardly_more_instructions_than_those_of_triton(loop: Loop) -> None:
     found = instructions(loop, GPUTarget("hip", WAVE_64, 64))
     assert 0 < found <= 1.1 * RECORDED[loop]
+
+
+@tw.jit
+def layer_norm(x_ptr, y_ptr, w_ptr, b_ptr, stride, n, eps, BLOCK: tl.constexpr):
+    x_ptr += tl.program_id(0) * stride
+    y_ptr += tl.program_id(0) * stride
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + i, mask=i < n, other=0.0).to(tl.float32)
+    mean = tl.sum(total, 0) / n
+    squares = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + i, mask=i < n, other=0.0).to(tl.float32)
+        x = tl.where(i < n, x - mean, 0.0)
+        squares += x * x
+    scale = 1 / tl.sqrt(tl.sum(squares, 0) / n + eps)
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        w, b = tl.load(w_ptr + i, mask=i < n), tl.load(b_ptr + i, mask=i < n)
+        x = tl.load(x_ptr + i, mask=i < n, other=0.0).to(tl.float32)
+        tl.store(y_ptr + i, (x - mean) * scale * w + b, mask=i < n)
+
+
+NORM_LOOPS = {"fp16": (15, 23, 39), "fp32": (11, 21, 24)}
+"""The instructions of the loops of a layer norm by Triton 3.6, from the same source."""
+
+
+@pytest.mark.parametrize("type", NORM_LOOPS)
+def test_loops_of_a_layer_norm_have_no_more_instructions_than_those_of_triton(type: str) -> None:
+    """Offsets from arguments move with the index, and no load that hides nothing is ahead."""
+    types = {**dict.fromkeys(("x_ptr", "y_ptr", "w_ptr", "b_ptr"), f"*{type}"), "stride": "i32"}
+    types |= {"n": "i32", "eps": "fp32"}
+    attrs = {(i,): [*ALIGNED, *(RANGE if i < 4 else [])] for i in range(6)}
+    source = ASTSource(layer_norm, types, {"BLOCK": 1024}, attrs)
+    code = compile(source, GPUTarget("hip", WAVE_64, 64), {"num_warps": 4})
+    found = sorted(loops_of(str(code.asm["amdgcn"])))
+    assert all(x <= y for x, y in zip(found, NORM_LOOPS[type], strict=True)), found

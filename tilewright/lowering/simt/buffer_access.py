@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.analysis.buffers import is_plain, span_of
-from tilewright.analysis.pointers import split_pointer
+from tilewright.analysis.pointers import PointerParts, split_pointer
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
-from tilewright.lowering.emit import I8, I32, I64, V, const
+from tilewright.lowering.emit import I8, I32, I64, Builder, V, const
 from tilewright.lowering.simt.hardware import CachePolicy, Place
 from tilewright.lowering.simt.kernel import Kernel
 from tilewright.lowering.simt.words import Words
@@ -33,24 +33,50 @@ def places(kernel: Kernel, ptr: Value, mask: Value | None, policy: CachePolicy) 
     b, parts = kernel.b, split_pointer(ptr)
     assert parts.varying is not None
     size = memory.pointee_of(ptr.type).nbytes_in_memory
-    signed = ir.dtype_of(parts.varying.type).is_int_signed()
-    base = kernel.scalar(parts.base)
-    if parts.uniform is not None:
-        base = b.gep(I8, base, b.mul(kernel.scalar(parts.uniform), const(I64, size)))
+    if span.argument is not None:
+        base, distance = kernel.scalar(span.argument), _distance(kernel, parts, size)
+    else:
+        base, distance = kernel.scalar(parts.base), None
+        if parts.uniform is not None:
+            base = b.gep(I8, base, b.mul(kernel.scalar(parts.uniform), const(I64, size)))
     if span.before:
         base = b.gep(I8, base, const(I64, -span.before))
     offsets = kernel.env[parts.varying]
 
     def place(register: int) -> Place:
-        offset = offsets[register]
-        if offset.type.bits > 32:
-            offset = b.trunc(offset, I32)
-        elif offset.type.bits < 32:
-            offset = b.sext(offset, I32) if signed else b.zext(offset, I32)
-        offset = b.mul(offset, const(I32, size))
-        return Place(base, b.add(offset, span.before) if span.before else offset, span.size)
+        offset = b.mul(_as_word(b, offsets[register], parts.varying), const(I32, size))
+        if distance is not None:
+            offset = b.add(offset, distance)
+        if span.before:
+            offset = b.add(offset, span.before)
+        return Place(base, offset, span.size, span.argument is not None)
 
     return place
+
+
+def _as_word(b: Builder, offset: V, value: Value | None) -> V:
+    """An offset, of the type of a value, modulo 2^32."""
+    assert value is not None
+    if offset.type.bits >= I32.bits:
+        return b.trunc(offset, I32) if offset.type.bits > I32.bits else offset
+    return b.sext(offset, I32) if ir.dtype_of(value.type).is_int_signed() else b.zext(offset, I32)
+
+
+def _distance(kernel: Kernel, parts: PointerParts, size: int) -> V:
+    """The uniform distance of an access from its argument, in bytes, modulo 2^32."""
+    b = kernel.b
+    bytes_of = [(parts.uniform, size)] if parts.uniform is not None else []
+    pointer = parts.base
+    while pointer.op is not None:
+        if isinstance(pointer.op, memory.AddPtr):
+            step = memory.pointee_of(pointer.type).nbytes_in_memory
+            bytes_of.append((pointer.op.offset, step))
+        pointer = pointer.op.operands[0]
+    total: V = const(I32, 0)
+    for offset, step in bytes_of:
+        value = kernel.scalar(offset)
+        total = b.add(total, b.mul(_as_word(b, value, offset), const(I32, step)))
+    return total
 
 
 def load_buffer(

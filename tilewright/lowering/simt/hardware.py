@@ -52,11 +52,14 @@ class Place(NamedTuple):
         base: the address of the buffer, the same in all lanes.
         offset: in bytes, an unsigned i32.
         size: of the buffer, in bytes.
+        fixed: whether the base is at a constant distance from an argument of the kernel, so that
+            LLVM sees that all lanes have the same.
     """
 
     base: V
     offset: V
     size: int
+    fixed: bool
 
 
 class Hardware(Protocol):

@@ -19,6 +19,10 @@ KIB = 1024
 MAX_THREADS = 1024  # of a work-group
 VECTOR_REGISTERS = 256  # of a thread that instructions other than matrix instructions address
 
+PREFETCH_WORK = 128
+"""Instructions, of 4 cycles each on CDNA, that hide a part of a load worth the moves and conditions
+of a prefetched loop. A load takes some thousand cycles, and several waves share the time."""
+
 _ALL = frozenset({"buffers", "staged_pairs"})
 _CDNA = _ALL | {"mfma", "mfma_i8_4", "packed_fp32"}
 _RDNA = _ALL | {"row_xmask", "permlanex16", "cumode"}

@@ -173,7 +173,8 @@ class AmdHardware(PlainHardware):
     def _buffer(self, b: Builder, place: Place) -> V:
         """The descriptor of a buffer. All lanes have the same one, of which LLVM needs a proof."""
         base = b.ptrtoint(place.base, I64)
-        base = b.intrinsic("llvm.amdgcn.readfirstlane", I64, [base], overloads=[I64])
+        if not place.fixed:
+            base = b.intrinsic("llvm.amdgcn.readfirstlane", I64, [base], overloads=[I64])
         args = [
             b.inttoptr(base, GLOBAL),
             const(I16, 0),

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.llvm_version import llvm_version
 from tilewright.frontend.defaults import FP8_TYPES
-from tilewright.targets.amd.features import DEFAULT_ARCH, VECTOR_REGISTERS, processor
+from tilewright.targets.amd.features import (
+    DEFAULT_ARCH,
+    PREFETCH_WORK,
+    VECTOR_REGISTERS,
+    processor,
+)
 from tilewright.targets.amd.name import NAME
 from tilewright.targets.amd.options import HipOptions, check_options
 from tilewright.targets.gpu.target import GpuTarget
@@ -80,6 +85,7 @@ class AmdTarget(GpuTarget):
             registers=self.processor.registers,
             thread_registers=VECTOR_REGISTERS,
             shared_bytes=self.processor.shared_limit,
+            prefetch_work=PREFETCH_WORK,
         )
 
     def steps(self) -> Sequence[Step]:
