@@ -34,11 +34,12 @@ def example(
 
 
 def test_source_is_given_by_a_replacement_of_getlines(monkeypatch: pytest.MonkeyPatch) -> None:
-    text, file, scope = "def made(x):\n    return x\n", "<made-1>", {"__name__": __name__}
+    text, file = "def made(x):\n    return x\n", "<made-1>"
+    scope: dict[str, Any] = {"__name__": __name__}
     getlines = linecache.getlines
 
     def patched(name: str, module_globals: Any = None) -> list[str]:
-        return text.splitlines(keepends=True) if name == file else getlines(name, module_globals)
+        return [*text.splitlines(keepends=True)] if name == file else getlines(name, module_globals)
 
     monkeypatch.setattr(linecache, "getlines", patched)
     exec(compile(text, file, "exec"), scope)

@@ -93,7 +93,7 @@ def compile(
         InternalCompilerError: the compiler failed; the message names a reproducer.
     """
     source = IRSource(src) if isinstance(src, str | os.PathLike) else src
-    if not isinstance(source, ASTSource | IRSource):
+    if not isinstance(source, ASTSource | IRSource):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             f"compile takes a kernel with its types, ASTSource(kernel, {{'x': '*fp32', 'n': 'i32'}}"
             f"), or the path of a file of tile IR, not {source!r}"

@@ -106,7 +106,7 @@ class ASTSource:
     ) -> None:
         if not isinstance(fn, SourceFunction):
             raise TypeError(f"{fn!r} is not a kernel: decorate it with @jit")
-        if not isinstance(signature, Mapping):
+        if not isinstance(signature, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 "a signature is a dict of type strings by parameter, {'x': '*fp32', 'n': 'i32'}, "
                 f"not {signature!r}"

@@ -13,7 +13,7 @@ all warps is left in the loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from tilewright.analysis.polynomial import Atom, Iteration
@@ -543,13 +543,11 @@ def tracked(loop: CopiedLoop, part: Sequence[int]) -> bool:
     return any(isinstance(op, TensorProduct) for op in reading)
 
 
-def _first(region: Region, ops: Sequence[Op]) -> Op:
+def _first(region: Region, ops: Set[Op | None]) -> Op:
     """The first of these ops of a region."""
-    found = set(ops)
-    return next(op for op in region if op in found)
+    return next(op for op in region if op in ops)
 
 
-def _last(region: Region, ops: Sequence[Op]) -> Op:
+def _last(region: Region, ops: Set[Op | None]) -> Op:
     """The last of these ops of a region."""
-    found = set(ops)
-    return [op for op in region if op in found][-1]
+    return [op for op in region if op in ops][-1]

@@ -133,7 +133,7 @@ for _names, _text in (
         "`tl.program_id(axis)` numbers the programs; threads have no names: functions take tiles",
     ),
 ):
-    _ELSEWHERE |= dict.fromkeys(_names, _text)
+    _ELSEWHERE.update(dict.fromkeys(_names, _text))
 
 
 def _missing_function(name: str) -> str | None:
