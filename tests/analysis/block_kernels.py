@@ -95,7 +95,7 @@ LINES = {
     "gathered": ("x + tl.load(y + off)", "off < n", "loaded"),
     "offset loaded once": ("x + tl.load(y + pid) * s + off", "off < n", "block"),
     "a bool": ("x + off", "(off < n) & tl.full([BLOCK], True, tl.int1)", "block"),
-    "unsigned": ("x + off.to(tl.uint32)", "off.to(tl.uint32) < 50", "block"),
+    "unsigned": ("x + off.to(tl.uint32)", "off.to(tl.uint32) < 50", "computed"),
 }  # fmt: skip
 
 

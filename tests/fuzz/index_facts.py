@@ -5,7 +5,7 @@
 
 Other random programs seldom compute what an analysis has facts about: these consist of sums of
 ranges and repeated scalars, quotients and remainders of them, masks and casts. Numbers are negative
-as often as not, and narrow integers wrap.
+as often as not, and narrow and unsigned integers wrap.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 
 from tilewright.analysis.axis_info import axis_info
 from tilewright.analysis.axis_rules import AxisInfo
-from tilewright.analysis.ranges import value_range
+from tilewright.analysis.ranges import may_wrap, value_range
 from tilewright.analysis.signs import is_repeated_scalar, not_negative
 from tilewright.ir import interpret as interpreter
 from tilewright.ir.builder import Builder
@@ -44,7 +44,6 @@ from tilewright.ir.verify import verify_module
 from tilewright.ops import arith, shape
 from tilewright.ops.control import Condition, For, If, Return, While, Yield
 
-WIDE = 32  # bits; the analyses assume that sums of such integers do not wrap
 TYPES = (I32, I32, I32, I32, I32, I32, I64, I64, I8, I16, U8, U16, U32, U64)
 DIVISIBILITIES = (16, 16, 8, 32, 1)
 NUMBERS = (0, 1, 2, 3, 4, 5, 7, 8, 8, 12, 15, 16, 16, 16, 24, 31, 32, 32, 48, 63, 64, 100, 128)
@@ -365,7 +364,8 @@ class _Recording(interpreter.State):
 
     def _check(self, op: Op, operands: list[Array], result: Any) -> None:
         exact = _EXACT.get(type(op))
-        wide = dtype_of(op.results[0].type).primitive_bitwidth >= WIDE
+        # Sums of other integers are assumed not to wrap.
+        wide = not may_wrap(op.results[0])
         if wide and exact and np.any(exact(*operands) != np.asarray(result).astype(object)):
             self.found.wrapped.update(op.results)
         divides = isinstance(op, arith.IntDiv | arith.Rem) and is_repeated_scalar(op.rhs)

@@ -46,7 +46,7 @@ from tilewright.analysis.affine_form import (
     viewed,
 )
 from tilewright.analysis.polynomial import ONE, ZERO, Atom, Iteration, Polynomial, Range
-from tilewright.analysis.ranges import is_narrow, type_range, value_range
+from tilewright.analysis.ranges import may_wrap, type_range, value_range
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import Pointer, Tile, element_of, is_int, is_pointer, shape_of
@@ -116,7 +116,7 @@ class AffineForms:
         """The form of a value as an integer, rather than modulo a power of 2.
 
         `value` is among its `assumed` unless ranges prove that nothing wraps. Without a proof, a
-        value of 8 or 16 bits has no form: its arithmetic may be meant to wrap.
+        value of 8 or 16 bits, or an unsigned one, has no form: its arithmetic may be meant to wrap.
         """
         form = self.of(value)
         if value in form.assumed or _loop_of_induction_variable(value):
@@ -125,7 +125,7 @@ class AffineForms:
         minimum, maximum = type_range(value)
         if minimum <= low and high <= maximum:
             return form
-        if is_narrow(value):
+        if may_wrap(value):
             return self.opaque(value)
         return replace(form, assumed=(*form.assumed, value))
 

@@ -24,7 +24,7 @@ from tilewright.analysis.axis_rules import (
     unit_of,
     unknown,
 )
-from tilewright.analysis.ranges import WRAPPING, is_narrow, value_range, wraps
+from tilewright.analysis.ranges import WRAPPING, may_wrap, value_range, wraps
 from tilewright.analysis.signs import is_repeated_scalar, not_negative
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import Tile
@@ -134,9 +134,9 @@ def _is_plain_division(op: Op, *, trust_divisors: bool) -> bool:
 
 
 def _without_wraps(value: Value, info: AxisInfo) -> AxisInfo:
-    """Runs of narrow integers that are not known not to wrap, cut at multiples of a power of two,
+    """Runs of integers that wrap (`ranges.may_wrap`), cut at multiples of a power of two,
     where they may: one that starts at a multiple of its length does not wrap."""
-    if not is_narrow(value) or not isinstance(value.op, WRAPPING) or not wraps(value):
+    if not may_wrap(value) or not isinstance(value.op, WRAPPING) or not wraps(value):
         return info
     runs = tuple(gcd(c, d) for c, d in zip(info.contiguity, info.divisibility, strict=True))
     multiples = tuple(

@@ -22,7 +22,8 @@ The maximum vector length of an access of elements of s bytes is thus min(C, D /
 The rules make three assumptions, which hold for every kernel that accesses its arrays in bounds:
 
 - A run of consecutive integers of 32 bits or more does not wrap. (One that starts at a multiple of
-  its length never does. Those of 8 and 16 bits are cut where they may, see `axis_info`.)
+  its length never does. Those of 8 and 16 bits, and unsigned ones, are cut where they may: see
+  `ranges.may_wrap`.)
 - Offsets of elements do not overflow where that decides the sign of a dividend (`signs.py`).
   Quotients and remainders of integers that may be negative form no runs.
 - A divisor that is a scalar, repeated or not, is positive: the number of tiles along an axis, for

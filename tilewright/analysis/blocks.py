@@ -29,9 +29,9 @@ quotients, and the iteration numbers of loops. `axis.step(loop)` is the distance
 iteration advances the block. The distribution of an address over the begins of axes is a choice,
 made in `block_begins.py`, such that bounds are launch-invariant where possible.
 
-`assumed` lists narrow integers that are assumed not to wrap (see `affine.py`); 64-bit sums in masks
-are assumed not to wrap without being listed. A kernel that violates either accesses memory outside
-its arrays.
+`assumed` lists signed integers of 32 bits that are assumed not to wrap (see `affine.py`); 64-bit
+sums in masks are assumed not to wrap without being listed. A kernel that violates either accesses
+memory outside its arrays.
 
 Input: the tile IR after `compiler/pipeline.STEPS`, for any target; it is not modified. Every mask
 is represented: conjuncts that are not bounds are conditions or residual. An address that is not

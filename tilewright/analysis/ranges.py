@@ -58,11 +58,19 @@ def wraps(value: Value) -> bool:
     return found is None or found[0] < low or found[1] > high
 
 
-def is_narrow(value: Value) -> bool:
+def may_wrap(value: Value) -> bool:
     """Whether a value is of integers whose arithmetic wraps even in kernels that access their
-    arrays in bounds: of 8 or 16 bits, such as indices into a table of 256 elements."""
+    arrays in bounds.
+
+    These are integers of 8 or 16 bits, such as indices into a table of 256 elements, and unsigned
+    ones: ``(i - 1).to(tl.uint32) < n`` tests both bounds of an index, which wraps where it is below
+    0. Of 64 bits, they wrap as addresses do.
+    """
     element = element_of(value.type)
-    return element.is_int() and element.primitive_bitwidth < NARROW_BITS
+    if not element.is_int():
+        return False
+    bits = element.primitive_bitwidth
+    return bits < NARROW_BITS or (bits < 64 and type_range(value)[0] >= 0)
 
 
 def type_range(value: Value) -> Range:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilewright.analysis.affine import AffineForms
-from tilewright.analysis.ranges import MAX_DEPTH, WRAPPING, is_narrow, type_range, value_range
+from tilewright.analysis.ranges import MAX_DEPTH, WRAPPING, may_wrap, type_range, value_range
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import Tile, element_of
 from tilewright.ops import arith, control, shape
@@ -66,7 +66,7 @@ class _Proof:
             return False
         if value in self.given or type_range(value)[0] >= 0:
             return True
-        if depth == 0 or (is_narrow(value) and isinstance(value.op, WRAPPING)):
+        if depth == 0 or (may_wrap(value) and isinstance(value.op, WRAPPING)):
             return value_range(value, depth)[0] >= 0
         if isinstance(value.owner, Region):
             return self._argument(value, value.owner, depth - 1)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
-from tilewright.analysis.ranges import is_narrow
+from tilewright.analysis.ranges import may_wrap
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
 from tilewright.ir.index_map import Along, Fixed, Part, Reversed
@@ -165,7 +165,7 @@ def _offset(level: Level, value: Value, coords: Coords) -> Rule:
     signed = ir.dtype_of(value.type).is_int_signed()
     op = value.op
     with Emitting(level):
-        exact = signed and not is_narrow(value)
+        exact = signed and not may_wrap(value)
         if op is not None and exact and value not in level.kernel.env:
             rule = _offset_rule(op)
             if rule is not None:
