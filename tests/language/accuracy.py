@@ -107,6 +107,7 @@ def _remainder(x: Any, y: Any) -> Any:
 
 
 CORE = (2.0, 2.0)
+NARROW = 4.0  # of formulas in fp32
 WAVES: Any = {"bounds": (0.51, 32.0), "low": -1e5, "high": 1e5, "at_least": _envelope}
 
 UNARY: dict[str, Case] = {
@@ -124,21 +125,21 @@ UNARY: dict[str, Case] = {
     "expm1": Case(mp.expm1, CORE, -800, 800),
     "log10": Case(mp.log10, CORE, 0),
     "log1p": Case(mp.log1p, CORE, -1),
-    "exp10": Case(lambda x: mp.mpf(10) ** x, low=-400, high=400),
+    "exp10": Case(lambda x: mp.mpf(10) ** x, (NARROW, 2.0), low=-400, high=400),
     "cbrt": Case(_cbrt, (0.51, 1.0)),
     "rcbrt": Case(lambda x: 1 / _cbrt(x), (0.51, 1.0)),
-    "sinh": Case(mp.sinh, (0.51, 3.0), -800, 800),
-    "cosh": Case(mp.cosh, low=-800, high=800),
-    "asinh": Case(mp.asinh, (0.51, 3.0)),
-    "acosh": Case(mp.acosh, (0.51, 3.0), 1),
-    "atanh": Case(mp.atanh, (0.51, 3.0), -1, 1),
-    "tan": Case(mp.tan, (0.51, 2.5)),
+    "sinh": Case(mp.sinh, (NARROW, 3.0), -800, 800),
+    "cosh": Case(mp.cosh, (NARROW, 2.0), low=-800, high=800),
+    "asinh": Case(mp.asinh, (NARROW, 3.0)),
+    "acosh": Case(mp.acosh, (NARROW, 3.0), 1),
+    "atanh": Case(mp.atanh, (NARROW, 3.0), -1, 1),
+    "tan": Case(mp.tan, (NARROW, 2.5)),
     "sinpi": Case(mp.sinpi, (0.51, 1.0)),
     "cospi": Case(mp.cospi, (0.51, 1.0)),
-    "asin": Case(mp.asin, low=-1, high=1),
-    "acos": Case(mp.acos, low=-1, high=1),
-    "atan": Case(mp.atan),
-    "erfc": Case(mp.erfc, (0.51, 4.0), -30, 30),
+    "asin": Case(mp.asin, (NARROW, 2.0), low=-1, high=1),
+    "acos": Case(mp.acos, (NARROW, 2.0), low=-1, high=1),
+    "atan": Case(mp.atan, (NARROW, 2.0)),
+    "erfc": Case(mp.erfc, (5.0, 4.0), -30, 30),
     "erfcx": Case(_erfcx, (0.51, 4.0), -30),
     "erfinv": Case(_erfinv, (0.51, 4.0), -1, 1),
     "erfcinv": Case(_erfcinv, (0.51, 4.0), 0, 2),
@@ -157,9 +158,9 @@ UNARY: dict[str, Case] = {
     "sqrt_rn": Case(mp.sqrt, (0.5001, 0.5001), 0),
 }
 SEVERAL: dict[str, Case] = {
-    "pow": Case(lambda x, y: mp.power(x, y)),
-    "atan2": Case(mp.atan2, (0.51, 2.5)),
-    "hypot": Case(_norm, (0.51, 1.0)),
+    "pow": Case(lambda x, y: mp.power(x, y), (NARROW, 2.0)),
+    "atan2": Case(mp.atan2, (NARROW, 2.5)),
+    "hypot": Case(_norm, (NARROW, 1.0)),
     "rhypot": Case(lambda *x: 1 / _norm(*x), (0.51, 1.5)),
     "norm3d": Case(_norm, (0.51, 1.0)),
     "rnorm3d": Case(lambda *x: 1 / _norm(*x), (0.51, 1.5)),

@@ -101,6 +101,10 @@ def _modulus(order: int, sine: bool) -> Callable[[Any], Any]:
     return f
 
 
+def _log2_series(s: Any) -> Any:
+    return (2 * mp.atanh(s) / s - 2) / (s * s * mp.log(2))
+
+
 def _stirling(z: Any) -> Any:
     x = 1 / mp.sqrt(z)
     rest = mp.loggamma(x) - (x - mp.mpf(1) / 2) * mp.log(x) + x - mp.log(2 * mp.pi) / 2
@@ -125,6 +129,17 @@ def fits() -> dict[str, Fit]:
         "ATAN": Fit("(atan(x) - x) / x^3 in x^2, up to x = sqrt(2) - 1",
                     _of_root(lambda x: (mp.atan(x) - x) / x**3), 0 * one, (mp.sqrt(2) - 1) ** 2,
                     12, False),
+        "ASIN_FP32": Fit("(asin(x) - x) / x^3 in x^2, up to x = 1/2, for fp32",
+                         _of_root(lambda x: (mp.asin(x) - x) / x**3), 0 * one, half**2, 4, False),
+        "ATAN_FP32": Fit("(atan(x) - x) / x^3 in x^2, up to x = 1",
+                         _of_root(lambda x: (mp.atan(x) - x) / x**3), 0 * one, one, 8, False),
+        "LOG2_FP32": Fit("(log2((1 + s) / (1 - s)) / s - 2 log2(e)) / s^2 in s^2, up to 0.102",
+                         _of_root(_log2_series), 0 * one, mp.mpf("0.102") ** 2, 2, False),
+        "SINH_FP32": Fit("(sinh(x) - x) / x^3 in x^2, up to x = 1",
+                         _of_root(lambda x: (mp.sinh(x) - x) / x**3), 0 * one, one, 3, False),
+        "ERFC_FP32": Fit("(1 + 2x) exp(x^2) erfc(x) in t = (x - 4) / (x + 4), for x = 0 .. 11",
+                         lambda t: (lambda x: (1 + 2 * x) * erfcx(x))(middle * (1 + t) / (1 - t)),
+                         -one, (11 - middle) / (11 + middle), 11, False),
         "ERFCX": Fit("(1 + 2x) exp(x^2) erfc(x) in t = (x - 4) / (x + 4), for x >= 0",
                      lambda t: (lambda x: (1 + 2 * x) * erfcx(x))(middle * (1 + t) / (1 - t)),
                      -one, one, 27),

@@ -94,6 +94,9 @@ def held(ptx: str) -> int:
         pytest.param({PLAIN: (80, 0), 4: (64, 5)}, 4, id="one more spills little"),
         pytest.param({PLAIN: (79, 0), 4: (64, 5)}, PLAIN, id="one more spills"),
         pytest.param({PLAIN: (74, 0)}, PLAIN, id="one more is rejected"),
+        pytest.param({PLAIN: (96, 0), 2: (116, 0)}, 2, id="spare registers"),
+        pytest.param({PLAIN: (96, 0), 3: (80, 9), 2: (116, 0)}, 2, id="one more spills, spare"),
+        pytest.param({PLAIN: (113, 0), 2: (116, 0)}, PLAIN, id="few spare registers"),
     ],
 )
 def test_selected_cubin(
@@ -124,6 +127,7 @@ def test_selected_cubin(
         pytest.param(text(LONG_PTX), {PLAIN: (32, 9), 1: (250, 0)}, [PLAIN, 1], id="long, spills"),
         pytest.param(text(LONG_PTX), {PLAIN: (32, 0), 6: (70, 0)}, [PLAIN, 6], id="long, squeezed"),
         pytest.param(text(LONG_PTX), {PLAIN: (255, 9)}, [PLAIN], id="long, spills in need"),
+        pytest.param(text(LONG_PTX), {PLAIN: (96, 0), 2: (116, 0)}, [PLAIN], id="long, spare"),
     ],
 )
 def test_number_of_assembler_runs(

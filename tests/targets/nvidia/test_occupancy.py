@@ -12,6 +12,7 @@ from tilewright.targets.nvidia.occupancy import (
     ctas_by_memory,
     ctas_if_one_more,
     ctas_with_room,
+    ctas_with_spare_registers,
     resident_ctas,
 )
 
@@ -83,3 +84,21 @@ def test_registers_are_not_saved_for_ctas_that_memory_excludes(
     threads: int, registers: int, shared: int, ctas: int
 ) -> None:
     assert ctas_by_memory(HOPPER, threads, registers, shared) == ctas
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared", "ctas"),
+    [
+        (256, 96, 0, 2),  # up to 128 each
+        (256, 113, 0, 0),
+        (128, 150, 0, 3),  # up to 168
+        (256, 200, 0, 1),  # up to 255
+        (256, 240, 0, 0),
+        (256, 60, 0, 0),
+        (256, 80, 110 * 1024, 0),  # memory limits the number to 2
+    ],
+)
+def test_registers_that_no_further_cta_needs_are_spare(
+    threads: int, registers: int, shared: int, ctas: int
+) -> None:
+    assert ctas_with_spare_registers(HOPPER, threads, registers, shared) == ctas

@@ -7,6 +7,7 @@ in 0 <= x < infinity", Mathematics of Computation 36, 1981. fp32 is computed in 
 
 from __future__ import annotations
 
+from tilewright.language.elementary import fp32
 from tilewright.language.elementary.coefficients import ERF, ERFCINV, ERFCX, ERFINV
 from tilewright.language.elementary.exponential import INF, NAN, SQRT_2, exp_of_sum
 from tilewright.language.elementary.number import (
@@ -20,6 +21,7 @@ from tilewright.language.elementary.number import (
     select,
     sqrt,
     where,
+    with_fp32,
 )
 from tilewright.ops import math
 
@@ -69,7 +71,7 @@ def _near_zero(x: Number, rest: Number | float = 0.0) -> Number:
 
 
 @function("x->x")
-@in_fp64
+@with_fp32(fp32.erfc)
 def erfc(x: Number) -> Number:
     """1 - erf(x), accurate also where it is small."""
     return _complement(x)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir.types import FP64, I64
+from tilewright.language.elementary import fp32
 from tilewright.language.elementary.bits import decompose, is_finite, power_of_two, scale
 from tilewright.language.elementary.number import (
     Number,
@@ -21,6 +22,7 @@ from tilewright.language.elementary.number import (
     select,
     sqrt,
     where,
+    with_fp32,
 )
 from tilewright.language.elementary.rounding import two_sum
 from tilewright.ops import math
@@ -106,7 +108,7 @@ def rsqrt_rn(x: Number) -> Number:
 
 
 @function("x->x")
-@in_fp64
+@with_fp32(fp32.exp10)
 def exp10(x: Number) -> Number:
     """10 to the power of x: 2**n * exp(r * ln(10)) with x = n * log10(2) + r."""
     x = select(x > 400.0, x.constant(400.0), x < -400.0, -400.0, x)
@@ -184,7 +186,9 @@ def power(x: Number, y: Number) -> Number:
 @function("xx->x", "xi->x")
 def pow(x: Number, y: Number) -> Number:
     """x to the power of y, as pow in C; y may be an int32."""
-    return power(x.to(FP64), y.to(FP64)).to(x.element)
+    if x.wide:
+        return power(x, y.to(FP64))
+    return fp32.power_of_integer(x, y) if y.element.is_int() else fp32.power(x, y)
 
 
 # -- roots -----------------------------------------------------------------------------------------
@@ -263,7 +267,7 @@ def _with_nan(result: Number, largest: Number, parts: Any) -> Number:
 
 
 @function("xx->x")
-@in_fp64
+@with_fp32(fp32.hypot)
 def hypot(x: Number, y: Number) -> Number:
     """sqrt(x^2 + y^2), without intermediate overflow."""
     return _norm(x, y)
@@ -312,7 +316,7 @@ FULL_LN2 = 0.6931471805599453
 
 
 @function("x->x")
-@in_fp64
+@with_fp32(fp32.sinh)
 def sinh(x: Number) -> Number:
     """Hyperbolic sine: with m = expm1(x), (m + m / (m + 1)) / 2."""
     a = abs(x)
@@ -323,7 +327,7 @@ def sinh(x: Number) -> Number:
 
 
 @function("x->x")
-@in_fp64
+@with_fp32(fp32.cosh)
 def cosh(x: Number) -> Number:
     """Hyperbolic cosine."""
     a = abs(x)
@@ -333,7 +337,7 @@ def cosh(x: Number) -> Number:
 
 
 @function("x->x")
-@in_fp64
+@with_fp32(fp32.asinh)
 def asinh(x: Number) -> Number:
     """Inverse hyperbolic sine: log1p(x + x^2 / (1 + sqrt(1 + x^2)))."""
     a = abs(x)
@@ -344,7 +348,7 @@ def asinh(x: Number) -> Number:
 
 
 @function("x->x")
-@in_fp64
+@with_fp32(fp32.acosh)
 def acosh(x: Number) -> Number:
     """Inverse hyperbolic cosine: with t = x - 1, log1p(t + sqrt(2t + t^2))."""
     t = x - 1.0
@@ -354,7 +358,7 @@ def acosh(x: Number) -> Number:
 
 
 @function("x->x")
-@in_fp64
+@with_fp32(fp32.atanh)
 def atanh(x: Number) -> Number:
     """Inverse hyperbolic tangent: log1p(2x / (1 - x)) / 2."""
     a = abs(x)

@@ -239,6 +239,11 @@ def sqrt(x: Number) -> Number:
     return apply(math.Sqrt, x, ieee=True)
 
 
+def quotient(x: Number, y: Number) -> Number:
+    """x / y, within 2 ulp."""
+    return x.emit(arith.Div(x.value, y.value, False))
+
+
 def polynomial(x: Number, coefficients: Sequence[float]) -> Number:
     """The sum of c[i] * x**i, by Horner's rule."""
     result = x.constant(coefficients[-1])
@@ -412,6 +417,18 @@ def _texts(table: dict[tuple[DType, ...], DType]) -> list[str]:
     return [f"({', '.join(str(t) for t in row)}) -> {to}" for row, to in table.items()]
 
 
+def with_fp32(narrow: Formula) -> Callable[[Formula], Formula]:
+    """Decorator that extends a formula for fp64 to fp32, for which it is `narrow`."""
+
+    def extend(formula: Formula) -> Formula:
+        def both(*operands: Number) -> Number:
+            return (formula if operands[0].wide else narrow)(*operands)
+
+        return _named_as(formula, both)
+
+    return extend
+
+
 def in_fp64(formula: Formula) -> Formula:
     """Decorator that extends a formula for fp64 to fp32: it is computed in fp64 and rounded to
     fp32.
@@ -427,6 +444,10 @@ def in_fp64(formula: Formula) -> Formula:
         wide = [x.to(FP64) if x.element is FP32 else x for x in operands]
         return formula(*wide).to(FP32)
 
+    return _named_as(formula, both)
+
+
+def _named_as(formula: Formula, both: Formula) -> Formula:
     both.__name__ = formula.__name__
     both.__doc__ = formula.__doc__
     both.__module__ = formula.__module__

@@ -6,6 +6,7 @@ from __future__ import annotations
 from math import factorial
 
 from tilewright.ir.types import I64
+from tilewright.language.elementary import fp32
 from tilewright.language.elementary.coefficients import ASIN, ATAN
 from tilewright.language.elementary.exponential import INF, NAN
 from tilewright.language.elementary.number import (
@@ -19,6 +20,7 @@ from tilewright.language.elementary.number import (
     select,
     sqrt,
     where,
+    with_fp32,
 )
 from tilewright.ops import math
 
@@ -45,7 +47,7 @@ def cos(x: Number) -> Number:
 
 
 @function("x->x")
-@in_fp64
+@with_fp32(fp32.tan)
 def tan(x: Number) -> Number:
     """Tangent of an angle in radians."""
     return where(x == 0.0, x, apply(math.Sin, x) / apply(math.Cos, x))
@@ -133,7 +135,7 @@ def _arcsine_parts(x: Number) -> tuple[Number, Number, Number]:
 
 
 @function("x->x")
-@in_fp64
+@with_fp32(fp32.asin)
 def asin(x: Number) -> Number:
     """Arcsine; NaN for |x| > 1."""
     small, head, rest = _arcsine_parts(x)
@@ -142,7 +144,7 @@ def asin(x: Number) -> Number:
 
 
 @function("x->x")
-@in_fp64
+@with_fp32(fp32.acos)
 def acos(x: Number) -> Number:
     """Arccosine; NaN for |x| > 1."""
     small, head, rest = _arcsine_parts(x)
@@ -168,14 +170,14 @@ def arctangent(a: Number) -> Number:
 
 
 @function("x->x")
-@in_fp64
+@with_fp32(fp32.atan)
 def atan(x: Number) -> Number:
     """Arctangent."""
     return copysign(arctangent(abs(x)), x)
 
 
 @function("xx->x")
-@in_fp64
+@with_fp32(fp32.atan2)
 def atan2(y: Number, x: Number) -> Number:
     """The angle of the point (x, y), with the special cases of C's Annex F."""
     a, b = abs(y), abs(x)

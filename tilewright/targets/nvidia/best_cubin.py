@@ -24,6 +24,7 @@ from tilewright.targets.nvidia.occupancy import (
     ctas_by_memory,
     ctas_if_one_more,
     ctas_with_room,
+    ctas_with_spare_registers,
     registers_for,
 )
 
@@ -132,7 +133,7 @@ MANY_CARRIED = 240
 def best_cubin(
     attempts: Attempts, ptx: str, chip: Processor, threads: int, shared: int, carried: int = 0
 ) -> Assembled:
-    """The best cubin of a kernel without a register limit of its own, of up to three.
+    """The best cubin of a kernel without a register limit of its own, of up to four.
 
     The number of runs depends on the PTX and the resources only, not on how long they take, so that
     equal PTX gives equal cubins. A long kernel takes two at most.
@@ -153,15 +154,22 @@ def best_cubin(
     registers = first.used.registers
     if first.used.spilled_registers:
         return (registers <= FEW_REGISTERS and attempts.holding(1, ptx)) or first
-    is_long = ptx.count("\n") > LONG_PTX
+    if ptx.count("\n") > LONG_PTX:
+        return first
     place = chip, threads, registers, shared
-    ctas = 0 if is_long else ctas_if_one_more(*place) or ctas_by_memory(*place)
+    ctas = ctas_if_one_more(*place) or ctas_by_memory(*place)
     if ctas and registers_for(ctas, threads) < carried + OTHER_REGISTERS:
         ctas = 0
-    second = attempts.holding(ctas, ptx) if ctas else None
-    if second is None or second.used.spilled_registers > FEW_SPILLS * registers:
-        return first
-    return first if second.is_slower_than(first) else second
+    better = _held(attempts, ptx, ctas, first)
+    return better or _held(attempts, ptx, ctas_with_spare_registers(*place), first) or first
+
+
+def _held(attempts: Attempts, ptx: str, ctas: int, first: Assembled) -> Assembled | None:
+    """The cubin for a number of CTAs, unless that is 0 or it has a drawback against the first."""
+    held = attempts.holding(ctas, ptx) if ctas else None
+    if held is None or held.used.spilled_registers > FEW_SPILLS * first.used.registers:
+        return None
+    return None if held.is_slower_than(first) else held
 
 
 def _with_room(attempts: Attempts, ptx: str, threads: int) -> Assembled:

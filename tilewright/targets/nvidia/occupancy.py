@@ -14,6 +14,7 @@ REGISTER_UNIT = 8  # the granularity of register allocation, in registers of a t
 REGISTER_BYTES = 4
 OTHER_REGISTERS = 32  # of a thread, beside results and operands: addresses, descriptors, masks
 MAX_CTAS = 32
+MAX_REGISTERS = 255  # of a thread
 RESERVED_SHARED = 1024  # bytes of shared memory that the system reserves for each CTA
 
 # The largest fraction of a thread's registers to try to save. A product of 128 x 128 used 203; with
@@ -24,6 +25,11 @@ FEW_TO_SAVE = 24  # registers: always tried. The same loss used 64 after a chang
 FEW_CTAS = 4  # up to this many, an additional CTA hides considerably more memory latency
 
 FEW_PER_MEMORY = 2  # more CTAs than this hide latency by themselves
+
+# ptxas saves registers even if no further CTA gains from it, and then has few loads in flight. A
+# layer norm with 64 elements a thread had two of eight with 96 registers, and took 135 µs on an
+# H200; two CTAs are resident with up to 128. Kernels of fewer registers have loads in flight.
+LEAST_SPARE, MANY_REGISTERS = 16, 64
 
 # By default ptxas tries to use 32 registers, with which the maximum number of threads is resident.
 # In doing so ptxas 13.0.88 has miscompiled a kernel: docs/decisions/0012.
@@ -88,3 +94,12 @@ def ctas_by_memory(chip: Processor, threads: int, registers: int, shared: int) -
     more = resident_by_registers(-(-threads // WARP_SIZE), registers)
     is_saved = more > ctas and registers == registers_for(more, threads)
     return ctas if is_saved and ctas <= FEW_PER_MEMORY else 0
+
+
+def ctas_with_spare_registers(chip: Processor, threads: int, registers: int, shared: int) -> int:
+    """The number of resident CTAs, if registers limit it and each thread could have considerably
+    more of them; else 0."""
+    ctas = resident_ctas(chip, threads, registers, shared)
+    limited = ctas == resident_by_registers(-(-threads // WARP_SIZE), registers)
+    spare = min(registers_for(ctas, threads), MAX_REGISTERS) - registers
+    return ctas if limited and registers >= MANY_REGISTERS and spare >= LEAST_SPARE else 0
