@@ -55,28 +55,29 @@ def lower_div(b: Builder, op: arith.Div, lhs: V, rhs: V) -> V:
     return _in_float(b, op, "fdiv", lhs, rhs)
 
 
-def _safe_divisor(b: Builder, element: ir.DType, lhs: V, rhs: V) -> tuple[V, V]:
-    """A divisor that can't trap, and the predicate that the given one is 0.
+def _safe_divisor(b: Builder, element: ir.DType, rhs: V) -> tuple[V, V]:
+    """A divisor that can't trap, and the predicate that the given one is replaced: 0 by 1, and -1,
+    whose quotient of MIN overflows, by 1.
 
-    0 is replaced by 1; so is -1 as the divisor of MIN, as MIN // 1 is MIN, and so is MIN // -1
-    modulo 2^n.
+    It does not depend on the dividend, so that what is computed of one divisor for a division, such
+    as its reciprocal on a GPU, is computed once for all elements.
     """
-    by_zero = b.icmp("eq", rhs, const(rhs.type, 0))
-    unsafe = by_zero
+    one = const(rhs.type, 1)
+    unsafe = b.icmp("eq", rhs, const(rhs.type, 0))
     if element.is_int_signed():
-        smallest = b.icmp("eq", lhs, const(lhs.type, element.get_int_min_value()))
-        unsafe = b.or_(by_zero, b.and_(smallest, b.icmp("eq", rhs, const(rhs.type, -1))))
-    return b.select(unsafe, const(rhs.type, 1), rhs), by_zero
+        unsafe = b.icmp("ult", b.add(rhs, one), const(rhs.type, 2))
+    return b.select(unsafe, one, rhs), unsafe
 
 
 @lowers(arith.IntDiv)
 def lower_idiv(b: Builder, op: arith.IntDiv, lhs: V, rhs: V) -> V:
+    """x // d by a safe divisor, times 1; times d itself if it is 0 or -1."""
     element = _element(op)
     if element.is_bool():
         return b.and_(lhs, rhs)
-    divisor, by_zero = _safe_divisor(b, element, lhs, rhs)
+    divisor, unsafe = _safe_divisor(b, element, rhs)
     divide = b.sdiv if element.is_int_signed() else b.udiv
-    return b.select(by_zero, const(lhs.type, 0), divide(lhs, divisor))
+    return b.mul(divide(lhs, divisor), b.select(unsafe, rhs, const(rhs.type, 1)))
 
 
 @lowers(arith.Rem)
@@ -86,7 +87,7 @@ def lower_rem(b: Builder, op: arith.Rem, lhs: V, rhs: V) -> V:
         return _fmod(b, element, lhs, rhs)
     if element.is_bool():
         return const(lhs.type, 0)
-    divisor, _ = _safe_divisor(b, element, lhs, rhs)
+    divisor, _ = _safe_divisor(b, element, rhs)
     return b.srem(lhs, divisor) if element.is_int_signed() else b.urem(lhs, divisor)
 
 

@@ -232,3 +232,17 @@ def test_two_floats_in_one_instruction(arch: int, fused: bool) -> None:
     else:
         assert sorted(found) == sorted((name, "f32x2") for name in names for _ in range(2))
         assert fused or "mul.rn.f32x2" in text
+
+
+@pytest.mark.parametrize("operator", ["//", "%"])
+def test_elements_are_divided_by_one_safe_divisor(operator: str) -> None:
+    """So that what is computed of the divisor is computed once, not for each element."""
+    kernel = kernel_from(f"""
+        def k(p, d):
+            i = tl.arange(0, 512)
+            tl.store(p + i, tl.load(p + i) {operator} d)
+    """)
+    ptx = ptx_of(build(kernel, {"p": "*i64", "d": "i64"}))
+    divisions = re.findall(r"(?:div|rem)\.s64\s+%rd\d+, %rd\d+, (%rd\d+);", ptx)
+    assert len(divisions) == 4
+    assert len(set(divisions)) == 1
