@@ -246,3 +246,13 @@ def test_elements_are_divided_by_one_safe_divisor(operator: str) -> None:
     divisions = re.findall(r"(?:div|rem)\.s64\s+%rd\d+, %rd\d+, (%rd\d+);", ptx)
     assert len(divisions) == 4
     assert len(set(divisions)) == 1
+
+
+def test_both_halves_of_a_product_are_one_instruction() -> None:
+    ptx = ptx_of(build(kernel_from("""
+        def k(p):
+            i = tl.arange(0, 128)
+            tl.store(p + i, tl.randint(7, i))
+    """), {"p": "*u32"}))  # fmt: skip
+    assert ptx.count("mul.wide.u32") >= 16  # two a round, but for the first, whose operands are 0
+    assert "mul.hi.u32" not in ptx

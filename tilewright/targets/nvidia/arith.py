@@ -23,7 +23,7 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.lowering import arith as common
 from tilewright.lowering.convert import narrow, widen
-from tilewright.lowering.emit import BF16, F32, I32, Builder, V, const, int_type, like
+from tilewright.lowering.emit import BF16, F32, I32, I64, Builder, V, const, int_type, like
 from tilewright.lowering.math_common import FORMAT_F32, copysign, fabs, polynomial
 from tilewright.lowering.registry import lowers
 from tilewright.lowering.types import register_type
@@ -68,7 +68,34 @@ def lower_sub(b: Builder, op: arith.Sub, lhs: V, rhs: V) -> V:
 
 @lowers(arith.Mul, target=NAME)
 def lower_mul(b: Builder, op: arith.Mul, lhs: V, rhs: V) -> V:
+    if _has_upper_half(op):
+        return b.trunc(_wide_product(b, lhs, rhs), I32)
     return _in_bf16(b, op, b.fmul, lhs, rhs) or common.lower_mul(b, op, lhs, rhs)
+
+
+@lowers(arith.MulHi, target=NAME)
+def lower_mulhi(b: Builder, op: arith.MulHi, lhs: V, rhs: V) -> V:
+    if _element(op).primitive_bitwidth > 32:
+        return common.lower_mulhi(b, op, lhs, rhs)
+    return b.trunc(b.lshr(_wide_product(b, lhs, rhs), 32), I32)
+
+
+def _wide_product(b: Builder, lhs: V, rhs: V) -> V:
+    """The product of unsigned words. One instruction yields both halves, while LLVM and ptxas use
+    one for each: random bits by Philox, which take both of every product, take a fifth less of
+    them."""
+    return b.inline_asm("mul.wide.u32 $0, $1, $2;", "=l,r,r", I64, [lhs, rhs])
+
+
+def _has_upper_half(op: arith.Mul) -> bool:
+    """Whether the upper half of a product of words is computed, too."""
+    return (
+        any(
+            isinstance(user, arith.MulHi) and {*user.operands} == {*op.operands}
+            for user in op.lhs.users
+        )
+        and _element(op).primitive_bitwidth == 32
+    )
 
 
 def _in_bf16(b: Builder, op: arith.Op, act: Callable[[V, V], V], lhs: V, rhs: V) -> V | None:
