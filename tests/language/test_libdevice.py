@@ -458,6 +458,46 @@ def test_special_values(name: str, target: str) -> None:
         same(run(target, name, args[:-1], letter), args[-1], *args[:-1])
 
 
+BASES = [0.0, 1e-45, 1e-38, 0.3, 0.5, 0.815, 1 - 2.0**-24, 1.0, 1 + 2.0**-23, 1.22, 1.5, 2.0, 3.0,
+         16777217.0, 2.0**31, 3.4e38, INF]  # fmt: skip
+EXPONENTS = [0.0, 1e-45, 1e-9, 0.5, 1.0, 1.5, 2.0, 3.0, 127.0, 127.99, 128.0, 149.0, 150.0, 300.0,
+             16777215.0, 16777216.0, 2.0**31, 2.0**33, 3.4e38, INF]  # fmt: skip
+
+
+def _is_power(found: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
+    """Within 4 ulp of NumPy's power in fp64; infinities, NaN, zeros, ones and signs are equal."""
+    with np.errstate(all="ignore"):
+        exact = np.power(x.astype(np.float64), y.astype(np.float64))
+        rounded = exact.astype(np.float32)
+        far = np.abs(found - exact) > 4 * np.spacing(np.abs(rounded)).astype(np.float64)
+        special = ~np.isfinite(rounded) | (exact == 1) | (exact == 0)
+        close = np.where(special, False, ~far & (np.signbit(found) == np.signbit(rounded)))
+    equal = (found == rounded) & (np.signbit(found) == np.signbit(rounded))
+    equal |= np.isnan(found) & np.isnan(rounded)
+    bad = np.nonzero(~(equal | close))[0]
+    assert not bad.size, [(x[k], y[k], found[k], rounded[k]) for k in bad[:5]]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_powers_of_fp32(target: str) -> None:
+    rng = np.random.default_rng(3)
+    columns = [np.array([*v, NAN, *[-x for x in v]], np.float32) for v in (BASES, EXPONENTS)]
+    x, y = (g.ravel() for g in np.meshgrid(*columns))
+    patterns = rng.integers(0, 2**32, (2, 4000), dtype=np.uint64).astype(np.uint32)
+    x, y = (np.concatenate(v) for v in zip((x, y), patterns.view(np.float32), strict=True))
+    _is_power(run(target, "pow", [x, y], "f"), x, y)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_powers_of_fp32_by_integers(target: str) -> None:
+    """Of which not all are fp32 numbers."""
+    column = np.array([*BASES, NAN, *[-x for x in BASES]], np.float32)
+    numbers = [0, 1, 2, 3, 100, 127, 128, 149, 150, 4095, 4096, 2**24 + 1, 2**25 + 3, 2**31 - 1]
+    integers = np.array([*numbers, *[-n for n in numbers], -(2**31)], np.int32)
+    x, n = (g.ravel() for g in np.meshgrid(column, integers))
+    _is_power(run(target, "pow", [x, n], "f"), x, n)
+
+
 ORDERS = [
     ("jn", mp.besselj, [(0, 0.0, 1.0), (1, -0.0, -0.0), (3, 0.0, 0.0), (2, INF, 0.0),
                         (-1, 1.0, NAN), (2, NAN, NAN), (200, 1e-5, 0.0)]),
