@@ -234,7 +234,8 @@ def lower_abs(b: Builder, op: arith.Abs, src: V) -> V:
 def lower_fma(b: Builder, op: arith.Fma, x: V, y: V, z: V) -> V:
     element = _element(op)
     if element.primitive_bitwidth >= 32:
-        return b.fma(x, y, z)
+        with b.flags(""):  # x * y + -0.0 is a product, which must not be contracted either
+            return b.fma(x, y, z)
     # In fp64 the product of narrow floats is exact.
     wide = [cast(b, v, element, ir.FP64) for v in (x, y, z)]
     return cast(b, _sum_to_odd(b, b.fmul(wide[0], wide[1]), wide[2]), ir.FP64, element)

@@ -256,3 +256,15 @@ def test_both_halves_of_a_product_are_one_instruction() -> None:
     """), {"p": "*u32"}))  # fmt: skip
     assert ptx.count("mul.wide.u32") >= 16  # two a round, but for the first, whose operands are 0
     assert "mul.hi.u32" not in ptx
+
+
+@pytest.mark.parametrize(("short", "bits"), [("fp32", 32), ("fp64", 64)])
+def test_products_of_formulas_are_not_contracted(short: str, bits: int) -> None:
+    """Formulas compute the rounding errors of products."""
+    ptx = ptx_of(build(kernel_from("""
+        def k(p):
+            i = tl.arange(0, 128)
+            tl.store(p + i, tl.extra.libdevice.pow(tl.load(p + i), 0.3))
+    """), {"p": f"*{short}"}))  # fmt: skip
+    assert f"mul.rn.f{bits}" in ptx
+    assert f"mul.f{bits}" not in ptx
