@@ -248,6 +248,15 @@ def test_shapes_from_constexprs() -> None:
     build(kernel_from(text), {}, {"N": 4, "SHAPE": (4, 8)})
 
 
+@pytest.mark.parametrize(
+    "expression",
+    ["tl.zeros([True, 4], tl.float32)", "tl.full((True, 4), 1, tl.float32)",
+     "tl.arange(False, 4).to(tl.float32).reshape(True, 4)"],
+)  # fmt: skip
+def test_sizes_may_be_bools(expression: str) -> None:
+    assert str(result_type(expression)) == "<['1', '4'], fp32>"
+
+
 def test_scalars_become_tiles_of_ones() -> None:
     assert result_type("tl.expand_dims(3.0, 0)") == Tile((1,), FP32)
     assert result_type("tl.reshape(a, (1, 1))", np.float16(3)) == Tile((1, 1), FP16)

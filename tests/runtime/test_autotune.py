@@ -52,6 +52,14 @@ def test_fastest_configuration_runs() -> None:
     assert list(kernel.configs_timings.values()) == [[3.0] * 3, [1.0] * 3, [2.0] * 3]
 
 
+def test_benchmark_function_may_be_replaced() -> None:
+    kernel = tuned(add_one, blocks(16, 32, 64), do_bench=Bench(1.0, 2.0, 3.0))
+    kernel.do_bench = Bench(3.0, 2.0, 1.0)
+    x, out = np.arange(SIZE, dtype=np.float32), np.zeros(SIZE, np.float32)
+    kernel[grid](x, out, SIZE)
+    assert kernel.best_config == Config({"BLOCK": 64})
+
+
 def test_configurations_with_equal_code_are_measured_once() -> None:
     def hook(args: dict[str, Any]) -> None: ...
 

@@ -488,14 +488,15 @@ def unwrap_shape(shape: Any) -> builtins.tuple[Any, ...]:
     """A shape, given as a list, a tuple or a constexpr of one, as a tuple of Python values."""
     shape = _plain(shape)
     if isinstance(shape, int):
-        return (shape,)
+        shape = (shape,)
     if not isinstance(shape, tuple | builtins.tuple | list):
         shown = type_of(shape) if isinstance(shape, base_value) else repr(shape)
         raise coded(
             "needs-constant",
             TypeError(f"expected a compile-time integer or a tuple of them, got {shown}"),
         )
-    return builtins.tuple(_plain(d) for d in shape)
+    sizes = [_plain(d) for d in shape]
+    return builtins.tuple(int(d) if isinstance(d, bool) else d for d in sizes)
 
 
 def wrap(value: Any) -> Any:

@@ -189,6 +189,10 @@ class Autotuner(NativeInterface):
         """The benchmark function: the one given, or else that of the active driver."""
         return self._do_bench or driver.active.get_benchmarker()
 
+    @do_bench.setter
+    def do_bench(self, bench: Callable[..., Any] | None) -> None:
+        self._do_bench = bench
+
     # -- a launch -------------------------------------------------------------------------------
 
     def native_chain(self) -> Chain | None:

@@ -72,7 +72,7 @@ def arange(s: Semantic, start: Any, end: Any) -> tensor:
     if s.options.strict_triton and count & (count - 1):
         raise coded("power-of-two", ValueError("arange's range must be a power of 2"))
     check_shape(s, (count,))
-    return s.emit(ops.Arange(start, end))
+    return s.emit(ops.Arange(int(start), int(end)))
 
 
 def full(s: Semantic, shape: Any, value: Any, dtype: Any) -> tensor:
