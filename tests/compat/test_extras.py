@@ -48,7 +48,8 @@ from triton.runtime.cache import CacheManager, FileCacheManager, _base32, get_ca
 from triton.runtime.cache import get_cache_manager, get_dump_manager, get_override_manager
 from triton.runtime.cache import knobs, make_so_cache_key, triton_key
 from triton.runtime.jit import KernelInterface, KernelParam, T, get_jit_fn_file_line, mangle_type
-from triton.runtime.jit import native_specialize_impl, serialize_specialization_data
+from triton.runtime.jit import compute_cache_key, native_specialize_impl
+from triton.runtime.jit import serialize_specialization_data
 from triton.tools.disasm import get_sass
 """
 

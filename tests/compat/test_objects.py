@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.backends.compiler import GPUTarget
+from tilewright.base import knobs
 from tilewright.compiler import ASTSource, CompiledKernel
 
 N = 100
@@ -47,6 +49,38 @@ def _data() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     x = room[-room.ctypes.data // 4 % 4 :][:N]
     x[:] = np.arange(N)
     return x, np.zeros(N, np.float32)
+
+
+def test_launch_is_compiled_ahead_in_steps() -> None:
+    from tilewright.runtime.launch_steps import compute_cache_key
+
+    kernel, (x, out) = tw.jit(each_kernel.fn), _data()
+    kernels, keys, target, backend, bind = kernel.device_caches["cpu"]
+    keywords = {"BLOCK": 128, "num_warps": 2, "debug": False}
+    arguments, specialization, given = bind(x, out, N, **keywords)
+    assert list(arguments) == kernel.arg_names
+    assert arguments["n"] == N
+    assert [type for type, _ in specialization] == ["*fp32", "*fp32", "i32", "constexpr"]
+    key = compute_cache_key(keys, specialization, given)
+    assert key not in kernels
+    parsed, types, constants, attrs = kernel._pack_args(
+        backend, keywords, arguments, specialization, given
+    )
+    source = kernel.ASTSource(kernel, types, constants, attrs)
+    ahead = kernels[key] = kernel.compile(source, target=target, options=parsed.__dict__)
+    with knobs.compilation.scope():
+        knobs.compilation.listener = lambda **found: hits.append(found["cache_hit"])
+        hits: list[bool] = []
+        launched = kernel[(1,)](x, out, N, BLOCK=128, num_warps=2)
+    assert hits == [True]
+    assert launched.hash == ahead.hash
+    np.testing.assert_array_equal(out, 2 * x + 1)
+
+
+def test_state_of_a_device_by_name_number_and_object() -> None:
+    kernel = tw.jit(each_kernel.fn)
+    by_object: Any = kernel.device_caches
+    assert kernel.device_caches["cpu"] is by_object[0] is by_object[torch.device("cpu")]
 
 
 # -- launches of compiled kernels -----------------------------------------------------------------

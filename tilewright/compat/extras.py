@@ -18,7 +18,7 @@ from tilewright.compiler import version
 from tilewright.frontend import source
 from tilewright.language import values
 from tilewright.language.tensor_descriptor import tensor_descriptor
-from tilewright.runtime import jit
+from tilewright.runtime import jit, launch_steps
 from tilewright.targets import protocol
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ EXTRAS: Mapping[str, Mapping[str, Callable[[], object]]] = {
     "runtime.jit": {
         "KernelParam": lambda: source.KernelParam,
         "T": lambda: compiling.T,
+        "compute_cache_key": lambda: launch_steps.compute_cache_key,
         "get_jit_fn_file_line": lambda: compiling.get_jit_fn_file_line,
         "mangle_type": lambda: compiling.mangle_type,
         "native_specialize_impl": lambda: compiling.native_specialize_impl,

@@ -16,6 +16,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -25,6 +26,7 @@ from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import cache_key, compile_source
+from tilewright.compiler.driver import compile as compile_kernel
 from tilewright.compiler.source import CONSTEXPR, ArgPath, ASTSource
 from tilewright.frontend.constant_key import constant_key
 from tilewright.frontend.source import ConstexprFunction, SourceFunction
@@ -41,10 +43,12 @@ from tilewright.runtime.kinds import (
     IN_RANGE,
     TWICE_DIVISIBLE,
     Fact,
+    Spec,
     attributes_of,
     without,
 )
 from tilewright.runtime.launch import start_with_hooks
+from tilewright.runtime.launch_steps import Specialization, StepBinder
 from tilewright.runtime.observed_dict import ObservedDict
 from tilewright.runtime.placement import device_of
 from tilewright.runtime.slots import at_path
@@ -105,27 +109,29 @@ class DeviceCache(NamedTuple):
             matter.
         target: the target.
         backend: the compiler of the target.
-        binder: binds the arguments.
+        binder: binds the arguments of a launch that is taken in steps; see `launch_steps`.
     """
 
     kernel_cache: dict[str, CompiledKernel]
     key_cache: dict[Any, str]
     target: GPUTarget
     backend: Target
-    binder: Binder
+    binder: StepBinder
 
 
 class _DeviceCaches(ObservedDict[str, DeviceCache]):
-    """Creates the state for a device, by name, on first access. ``[0]`` is the state for device 0
-    of the active driver, as in Triton, where devices are numbers."""
+    """Creates the state for a device, by name or as torch's device, on first access. ``[0]`` is the
+    state for device 0 of the active driver, as in Triton, where devices are numbers."""
 
     def __init__(self, make: Callable[[str], DeviceCache], changed: Callable[[], None]) -> None:
         super().__init__(changed)
         self._make = make
 
-    def __missing__(self, device: str | int) -> DeviceCache:
+    def __missing__(self, device: Any) -> DeviceCache:
         if isinstance(device, int):
             return self[driver.name_of(driver.active, device)]
+        if not isinstance(device, str):
+            return self[str(device)]
         return self.setdefault(device, self._make(device))
 
 
@@ -141,7 +147,11 @@ class JITFunction(SourceFunction, NativeInterface):
     Attributes:
         device_caches: the state for each device, by name; see `DeviceCache`.
         launchers: native launchers, of this function alone and of its wrappers.
+        ASTSource, compile: what `launch_steps` compiles with.
     """
+
+    ASTSource = ASTSource
+    compile = staticmethod(compile_kernel)
 
     def __init__(
         self,
@@ -205,7 +215,8 @@ class JITFunction(SourceFunction, NativeInterface):
 
     def _new_cache(self, device: str) -> DeviceCache:
         target = self.target_of(device)
-        return DeviceCache(ObservedDict(self._forget), {}, target, find_target(target), self.binder)
+        bind = partial(self._bind_for, device)
+        return DeviceCache(ObservedDict(self._forget), {}, target, find_target(target), bind)
 
     @cached_property
     def binder(self) -> Binder:
@@ -301,6 +312,29 @@ class JITFunction(SourceFunction, NativeInterface):
         source = ASTSource(self, *self._types(self._without(_irrelevant(target), key), values))
         return source, dict(zip(self.arg_names, values, strict=True)), dict(options)
 
+    def _bind_for(
+        self, device: str, *args: Any, **kwargs: Any
+    ) -> tuple[dict[str, Any], Specialization, dict[str, Any]]:
+        """The first step of a launch on a device; see `launch_steps`."""
+        values, _, key, given = self.binder(*args, **kwargs)
+        (kept,) = self._worthwhile(self.device_caches[device], (key,), values, given)
+        source = ASTSource(self, *self._types(Key(*kept), values))
+        specs = self._known_of(Key(*kept), values)
+        return dict(zip(self.arg_names, values, strict=True)), Specialization(specs, source), given
+
+    def _pack_args(
+        self,
+        backend: Target,
+        kwargs: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+        specialization: Specialization,
+        options: Mapping[str, Any],
+    ) -> tuple[Any, dict[str, Any], dict[ArgPath, Any], dict[ArgPath, list[Any]]]:
+        """Options, signature, compile-time values and attributes; see `launch_steps`."""
+        source = specialization.source
+        parsed = self.options_of(backend, source, options)
+        return parsed, source.signature, source.constants, source.attrs
+
     def _make(
         self,
         cache: DeviceCache,
@@ -340,10 +374,13 @@ class JITFunction(SourceFunction, NativeInterface):
     def _name_of(self, variant: Any, values: tuple[Any, ...], given: Mapping[str, Any]) -> str:
         """A name for a variant, unique in this process. It begins with the types, facts and values
         of the arguments in the form of Triton's keys, which programs search for values."""
-        specs = Key(*variant[0]).specs
-        parameters = zip(self.params, specs, values, strict=True)
-        known = [(CONSTEXPR, v) if p.is_constexpr else spec for p, spec, v in parameters]
+        known = self._known_of(Key(*variant[0]), values)
         return f"{known}{dict(given)} #{next(_variant_numbers)}"
+
+    def _known_of(self, key: Key, values: tuple[Any, ...]) -> list[Spec]:
+        """Type and facts of each argument, or its value if it is a compile-time value."""
+        parameters = zip(self.params, key.specs, values, strict=True)
+        return [(CONSTEXPR, v) if p.is_constexpr else spec for p, spec, v in parameters]
 
     def _without(self, facts: Iterable[Fact], key: Key) -> Key:
         """A key with fewer facts about the arguments."""
