@@ -8,12 +8,14 @@ where lanes are summed or stored it inserts `select(mask, x, 0)`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from tilewright.autodiff import beyond
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.numbers import array_of, first_number
 from tilewright.ir.types import (
+    I32,
     DType,
     Scalar,
     Type,
@@ -21,6 +23,7 @@ from tilewright.ir.types import (
     element_of,
     is_float,
     shape_of,
+    with_shape,
 )
 from tilewright.ops import arith, control, memory, reduce, shape
 from tilewright.ops.view import View
@@ -74,15 +77,21 @@ class Emitter:
 
     def _is_zero_times(self, zeros: Value, factor: Value) -> bool:
         """Whether a factor is finite wherever another one is known to be zero: it is loaded under
-        the same mask, and a number elsewhere."""
-        while isinstance(factor.op, arith.Cast) and is_float(factor.op.src.type):
-            factor = factor.op.src
-        op = factor.op
-        if zeros not in self._exact or not isinstance(op, memory.Load):
+        the same mask, and a number elsewhere, or computed from what is."""
+        masks = self._masks.get(zeros)
+        if zeros not in self._exact or masks is None:
             return False
-        if op.mask is None or self._masks.get(zeros) != (op.mask,):
-            return False
-        return op.other is None or is_zero(op.other)
+        data = factor
+        while isinstance(data.op, arith.Cast) and is_float(data.op.src.type):
+            data = data.op.src
+        op = data.op
+        if isinstance(op, memory.Load) and op.mask is not None and masks == (op.mask,):
+            return op.other is None or is_zero(op.other)
+        found = [beyond.conditions(mask) for mask in masks]
+        return len(shape_of(factor.type)) > 0 and all(
+            whole and all(beyond.is_finite_beyond(factor, axis, v) for axis, v in each)
+            for each, whole in found
+        )
 
     # -- lanes that are zero ----------------------------------------------------------------------
 
@@ -142,10 +151,98 @@ class Emitter:
                 return ()
 
     def _viewed(self, op: View, mask: Value) -> Value:
-        attributes = op.attributes
         if isinstance(op, arith.Hint | arith.Residual):
             return mask
-        return self.builder.value(type(op)(mask, **attributes))
+        return self.builder.value(type(op)(mask, **op.attributes))
+
+    # -- operands of sums along an axis -----------------------------------------------------------
+
+    def factor(self, other: Value, adjoint: Value, axis: int) -> Value:
+        """What an adjoint is multiplied by in a product that adds up an axis, with zeros instead of
+        what may be infinite or NaN where the adjoint is zero all along the other axis."""
+        masks = self._masks.get(adjoint)
+        if not masks:
+            return other
+        lengths = shape_of(other.type)
+        axes = (*range(len(lengths) - 2), axis)  # which it shares with the adjoint
+        shared = [(a, v) for a in axes for v in beyond.common(masks, a)]
+        for a, condition in shared:
+            if not beyond.is_finite_beyond(other, a, condition):
+                other = self._within(other, self._along(condition, lengths, a))
+        found = [beyond.conditions(mask) for mask in masks]
+        more = all(
+            not whole or sum(a in axes for a, _ in each) > len(shared) for each, whole in found
+        )
+        if more and not beyond.is_finite(other):
+            other = self._within(other, self._any(masks, lengths, axis))
+        return other
+
+    def _within(self, value: Value, mask: Value) -> Value:
+        """A value of the kernel, with zeros where a mask excludes it."""
+        load = value.op
+        if isinstance(load, memory.Load) and (load.other is None or is_zero(load.other)):
+            both = mask if load.mask is None else self.builder.value(arith.And(load.mask, mask))
+            zeros = self.zeros(value.type)
+            again = memory.Load(load.ptr, both, zeros, load.cache, load.evict, load.volatile)
+            return self.builder.value(again)
+        return self.builder.value(arith.Select(mask, value, self.zeros(value.type)))
+
+    def _along(self, condition: Value, lengths: Sequence[int], axis: int) -> Value:
+        """A condition along an axis, for a tile."""
+        value, kept = self.builder.value, tuple(lengths)
+        if len(shape_of(condition.type)) > 1:
+            condition = value(shape.Reshape(condition, (kept[axis],)))
+        for other in range(len(kept)):
+            if other != axis:
+                condition = value(shape.ExpandDims(condition, other))
+        return condition if len(kept) == 1 else value(shape.Broadcast(condition, kept))
+
+    def _any(self, masks: Masks, lengths: Sequence[int], axis: int) -> Value:
+        """Where along an axis, of each batch, any lane is within one of these masks, for a tile."""
+        value, mask = self.builder.value, masks[0]
+        for other in masks[1:]:
+            mask = value(arith.Or(mask, other))
+        ones = self.integer(1, with_shape(I32, shape_of(mask.type)))
+        zeros = self.integer(0, ones.type)
+        (gone,) = {len(lengths) - 2, len(lengths) - 1} - {axis}
+        counted = reduce.Reduce([value(arith.Select(mask, ones, zeros))], gone, self._adding(I32))
+        count = self.builder.insert(counted).results[0]
+        found = self.compare(count, self.integer(0, count.type), "ne")
+        return value(shape.Broadcast(value(shape.ExpandDims(found, gone)), tuple(lengths)))
+
+    def of_axes(
+        self, value: Value, source: Value, axes: Mapping[int, int], *, exact: bool
+    ) -> Value:
+        """A derivative that is computed from a guarded one, and zero along those axes where that
+        is.
+
+        Args:
+            axes: the axes of the source that the result has, and where it has them.
+            exact: whether it is 0, and no NaN, there.
+        """
+        if source not in self._masks:
+            return value
+        lengths, masks = shape_of(value.type), list[Value]()
+        for mask in self._masks[source]:
+            found, whole = beyond.conditions(mask)
+            if not whole:
+                return self.zero_with_itself(value)
+            kept = [(axes[a], v) for a, v in found if a in axes]
+            if not kept:
+                return value
+            masks.append(self._conjunction(kept, lengths))
+        self._masks[value] = tuple(dict.fromkeys(masks))
+        if exact:
+            self._exact.add(value)
+        return value
+
+    def _conjunction(self, found: Sequence[tuple[int, Value]], lengths: Sequence[int]) -> Value:
+        """A mask of these conditions along axes."""
+        made: Value | None = None
+        for axis, condition in found:
+            made = self.both(made, self._along(condition, lengths, axis))
+        assert made is not None
+        return made
 
     # -- arithmetic -------------------------------------------------------------------------------
 
@@ -161,7 +258,13 @@ class Emitter:
         return self.const(0.0, type)
 
     def add(self, a: Value, b: Value) -> Value:
-        return self.op(arith.Add(a, b))
+        """The sum, in which neither has a NaN where it is zero and the other one may not be."""
+        return self.op(arith.Add(self._beside(a, b), self._beside(b, a)))
+
+    def _beside(self, value: Value, other: Value) -> Value:
+        masks = self._masks.get(other)
+        alike = masks is not None and set(masks) <= set(self._masks.get(value, ()))
+        return value if alike else self.guarded(value)
 
     def sub(self, a: Value, b: Value) -> Value:
         return self.op(arith.Sub(a, b))
@@ -225,7 +328,8 @@ class Emitter:
     def sum(self, value: Value, axis: int) -> Value:
         """The sum of a derivative along an axis, which disappears."""
         made = reduce.Reduce([self.guarded(value)], axis, self._adding(value.type))
-        return self.computed_from(self.builder.insert(made).results[0], value)
+        axes = {a: a - (a > axis) for a in range(len(shape_of(value.type))) if a != axis}
+        return self.of_axes(self.builder.insert(made).results[0], value, axes, exact=True)
 
     def running_sum(self, value: Value, axis: int, reverse: bool) -> Value:
         """The inclusive prefix sum of a derivative along an axis."""

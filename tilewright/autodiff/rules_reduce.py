@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.autodiff.beyond import is_finite
 from tilewright.autodiff.registry import AdjointPoint, Point, TangentPoint, adjoint, refusal
 from tilewright.autodiff.rules_scan import reduce_adjoint, scan_adjoint
 from tilewright.ir.core import Op, Region, Value
@@ -161,14 +162,19 @@ def _give_factor(d: AdjointPoint, op: Dot, index: int, y: Value) -> None:
     product: the result is not transposed again."""
     factor, other = op.operands[index], op.operands[1 - index]
     rank = len(shape_of(factor.type))
-    swap = (*range(rank - 2), rank - 1, rank - 2)
+    rows, columns = rank - 2, rank - 1
+    swap = (*range(rank - 2), columns, rows)
+    added, kept = (rows, columns) if index else (columns, rows)
     y_like = d.emit.cast(d.emit.guarded(y), element_of(other.type))
+    with_it = d.emit.factor(d.plain(other), y_like, added)
+    exact, batch = is_finite(with_it), {a: a for a in range(rank - 2)}
     source = factor.op
     if isinstance(source, Permute) and source.order == swap and source.parent is op.parent:
-        sides = [d.plain(other), d.emit.op(Permute(y_like, swap))]
+        sides = [with_it, d.emit.op(Permute(y_like, swap))]
         product = _product(d, sides if index == 0 else sides[::-1], op)
-        d.give(source.src, d.emit.computed_from(product, y))
+        axes = {**batch, kept: added}
+        d.give(source.src, d.emit.of_axes(product, y_like, axes, exact=exact))
         return
-    sides = [y_like, d.emit.builder.value(Permute(d.plain(other), swap))]
+    sides = [y_like, d.emit.builder.value(Permute(with_it, swap))]
     product = _product(d, sides if index == 0 else sides[::-1], op)
-    d.give(factor, d.emit.computed_from(product, y))
+    d.give(factor, d.emit.of_axes(product, y_like, {**batch, kept: kept}, exact=exact))
