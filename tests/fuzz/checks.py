@@ -16,6 +16,10 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.derivatives.check import (
+    check_applied,
+    check_applied_launched,
+    check_applied_narrow,
+    check_applied_twice,
     check_mixed,
     check_mixed_launched,
     check_shaped,
@@ -165,6 +169,10 @@ CHECKS: dict[str, Check] = {
     "mutants-emulated": check_mutant_emulated,
     "derivatives-shaped": check_shaped,
     "derivatives-shaped-launched": check_shaped_launched,
+    "derivatives-applied": check_applied,
+    "derivatives-applied-launched": check_applied_launched,
+    "derivatives-applied-narrow": check_applied_narrow,
+    "derivatives-applied-twice": check_applied_twice,
     "views": views,
     "views-emulated": views_emulated,
 }

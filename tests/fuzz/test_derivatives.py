@@ -6,7 +6,12 @@ import numpy as np
 
 from tests.autodiff.harness import forward_module, launch_verdicts
 from tests.frontend.kernels import kernel_from
+from tests.fuzz.derivatives.applied import FAMILIES, Applied
 from tests.fuzz.derivatives.check import (
+    check_applied,
+    check_applied_launched,
+    check_applied_narrow,
+    check_applied_twice,
     check_mixed,
     check_mixed_launched,
     check_shaped,
@@ -40,6 +45,29 @@ def test_gradients_of_shapes_of_published_kernels(fuzz_seed: int) -> None:
 
 def test_gradients_of_shapes_of_published_kernels_on_the_cpu(fuzz_seed: int) -> None:
     check_shaped_launched(fuzz_seed)
+
+
+def test_gradients_of_what_people_write(fuzz_seed: int) -> None:
+    check_applied(fuzz_seed)
+
+
+def test_gradients_of_what_people_write_on_the_cpu(fuzz_seed: int) -> None:
+    check_applied_launched(fuzz_seed)
+
+
+def test_gradients_of_narrow_floats(fuzz_seed: int) -> None:
+    check_applied_narrow(fuzz_seed)
+
+
+def test_gradients_of_gradients(fuzz_seed: int) -> None:
+    check_applied_twice(fuzz_seed)
+
+
+def test_random_kinds_of_kernels_are_all_reached() -> None:
+    used: set[str] = set()
+    for seed in range(150):
+        used |= Applied(np.random.default_rng(seed)).used
+    assert {f"kind: {family}" for family in FAMILIES} <= used
 
 
 def test_random_shapes_reach_each_kind() -> None:

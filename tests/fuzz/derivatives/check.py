@@ -21,6 +21,7 @@ from tests.autodiff.harness import (
     vjp,
 )
 from tests.frontend.kernels import function_from, kernel_from
+from tests.fuzz.derivatives.applied import Applied
 from tests.fuzz.derivatives.program import Program, arguments
 from tests.fuzz.derivatives.random_kernel import RandomKernel
 from tests.fuzz.derivatives.shaped import Shaped
@@ -108,7 +109,7 @@ def _check(program: RandomKernel, seed: int) -> set[str]:
             np.testing.assert_array_equal(before[name], after[name])
         check_gradients(
             module, program.grid, copied(program.args), program.wrt, program.outputs,
-            aux=program.aux, seed=seed, rtol=1e-8, schedules=schedules,
+            aux=program.aux, seed=seed, rtol=1e-8, schedules=schedules, slopes=program.slopes,
         )  # fmt: skip
     except AssertionError as error:
         raise WrongGradient(f"{error}\n{program.text}") from error
@@ -127,14 +128,119 @@ def check_shaped_launched(seed: int) -> set[str]:
         return _check_launched(Shaped(np.random.default_rng(seed)), seed)
 
 
-def _check_launched(program: RandomKernel, seed: int) -> set[str]:
+def check_applied(seed: int) -> set[str]:
+    """By the interpreter, of kernels of the kinds that people write: as `check_tiled`."""
+    program = Applied(np.random.default_rng(seed))
+    return _check(program, seed) if is_proven(program) else {*program.used, "refused"}
+
+
+def check_applied_launched(seed: int) -> set[str]:
+    """As compiled and launched by `tilewright.grad`, against atomics by the interpreter."""
+    program = Applied(np.random.default_rng(seed))
+    return _check_launched(program, seed) if is_proven(program) else {*program.used, "refused"}
+
+
+def is_proven(program: RandomKernel) -> bool:
+    """Whether each element of a result is known to be stored once, which gradients require."""
+    _, stores = launch_verdicts(_module(program), program.grid, program.args)
+    return all(stores[name].distinct for name in program.outputs)
+
+
+def check_applied_narrow(seed: int) -> set[str]:
+    """As compiled and launched, with arrays of fp32 or fp16, against atomics in fp64 by the
+    interpreter, on inputs that both types have."""
+    program = Applied(np.random.default_rng(seed))
+    if not is_proven(program):
+        return {*program.used, "refused"}
+    kind, limit = ((np.float32, 1e-3), (np.float16, 4e-2))[seed % 2]
+    for name in program.wrt:
+        program.args[name] = program.args[name].astype(kind).astype(np.float64)
+    args, cotangents, expected = _expected(program, seed, kind)
+    narrow = {k: _narrowed(v, kind) for k, v in args.items()}
+    into: dict[str, Any] = {  # fp32, as gradients that programs share have to be
+        name: np.full(narrow[name].shape, np.nan, np.float32) for name in program.wrt
+    }
+    kernel = tw.jit(function_from(program.text.replace("tl.float64", "tl.float32")))
+    kernel[program.grid](**narrow)
+    backward = tw.grad(kernel, aux=program.aux)
+    grads = {name: _narrowed(y, kind) for name, y in cotangents.items()}
+    backward[program.grid](**narrow, grads=grads, into=into)
+    for name, exact in expected.items():
+        error = np.abs(into[name].astype(np.float64) - exact).max(initial=0.0)
+        if not error <= limit * max(1.0, np.abs(exact).max(initial=0.0)):
+            raise WrongGradient(
+                f"{name}: {error} in {kind.__name__}\n{into[name]}\n{exact}\n"
+                f"{backward.explain()}\n{program.text}"
+            )
+    return {*program.used, f"narrow: {kind.__name__}"}
+
+
+def _narrowed(value: Any, kind: type[np.floating[Any]]) -> Any:
+    """An argument of the kernel of narrower floats."""
+    floats = isinstance(value, np.ndarray) and value.dtype == np.float64
+    return value.astype(kind) if floats else value
+
+
+def check_applied_twice(seed: int) -> set[str]:
+    """The gradient of <v, gradient>, as launched, against differences of the gradient."""
+    program = Applied(np.random.default_rng(seed))
+    if not is_proven(program):
+        return {*program.used, "refused"}
+    args, cotangents, _ = _expected(program, seed)
+    rng, step = np.random.default_rng(seed + 1), 1e-5
+    wrt, grid = program.wrt, program.grid
+    directions = {name: rng.standard_normal(args[name].shape) for name in wrt}
+    kernel = tw.jit(function_from(program.text))
+    backward = tw.grad(kernel, outputs=program.outputs, aux=program.aux)
+
+    def gradient(size: float) -> dict[str, Any]:
+        moved = copied(program.args)
+        for name in wrt:
+            moved[name] += size * directions[name]
+        kernel[grid](**moved)
+        found: dict[str, Any] = {name: np.zeros_like(moved[name]) for name in wrt}
+        backward[grid](**moved, grads=cotangents, into=found)
+        return found
+
+    into: dict[str, Any] = {name: np.full_like(args[name], np.nan) for name in wrt}
+    second = tw.grad(backward)
+    second[grid](**copied(args), grads=cotangents, directions=directions, into=into)
+    if not program.slopes:
+        return program.used
+    high, low = gradient(step), gradient(-step)
+    for name in wrt:
+        slope = (high[name] - low[name]) / (2 * step)
+        error = np.abs(into[name] - slope).max(initial=0.0)
+        if not error <= 1e-5 * max(1.0, np.abs(slope).max(initial=0.0)):
+            raise WrongGradient(
+                f"{name}: {error}\n{into[name]}\n{slope}\n{second.explain()}\n{program.text}"
+            )
+    return program.used
+
+
+def _expected(
+    program: RandomKernel, seed: int, kind: type[np.floating[Any]] = np.float64
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The arguments as the kernel leaves them, random cotangents that a type has, and the gradients
+    by atomics, by the interpreter."""
     module = _module(program)
     args = copied(program.args)
     run_forward(module, program.grid, args)
     rng = np.random.default_rng(seed)
-    cotangents = {name: rng.standard_normal(args[name].shape) for name in program.outputs}
+    cotangents = {
+        name: rng.standard_normal(args[name].shape).astype(kind).astype(np.float64)
+        for name in program.outputs
+    }
+    expected = vjp(
+        module, program.grid, copied(args), cotangents, program.wrt, atomic=program.wrt,
+        aux=program.aux,
+    )  # fmt: skip
+    return args, cotangents, expected
+
+
+def _check_launched(program: RandomKernel, seed: int) -> set[str]:
+    args, cotangents, expected = _expected(program, seed)
     wrt = program.wrt
-    expected = vjp(module, program.grid, copied(args), cotangents, wrt, atomic=wrt, aux=program.aux)
     into: dict[str, Any] = {name: np.full_like(args[name], np.nan) for name in wrt}
     backward = tw.grad(tw.jit(function_from(program.text)), aux=program.aux)
     backward[program.grid](**copied(args), grads=cotangents, into=into)

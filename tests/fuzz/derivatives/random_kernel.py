@@ -48,6 +48,7 @@ class RandomKernel(Choices):
         aux: arrays that are stored, and count as constants.
         body: the lines of the kernel.
         indent: of the next line, within the body.
+        slopes: whether differences of its results approach the derivatives.
     """
 
     text: str = ""
@@ -57,6 +58,7 @@ class RandomKernel(Choices):
     aux: tuple[str, ...] = ()
     body: list[str] = field(default_factory=list[str])
     indent: str = ""
+    slopes: bool = True
 
     @property
     def wrt(self) -> tuple[str, ...]:
