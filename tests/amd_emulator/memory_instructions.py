@@ -346,7 +346,7 @@ def _lane_exchange(made: Instruction, machine: Machine) -> Run:
 
     def finish(w: Waves, value: Array) -> None:
         w.write_vector(result, value)
-        w.issue(machine.counters.lds, [result])
+        w.issue(machine.counters.lds, [result], memory=False)
 
     def swizzle(w: Waves) -> None:
         source = _swizzled_lanes(offset, lanes)

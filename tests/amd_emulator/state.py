@@ -22,10 +22,15 @@ class EmulatorError(Exception):
 
 
 class Counter:
-    """Memory accesses of one kind of each wave: how many were issued, how many are known done."""
+    """Memory accesses of one kind of each wave: how many were issued, how many are known done.
+
+    Lanes also exchange values by the LDS, without access to its memory: `access` is the number of
+    the last that has.
+    """
 
     def __init__(self, waves: int) -> None:
         self.issued = np.zeros(waves, np.int64)
+        self.access = np.zeros(waves, np.int64)
         self.done = np.zeros(waves, np.int64)
 
 
@@ -151,10 +156,12 @@ class Waves:
 
     # -- outstanding accesses ---------------------------------------------------------------------
 
-    def issue(self, name: str, registers: list[int]) -> None:
+    def issue(self, name: str, registers: list[int], *, memory: bool = True) -> None:
         """An access begins; it writes these registers (their codes) when it is done."""
         counter = self.counters.setdefault(name, Counter(self.count))
         counter.issued[self.selected] += 1
+        if memory:
+            counter.access[self.selected] = counter.issued[self.selected]
         for register in registers:
             numbers = self._pending.setdefault(register, {})
             if numbers.keys() - {name}:  # accesses of different kinds end in any order
@@ -165,9 +172,9 @@ class Waves:
             numbers[name][self.selected] = counter.issued[self.selected]
 
     def outstanding(self, name: str) -> bool:
-        """Whether a selected wave has accesses that it has not waited for."""
+        """Whether a selected wave has accesses of memory that it has not waited for."""
         counter = self.counters.get(name)
-        return counter is not None and bool((counter.issued > counter.done)[self.selected].any())
+        return counter is not None and bool((counter.access > counter.done)[self.selected].any())
 
     def wait(self, name: str, count: int) -> None:
         """At most `count` accesses are outstanding from now on."""

@@ -13,6 +13,7 @@ class Mma(Dot, name="amd.mma"):
     An instruction computes `side` x `side` elements of the result. Of either operand, a lane has
     `width` elements along K for each of them. It holds the elements of `pack` instructions next to
     each other: K may be permuted, as long as it is for both operands, and wider loads are faster.
+    Of a `chained` product, a warp computes whole rows if there are enough.
 
         %3 = amd.mma %0, %1, %2, precision="ieee", max_imprecise=0, side=16, width=4, pack=1
           : (16x16xfp16, 16x16xfp16, 16x16xfp32) -> 16x16xfp32
@@ -21,6 +22,7 @@ class Mma(Dot, name="amd.mma"):
     side: int = attr()
     width: int = attr()
     pack: int = attr(1)
+    chained: bool = attr(False)
 
     def verify(self) -> None:
         super().verify()

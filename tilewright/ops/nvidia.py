@@ -45,9 +45,13 @@ class FetchAcross(Fetch, name="nvidia.fetch_across", traits=READS):
 class Mma(Dot, name="nvidia.mma"):
     """acc + lhs @ rhs by `mma.sync`, with all operands in registers.
 
-    %3 = nvidia.mma %0, %1, %2, precision="ieee", max_imprecise=0
-      : (16x16xfp16, 16x8xfp16, 16x8xfp32) -> 16x8xfp32
+    Of a `chained` product, a warp computes whole rows if there are enough.
+
+        %3 = nvidia.mma %0, %1, %2, precision="ieee", max_imprecise=0
+          : (16x16xfp16, 16x8xfp16, 16x8xfp32) -> 16x8xfp32
     """
+
+    chained: bool = attr(False)
 
 
 class ScaledMma(DotScaled, name="nvidia.scaled_mma"):

@@ -91,9 +91,62 @@ def instructions(loop: Loop, target: GPUTarget) -> int:
     types = {**dict.fromkeys("abc", "*fp16"), **dict.fromkeys(("K", *ROWS), "i32")}
     constants = {"BK": loop.k, "ALONG_K": loop.along_k, "MASKED": loop.masked}
     attrs = {(i,): [*ALIGNED, *(RANGE if loop.range and i < 3 else [])] for i in range(7)}
-    options = {"num_warps": 4 if loop.k == 32 else 8, "num_stages": 2}
-    code = compile(ASTSource(product, types, constants, attrs), target, options).asm["amdgcn"]
-    return max(loops_of(str(code)), default=0)
+    source = ASTSource(product, types, constants, attrs)
+    return _longest_loop(source, target, 4 if loop.k == 32 else 8)
+
+
+@tw.jit
+def weighted_values(
+    q, k, v, out, keys, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr
+):  # fmt: skip
+    """Attention without sums of weights: the left operand of a product is computed from another."""
+    m, n, d = tl.arange(0, M)[:, None], tl.arange(0, N), tl.arange(0, D)
+    query = tl.load(q + m * D + d[None, :])
+    k += n[None, :] * D + d[:, None]
+    v += n[:, None] * D + d[None, :]
+    acc = tl.zeros((M, D), tl.float32)
+    most = tl.zeros((M,), tl.float32)
+    for _ in range(0, keys, N):
+        score = tl.dot(query, tl.load(k))
+        most = tl.maximum(most, tl.max(score, 1))
+        acc = tl.dot(tl.exp2(score - most[:, None]).to(tl.float16), tl.load(v), acc)
+        k += N * D
+        v += N * D
+    tl.store(out + m * D + d[None, :], acc)
+
+
+class Chain(NamedTuple):
+    """Two products of a loop, of which the second's left operand comes from the first."""
+
+    rows: int
+    depth: int
+    warps: int
+
+    def __str__(self) -> str:
+        return f"{self.rows}x64x{self.depth}, {self.warps} waves"
+
+
+RECORDED_CHAINS = {
+    Chain(128, 64, 4): 261,
+    Chain(128, 128, 4): 360,
+    Chain(128, 64, 8): 337,
+    Chain(128, 128, 8): 346,
+    Chain(64, 64, 4): 355,
+}
+"""The instructions of their loops by Triton 3.6, from the TTIR that the plug-in writes."""
+
+
+def instructions_of_chain(chain: Chain, target: GPUTarget) -> int:
+    """The instructions from the first one of the loop to its last branch back."""
+    types = {**dict.fromkeys(("q", "k", "v"), "*fp16"), "out": "*fp32", "keys": "i32"}
+    constants = {"M": chain.rows, "N": 64, "D": chain.depth}
+    attrs = {(i,): [*ALIGNED, *(RANGE if i < 4 else [])] for i in range(5)}
+    return _longest_loop(ASTSource(weighted_values, types, constants, attrs), target, chain.warps)
+
+
+def _longest_loop(source: ASTSource, target: GPUTarget, warps: int) -> int:
+    options = {"num_warps": warps, "num_stages": 2}
+    return max(loops_of(str(compile(source, target, options).asm["amdgcn"])), default=0)
 
 
 def loops_of(assembly: str) -> Iterator[int]:
@@ -120,8 +173,14 @@ def main() -> None:
         write_metadata(PLUG_IN, Path(folder))
         with on_module_path(Path(folder)):
             for loop in RECORDED:
-                counts = instructions(loop, ours), instructions(loop, theirs)
-                print(f"{loop!s:45} {counts[0]:4} {counts[1]:4} {counts[0] / counts[1]:6.2f}")
+                _show(loop, instructions(loop, ours), instructions(loop, theirs))
+            for chain in RECORDED_CHAINS:
+                counts = [instructions_of_chain(chain, target) for target in (ours, theirs)]
+                _show(chain, *counts)
+
+
+def _show(loop: Loop | Chain, ours: int, theirs: int) -> None:
+    print(f"{loop!s:45} {ours:4} {theirs:4} {ours / theirs:6.2f}")
 
 
 if __name__ == "__main__":

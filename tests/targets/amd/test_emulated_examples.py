@@ -20,6 +20,7 @@ from tests.gpu.examples import (
     tone_table,
     top_k,
 )
+from tests.gpu.products import attention, biased
 from tests.gpu.programs import EXACT, At, Job, difference, interpreted, source_of
 from tests.gpu.recipes import dropout, giou, layer_norm_forward, softmax, vector_add
 from tilewright.compiler.driver import compile
@@ -43,6 +44,8 @@ JOBS = [
     Job(scan_shares, (2000, 7)),
     Job(quantized_matmul, ("fp16", 21, 136, 150, (16, 128))),
     Job(convolution, (61, 7, 26)),
+    Job(attention, (64, 128, 128, (64, 32), True, 1), {"num_warps": 4}),
+    Job(biased, (2, 64, 32), {"num_warps": 2}),
 ]
 
 
@@ -52,7 +55,8 @@ def test_example(job: Job, arch: str) -> None:
     program = job.recipe(*job.params)
     source, everything = source_of(program)
     target = target_of(arch)
-    kernel = compile(source, target, EXACT)
+    options = EXACT | dict(job.options)
+    kernel = compile(source, target, options)
     types = source.signature.values()
     args: list[Any] = [
         Shifted(value.array, value.shift) if isinstance(value, At) else value
@@ -63,7 +67,7 @@ def test_example(job: Job, arch: str) -> None:
     expected = program.expected
     if expected is None:
         described = find_target(target)
-        options = described.frontend_options(described.parse_options(EXACT))
-        expected = interpreted(program, source.module(options))
+        frontend = described.frontend_options(described.parse_options(options))
+        expected = interpreted(program, source.module(frontend))
     for actual, right in zip(found, expected, strict=True):
         assert difference(actual, right, program.bound) == ""

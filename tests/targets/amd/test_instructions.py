@@ -6,7 +6,16 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tests.targets.amd.product_loops import RANGE, RECORDED, Loop, instructions, loops_of
+from tests.targets.amd.product_loops import (
+    RANGE,
+    RECORDED,
+    RECORDED_CHAINS,
+    Chain,
+    Loop,
+    instructions,
+    instructions_of_chain,
+    loops_of,
+)
 from tests.targets.amd.sources import (
     ALIGNED,
     WAVE_32,
@@ -100,6 +109,14 @@ def test_barriers_order_shared_memory_only_within_a_compute_unit() -> None:
 def test_loops_of_products_have_hardly_more_instructions_than_those_of_triton(loop: Loop) -> None:
     found = instructions(loop, GPUTarget("hip", WAVE_64, 64))
     assert 0 < found <= 1.1 * RECORDED[loop]
+
+
+@pytest.mark.parametrize("chain", RECORDED_CHAINS, ids=str)
+def test_loops_of_chained_products_have_fewer_instructions_than_those_of_triton(
+    chain: Chain,
+) -> None:
+    """A wave has whole rows of the first product's result, which do not move between lanes."""
+    assert 0 < instructions_of_chain(chain, GPUTarget("hip", WAVE_64, 64)) < RECORDED_CHAINS[chain]
 
 
 @tw.jit

@@ -219,3 +219,12 @@ def test_warps_share_out_the_result(
     shape: tuple[int, int], warps: int, side: int, expected: tuple[int, int]
 ) -> None:
     assert warp_grid(shape, warps, side) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "side", "expected"), [(128, 32, (4, 1)), (64, 16, (4, 1)), (64, 32, (2, 2))]
+)
+def test_warps_of_chained_products_have_whole_rows(
+    rows: int, side: int, expected: tuple[int, int]
+) -> None:
+    assert warp_grid((rows, 64), 4, side, chained=True) == expected

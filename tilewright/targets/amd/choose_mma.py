@@ -17,7 +17,7 @@ from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, Share
 from tilewright.passes.assign_layouts import ANCHORS, Demands
 from tilewright.targets.amd.mma_table import Instruction, instruction, instructions
-from tilewright.targets.gpu.operands import comes_from_memory, swizzled
+from tilewright.targets.gpu.operands import comes_from_memory, is_chained, swizzled
 
 VECTOR_BYTES = 16  # the widest load from LDS
 ANY_SIDE = 0
@@ -30,13 +30,14 @@ def choose_amd_mma(fn: Function, ctx: PassContext) -> bool:
     Needs: nothing.  Leaves: `amd.mma`, and `tile.dot` where no instruction is applicable.
     """
     chosen = 0
-    for op in [op for op in fn.walk() if type(op) is Dot]:
-        row = _fitting(op, ctx)
+    products = [(op, is_chained(op)) for op in fn.walk() if type(op) is Dot]
+    for op, chained in products:
+        row = _fitting(op, ctx, chained=chained)
         if row is None:
             continue
         build = Builder()
         with build.before(op):
-            op.result.replace_with(_product(build, op, row, ctx))
+            op.result.replace_with(_product(build, op, row, ctx, chained=chained))
         op.erase()
         chosen += 1
     ctx.count("mma", chosen)
@@ -51,8 +52,9 @@ def _operand_types(op: Dot, features: frozenset[str]) -> tuple[ir.DType, ir.DTyp
     return left, right
 
 
-def _fitting(op: Dot, ctx: PassContext) -> Instruction | None:
-    """The instruction for a product: that of 32 rows, if each warp has some of them."""
+def _fitting(op: Dot, ctx: PassContext, *, chained: bool) -> Instruction | None:
+    """The instruction for a product: that of 32 rows, if each warp has some of them; in a chain of
+    products, one of so few rows that each has some of its own."""
     shape, k = ir.shape_of(op.acc.type), ir.shape_of(op.lhs.type)[-1]
     if len(shape) != 2:
         return None
@@ -66,10 +68,13 @@ def _fitting(op: Dot, ctx: PassContext) -> Instruction | None:
         if row.side == preferred:
             return row
     enough = [r for r in fitting if shape[0] * shape[1] >= r.side * r.side * ctx.gpu.warps]
-    return (enough or fitting[-1:] or [None])[0]
+    rows = [r for r in enough if chained and shape[0] >= r.side * ctx.gpu.warps]
+    return (rows or enough or fitting[-1:] or [None])[0]
 
 
-def _product(build: Builder, op: Dot, row: Instruction, ctx: PassContext) -> Value:
+def _product(
+    build: Builder, op: Dot, row: Instruction, ctx: PassContext, *, chained: bool
+) -> Value:
     """The product, whose sums have the instruction's type."""
     types = _operand_types(op, ctx.features)
     step, size = row.step(ctx.gpu.lanes), ir.dtype_of(op.lhs.type).nbytes_in_memory
@@ -93,13 +98,18 @@ def _product(build: Builder, op: Dot, row: Instruction, ctx: PassContext) -> Val
     sums = ir.dtype_of(op.acc.type)
     acc = op.acc if sums == row.sums else build.value(Cast(op.acc, row.sums, "rtne"))
     result = build.value(
-        Mma(lhs, rhs, acc, op.precision, op.max_imprecise, row.side, row.width, pack)
+        Mma(lhs, rhs, acc, op.precision, op.max_imprecise, row.side, row.width, pack, chained)
     )
     return result if sums == row.sums else build.value(Cast(result, sums, "rtne"))
 
 
-def warp_grid(shape: tuple[int, ...], warps: int, side: int) -> tuple[int, int]:
-    """The number of warps along rows and columns, each with about as many of either."""
+def warp_grid(
+    shape: tuple[int, ...], warps: int, side: int, *, chained: bool = False
+) -> tuple[int, int]:
+    """The number of warps along rows and columns, each with about as many of either; in a chain of
+    products, all along the rows if there are enough."""
+    if chained and shape[0] >= side * warps:
+        return warps, 1
     rows = columns = 1
     while rows * columns < warps:
         down, across = shape[0] // (side * rows), shape[1] // (side * columns)
@@ -119,7 +129,7 @@ def of_op(op: Mma, features: frozenset[str]) -> Instruction:
 @ANCHORS.of(Mma)
 def _demands(op: Mma, ctx: PassContext) -> Demands:
     shape, lanes = ir.shape_of(op.acc.type), ctx.gpu.lanes
-    grid = warp_grid(shape, ctx.gpu.warps, op.side)
+    grid = warp_grid(shape, ctx.gpu.warps, op.side, chained=op.chained)
     group = of_op(op, ctx.features).group
     acc = families.amd_accumulator(shape, op.side, group, lanes, grid)
     lhs, rhs = (

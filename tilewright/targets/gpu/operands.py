@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.layout import families
 from tilewright.layout.linear import LinearLayout
+from tilewright.ops.dot import Dot
 from tilewright.ops.memory import Load
 from tilewright.ops.shape import Permute
 
 ROW_BYTES = (128, 64, 32)  # row lengths of the swizzles, best first
 SWIZZLED_ROWS = 8  # after which a swizzle repeats
+MOST_STEPS = 64  # ops between two products of a chain that are looked at
 
 
 def comes_from_memory(value: Value) -> bool:
@@ -39,3 +43,23 @@ def swizzled(type: ir.Type, contiguous: int) -> LinearLayout:
     return families.shared_hopper(
         shape, element.primitive_bitwidth, swizzle, transposed=contiguous == 0
     )
+
+
+def is_chained(op: Dot) -> bool:
+    """Whether the left operand is computed from the result of another product of its class, or the
+    other way round: element by element. Of such products a warp should compute whole rows, which
+    then are its operand of the next one, without an exchange through shared memory."""
+    kind = type(op)
+    before, after = deque([op.lhs]), deque([op.result])
+    for _ in range(MOST_STEPS):
+        if before and (source := before.popleft().op) is not None:
+            if isinstance(source, kind):
+                return True
+            if source.elementwise:
+                before.extend(v for v in source.operands if isinstance(v.type, ir.Tile))
+        if after:
+            value = after.popleft()
+            if any(isinstance(user, kind) and user.lhs is value for user in value.users):
+                return True
+            after.extend(r for user in value.users if user.elementwise for r in user.results)
+    return False

@@ -7,7 +7,6 @@ swizzled layout of the hardware; `ANCHORS` declares the layouts of the instructi
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
@@ -25,7 +24,7 @@ from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
 from tilewright.ops.shape import Join, Permute
 from tilewright.ops.view import View
 from tilewright.passes.assign_layouts import ANCHORS, Demands
-from tilewright.targets.gpu.operands import ROW_BYTES, comes_from_memory, swizzled
+from tilewright.targets.gpu.operands import ROW_BYTES, comes_from_memory, is_chained, swizzled
 from tilewright.targets.nvidia.rewrite_products import (
     FP8_FEATURES,
     K_BYTES,
@@ -85,9 +84,12 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
             ctx.count("wgmma")
         elif _fits_mma(op, ctx):
             lhs, rhs = (staged(op, v, axis, infos) for v, axis in ((op.lhs, 1), (op.rhs, 0)))
-            mma = before(op, Mma(lhs, rhs, op.acc, op.precision, op.max_imprecise))
+            mma = before(op, Mma(lhs, rhs, op.acc, op.precision, op.max_imprecise, chained=False))
             replace(op, mma.result)
             ctx.count("mma")
+    for op in fn.walk():
+        if isinstance(op, Mma):
+            op.chained = is_chained(op)
     return True
 
 
@@ -333,27 +335,6 @@ def mma_grid(shape: tuple[int, ...], warps: int, *, chained: bool) -> tuple[int,
     return rows, columns
 
 
-MOST_STEPS = 64  # ops between two products of a chain that are looked at
-
-
-def _is_chained(op: Mma) -> bool:
-    """Whether the left operand is computed from another product's result, or the other way round:
-    element by element."""
-    before, after = deque([op.lhs]), deque([op.result])
-    for _ in range(MOST_STEPS):
-        if before and (source := before.popleft().op) is not None:
-            if isinstance(source, Mma):
-                return True
-            if source.elementwise:
-                before.extend(v for v in source.operands if isinstance(v.type, ir.Tile))
-        if after:
-            value = after.popleft()
-            if any(isinstance(user, Mma) and user.lhs is value for user in value.users):
-                return True
-            after.extend(r for user in value.users if user.elementwise for r in user.results)
-    return False
-
-
 @ANCHORS.of(FetchAcross)
 def _across_demands(op: FetchAcross, ctx: PassContext) -> Demands:
     """As the left operand of the transposed product: it can be loaded so without conflicts."""
@@ -366,7 +347,7 @@ def _across_demands(op: FetchAcross, ctx: PassContext) -> Demands:
 
 @ANCHORS.of(Mma)
 def _mma_demands(op: Mma, ctx: PassContext) -> Demands:
-    grid = mma_grid(ir.shape_of(op.acc.type), _warps(ctx), chained=_is_chained(op))
+    grid = mma_grid(ir.shape_of(op.acc.type), _warps(ctx), chained=op.chained)
     bits = ir.dtype_of(op.lhs.type).primitive_bitwidth
     acc = families.mma_m16n8(ir.shape_of(op.acc.type), grid)
     lhs = families.mma_operand_a(ir.shape_of(op.lhs.type), bits, grid)
