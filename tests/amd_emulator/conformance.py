@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -30,17 +31,22 @@ from tilewright.tools.signature import UsageError
 
 def emulator(arch: str) -> Machine:
     """The machine of the suite for a processor."""
-    return Machine(target_of(arch), "", partial(_execute, arch))
+    return Machine(target_of(arch), "", partial(execute, arch))
 
 
-def _execute(arch: str, module: Module, grid: tuple[int, ...], args: list[Any]) -> None:
+def execute(
+    arch: str, module: Module, grid: tuple[int, ...], args: list[Any], **settings: Any
+) -> None:
     """Compile a module and run it on the emulator, in place.
+
+    Args:
+        settings: options of a launch, besides those that keep results exact.
 
     Raises:
         Failed: the code has an instruction that LLVM prints otherwise than the decoder.
     """
     target = find_target(target_of(arch))
-    options = exact_options(target)
+    options = replace(exact_options(target), **settings)
     lowered = lower(module, target, options, pipeline(target))
     assembly = cast("str", target.derive("amdgcn", lowered.stages, lowered.metadata))
     hsaco = cast("bytes", lowered.stages["hsaco"])

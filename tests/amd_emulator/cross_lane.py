@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tests.amd_emulator.decode import Instruction
+from tests.amd_emulator.floats import UNARY
 from tests.amd_emulator.operands import OperandReader
 from tests.amd_emulator.state import Array, Waves
 from tests.amd_emulator.values import Access, Read
@@ -105,7 +106,19 @@ def _permute_halves(made: Instruction, code: int, reads: list[Read], lanes: int)
     return lambda w: w.write_vector(code, reads[0](w)[:, place])
 
 
+def _scalar_function(made: Instruction, code: int, reads: list[Read], lanes: int) -> Run:
+    """A function of a scalar register by the vector unit."""
+    function = UNARY[made.base.split("_")[2]]
+
+    def run(w: Waves) -> None:
+        value = np.broadcast_to(function(reads[0](w)), w.active.shape)[:, 0]
+        w.write_scalar(code, np.ascontiguousarray(value).view(np.uint32))
+
+    return run
+
+
 _MAKERS = {
+    **{f"v_s_{name}_f32": _scalar_function for name in ("exp", "log", "rcp", "rsq", "sqrt")},
     "v_readfirstlane_b32": _read_first,
     "v_readlane_b32": _read_lane,
     "v_writelane_b32": _write_lane,

@@ -19,7 +19,14 @@ from tests.amd_emulator.formats import (
 )
 
 LITERAL = 255  # the code of a source whose value is the word behind the instruction
-FIXED = ("v_fmaak", "v_fmamk", "v_madak", "v_madmk")  # these have a literal always
+FIXED = (
+    "v_fmaak",
+    "v_fmamk",
+    "v_madak",
+    "v_madmk",
+    "s_fmaak",
+    "s_fmamk",
+)  # these have a literal always
 _SEGMENTS = ("FLAT", "SCRATCH", "GLOBAL")
 
 

@@ -248,7 +248,7 @@ def div_fixup(quotient: Array, b: Array, c: Array) -> Array:
 
 # -- the table ------------------------------------------------------------------------------------
 
-_UNARY: dict[str, Operation] = {
+UNARY: dict[str, Operation] = {
     "trunc": np.trunc,
     "ceil": np.ceil,
     "floor": np.floor,
@@ -360,7 +360,7 @@ def float_operations() -> dict[str, Operation]:
     """Operations by the names of vector instructions."""
     found = _conversions()
     for kind in ("f16", "f32", "f64"):
-        for table in (_UNARY, _BINARY, _TERNARY):
+        for table in (UNARY, _BINARY, _TERNARY):
             found |= {f"v_{name}_{kind}": run for name, run in table.items()}
         found[f"v_ldexp_{kind}"] = ldexp
         for name, run in COMPARISONS.items():
@@ -372,6 +372,6 @@ def float_operations() -> dict[str, Operation]:
     found["v_frexp_exp_i16_f16"] = exponent
     for name in ("mad", "madak", "madmk", "mac"):
         found[f"v_{name}_f32"] = _multiply_add
-    found["v_rcp_iflag_f32"] = _UNARY["rcp"]
+    found["v_rcp_iflag_f32"] = UNARY["rcp"]
     found["v_mul_legacy_f32"] = lambda a, b: np.where((a == 0) | (b == 0), np.float32(0), a * b)
     return found

@@ -33,7 +33,8 @@ def launch(
     """The arrays after a launch of the only kernel of a code object.
 
     Args:
-        args: of the run-time parameters: arrays, `Shifted` arrays, numbers.
+        args: of the run-time parameters: arrays, `Shifted` arrays, numbers. An array may be a part
+            of an earlier one.
         starts: for some arguments, the element of the array that the kernel gets the address of.
     """
     (found,) = read_kernels(hsaco).values()
@@ -46,8 +47,10 @@ def launch(
         if is_array(value):
             array = value.array if isinstance(value, Shifted) else value
             shift = value.shift * array.itemsize if isinstance(value, Shifted) else 0
-            room = np.concatenate([np.zeros(shift, np.uint8), _bytes(array)])
-            start = machine.memory.place(room)
+            start, shift = _shared(array, places) or (
+                machine.memory.place(np.concatenate([np.zeros(shift, np.uint8), _bytes(array)])),
+                shift,
+            )
             places.append((start, shift, array))
             raw = struct.pack("<Q", start + shift + starts.get(number, 0) * array.itemsize)
         else:
@@ -55,9 +58,21 @@ def launch(
         segment[offset : offset + size] = raw
     machine.launch(hsaco, _full(grid), bytes(segment), warps * machine.lanes)
     return [
-        machine.memory.content(start)[shift:].view(a.dtype).reshape(a.shape).copy()
+        machine.memory.content(start)[shift : shift + a.nbytes]
+        .view(a.dtype)
+        .reshape(a.shape)
+        .copy()
         for start, shift, a in places
     ]
+
+
+def _shared(array: Array, places: Sequence[tuple[int, int, Array]]) -> tuple[int, int] | None:
+    """The place of an array that is a part of an earlier one, as in `places`."""
+    for start, shift, other in places:
+        ahead = array.ctypes.data - other.ctypes.data
+        if ahead >= 0 and ahead + array.nbytes <= other.nbytes:
+            return start, shift + ahead
+    return None
 
 
 def _bytes(array: Array) -> Array:

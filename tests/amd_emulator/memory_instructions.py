@@ -272,7 +272,7 @@ def scalar_memory(made: Instruction, machine: Machine) -> Run:
         address = address + np.uint64(offset & 0xFFFFFFFFFFFFFFFF)
         if register is not None:
             address = address + w.scalar(register)
-        address &= np.uint64(0xFFFFFFFFFFFFFFFC)
+        address &= ~np.uint64(min(access.size, 4) - 1)  # the bits below are ignored
         offsets = machine.memory.offsets(address, access.size)
         for i, value in enumerate(memory.load(machine.memory.data, offsets, access)):
             w.write_scalar(data + i, value)

@@ -156,8 +156,13 @@ class OperandReader:
         return found
 
     def _place(self, made: Instruction, index: int) -> int:
-        """The number of the field of a source: a literal in between has none."""
-        return 1 if made.base.startswith(("v_fmamk", "v_madmk")) and index == 2 else index
+        """The number of the field of a source: a literal in between has none, nor has the
+        destination of an exchange."""
+        if made.base.startswith("v_swap"):
+            return 0
+        return (
+            1 if made.base.startswith(("v_fmamk", "v_madmk", "s_fmamk")) and index == 2 else index
+        )
 
     def _accumulation(self, made: Instruction, place: int, found: Operand) -> None:
         reads = made.name == "v_accvgpr_read_b32"

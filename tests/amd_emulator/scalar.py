@@ -9,7 +9,14 @@ import numpy as np
 
 from tests.amd_emulator import integers
 from tests.amd_emulator.decode import Instruction
-from tests.amd_emulator.floats import COMPARISONS, fma, maximum_number, minimum_number, to_integer
+from tests.amd_emulator.floats import (
+    COMPARISONS,
+    UNARY,
+    fma,
+    maximum_number,
+    minimum_number,
+    to_integer,
+)
 from tests.amd_emulator.operands import EXEC, OperandReader
 from tests.amd_emulator.state import Array, EmulatorError, Waves
 from tests.amd_emulator.values import Access
@@ -124,8 +131,11 @@ _PLAIN: dict[str, Callable[..., Array]] = {
     **{f"s_min_{kind}": minimum_number for kind in ("f16", "f32")},
     **{f"s_max_{kind}": maximum_number for kind in ("f16", "f32")},
     **{f"s_fmac_{kind}": fma for kind in ("f16", "f32")},
+    **{f"s_{name}_f32": fma for name in ("fmaak", "fmamk")},
+    **{f"s_{name}_f32": UNARY[name] for name in ("ceil", "floor", "trunc", "rndne")},
     "s_cvt_f16_f32": lambda a: a.astype(np.float16),
     "s_cvt_f32_f16": lambda a: a.astype(np.float32),
+    "s_cvt_hi_f32_f16": lambda a: (a >> 16).astype(np.uint16).view(np.float16).astype(np.float32),
     "s_cvt_f32_i32": lambda a: a.astype(np.float32),
     "s_cvt_f32_u32": lambda a: a.astype(np.float32),
     "s_cvt_i32_f32": lambda a: to_integer(a, np.int32),

@@ -19,6 +19,7 @@ _SPECIAL = {
 _SELECT = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
 _UNUSED = ("UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE")
 _CACHE_BITS = ("sc0", "glc", "nt", "slc", "sc1", "dlc")
+_OF_GFX90A = {"sc0": "glc", "nt": "slc", "sc1": "scc"}  # other names of the same bits
 _HINTS = {1: "NT", 2: "HT", 3: "LU"}  # of RDNA4, how long data is kept in caches
 _SCOPES = {1: "SE", 2: "DEV", 3: "SYS"}
 _SHORT_FORMATS = ("VOP1", "VOP2", "VOPC")
@@ -266,7 +267,8 @@ class Printer:
         return " ".join([f"{made.name} {', '.join(parts)}", *shown])
 
     def _cache(self, name: str, fields: dict[str, int]) -> list[str]:
-        shown = [bit for bit in _CACHE_BITS if fields.get(bit)]
+        names = _OF_GFX90A if self.decoder.processor == "gfx90a" else {}
+        shown = [names.get(bit, bit) for bit in _CACHE_BITS if fields.get(bit)]
         if hint := fields.get("th"):
             what = "ATOMIC" if "atomic" in name else "STORE" if "store" in name else "LOAD"
             shown.append(f"th:TH_{what}_{'RETURN' if what == 'ATOMIC' else _HINTS[hint]}")

@@ -28,12 +28,14 @@ from tests.fuzz.derivatives.check import (
     check_tiled_launched,
 )
 from tests.fuzz.disabled import random_disabled
+from tests.fuzz.forms.check import check_forms, check_forms_emulated
 from tests.fuzz.ir_generator import GRID, Features, random_args, random_module
 from tests.fuzz.mutants.check import check_mutant, check_mutant_emulated
 from tests.fuzz.programs.aliased import check_aliased
 from tests.fuzz.programs.check import (
     Difference,
     check,
+    check_amd,
     check_cross,
     check_emulated,
     check_laid_out,
@@ -159,6 +161,9 @@ CHECKS: dict[str, Check] = {
     "programs-laid-out": lambda seed: check_laid_out(random_program(seed)),
     "programs-cross": lambda seed: check_cross(random_program(seed)),
     "programs-emulated": lambda seed: check_emulated(random_program(seed)),
+    "programs-amd": lambda seed: check_amd(random_program(seed)),
+    "forms": check_forms,
+    "forms-emulated": check_forms_emulated,
     "kernels": kernel,
     "kernels-emulated": kernel_emulated,
     "derivatives": check_mixed,

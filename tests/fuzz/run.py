@@ -37,6 +37,7 @@ from typing import Any
 from tests.fuzz.checks import CHECKS, VIEWS
 from tests.fuzz.programs.check import (
     check,
+    check_amd,
     check_cross,
     check_emulated,
     check_laid_out,
@@ -64,6 +65,7 @@ REDUCED = {
     "programs-laid-out": check_laid_out,
     "programs-cross": check_cross,
     "programs-emulated": check_emulated,
+    "programs-amd": check_amd,
 }
 """The checks whose programs are text, which can be reduced."""
 

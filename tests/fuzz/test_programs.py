@@ -17,6 +17,7 @@ import pytest
 from tests.fuzz.programs.check import (
     build,
     check,
+    check_amd,
     check_emulated,
     check_laid_out,
     check_launched,
@@ -55,6 +56,11 @@ def test_random_program_agrees_when_launched(fuzz_seed: int) -> None:
 def test_random_program_agrees_on_an_emulated_gpu(fuzz_seed: int) -> None:
     if fuzz_seed % 5 == 0:  # the emulator is slow
         agrees(random_program(fuzz_seed), check_emulated)
+
+
+def test_random_program_agrees_on_an_emulated_amd_processor(fuzz_seed: int) -> None:
+    if fuzz_seed % 5 == 3:
+        agrees(random_program(fuzz_seed), check_amd)
 
 
 def test_random_program_agrees_when_launched_again(fuzz_seed: int) -> None:

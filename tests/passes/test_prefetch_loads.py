@@ -119,6 +119,36 @@ def test_iterations_that_hide_little(work: int, prefetched: int) -> None:
     assert len(ctx.missed_remarks) == (not prefetched)
 
 
+SINGLE = """
+layout !0 = "register[] lane[0 0] warp[0] -> dim0:1"
+func @greatest(%x: ptr<i32> {alias=0}, %out: ptr<i32> {alias=1}, %stop: i32) {
+  %zero = arith.constant value=0, type=i32 : () -> i32
+  %one = arith.constant value=1, type=i32 : () -> i32
+  %max = control.for %zero, %stop, %one, [%zero], num_stages=0, unroll=0, hints=()
+    : (i32, i32, i32, i32) -> i32 {
+    (%i: i32, %acc: i32)
+    %p = mem.addptr %x, %i : (ptr<i32>, i32) -> ptr<i32>
+    %q = tile.splat %p, shape=(1,) : ptr<i32> -> 1xptr<i32> !0
+    %l = mem.load %q, _, _, cache="", evict="", volatile=False : 1xptr<i32> !0 -> 1xi32 !0
+    %s = tile.reshape %l, shape=() : 1xi32 !0 -> i32
+    %m = arith.max %acc, %s, propagate_nan=False : (i32, i32) -> i32
+    control.yield [%m] : i32 -> ()
+  }
+  mem.store %out, %max, _, cache="", evict="" : (ptr<i32>, i32) -> ()
+  control.return [] : () -> ()
+}
+"""
+
+
+@pytest.mark.parametrize(("work", "prefetched"), [(1, 1), (2, 0)])
+def test_work_on_scalars(work: int, prefetched: int) -> None:
+    """A tile of one element becomes a scalar, which one register holds."""
+    machine = gpu_machine(lanes=4, warps=2, prefetch_work=work)
+    ctx = PassContext(options={"num_stages": 2}, machine=machine)
+    run(parse_module(SINGLE), [Step(PASSES["prefetch_loads"])], ctx, [Verifier()])
+    assert ctx.counts["prefetched"] == prefetched
+
+
 def test_work_of_products_is_not_limited() -> None:
     """Nor is that of what goes through shared memory."""
     machine = gpu_machine(lanes=4, warps=2, prefetch_work=1000)

@@ -232,11 +232,11 @@ def _packed(tile: Value) -> int:
     return -(-_bytes(tile) // 4)
 
 
-def _registers(tile: Value) -> int:
-    """The registers of a thread that hold a tile of which each element takes at least one."""
-    assert tile.layout is not None
-    words = -(-element_of(tile.type).nbytes_in_memory // 4)
-    return tile.layout.in_size(REGISTER) * words
+def _registers(value: Value) -> int:
+    """The registers of a thread that hold a scalar, or a tile of which each element takes at least
+    one."""
+    words = -(-element_of(value.type).nbytes_in_memory // 4)
+    return words if value.layout is None else value.layout.in_size(REGISTER) * words
 
 
 def _shares(loop: For, load: Load) -> list[Share]:

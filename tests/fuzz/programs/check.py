@@ -13,6 +13,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -23,6 +24,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 import tilewright as tw
+from tests.amd_emulator import conformance as amd
 from tests.arrays import copied
 from tests.fuzz.disabled import random_disabled
 from tests.fuzz.programs.memory import COUNTERS
@@ -30,6 +32,7 @@ from tests.gpu.programs import EXACT, At, Program, source_of
 from tests.ir_values import random_array, same_bits
 from tests.lowering.simt import harness as simt
 from tests.targets.cpu.harness import PLAIN_AVX2, PLAIN_SSE2, host, run_compiled
+from tilewright.base.diagnostics import OutOfResources
 from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import STEPS, pipeline
 from tilewright.compiler.source import CONSTEXPR
@@ -186,6 +189,7 @@ def arrays_of(args: list[Any]) -> list[Any]:
     return [x for x in args if isinstance(x, np.ndarray) and x.ndim]
 
 
+AMD_PROCESSORS = ("gfx942", "gfx1100", "gfx942", "gfx1200", "gfx950", "gfx90a")
 OTHERS = (
     Machine("aarch64-unknown-linux-gnu", "neoverse-v2", frozenset({"neon", "fp-armv8"})),
     Machine("aarch64-unknown-linux-gnu", "generic", frozenset()),
@@ -219,6 +223,23 @@ def check_emulated(text: str) -> set[str]:
     simt.assert_same(
         module, grid, args, warps=warps, lanes=lanes, disabled=disabled, features=ahead
     )
+    return ops_of(module) | {*program.REACHED}
+
+
+def check_amd(text: str) -> set[str]:
+    """Run the program's code for an AMD processor on an emulator; compare with the interpreter."""
+    program = load(text)
+    launch = launch_of(program)
+    module, args = build(launch)
+    expected = copied(args)
+    interpret(module, launch.grid, expected)
+    seed = program.SEED
+    arch = AMD_PROCESSORS[seed % len(AMD_PROCESSORS)]
+    seed //= len(AMD_PROCESSORS)
+    settings = {"num_warps": (4, 1, 2, 8)[seed % 4], "num_stages": (2, 1, 3)[seed // 4 % 3]}
+    with suppress(OutOfResources):  # a right answer, for programs with large tiles
+        amd.execute(arch, module, launch.grid, args, **settings)
+        compare(args, expected, launch, arch)
     return ops_of(module) | {*program.REACHED}
 
 
