@@ -216,6 +216,28 @@ def split_of_uniform(op: Split, rw: Rewriter) -> tuple[Value, ...] | None:
     return half, half
 
 
+@rewrite(Split)
+def split_of_broadcast(op: Split, rw: Rewriter) -> tuple[Value, ...] | None:
+    """split(broadcast(x)) = broadcast(x), broadcast(x) without the last axis, along which x has one
+    element"""
+    match op.src.op:
+        case Broadcast(x) if shape_of(x.type)[-1] == 1 and len(shape_of(x.type)) > 1:
+            half = rw.insert(Reshape(x, shape_of(x.type)[:-1]))
+            half = rw.insert(Broadcast(half, shape_of(op.results[0].type)))
+            return half, half
+        case _:
+            return None
+
+
+@rewrite(Join)
+def join_of_equal(op: Join, rw: Rewriter) -> Value | None:
+    """join(x, x) = broadcast(expand_dims(x)): it holds no elements of its own"""
+    if op.lhs is not op.rhs or not shape_of(op.lhs.type):
+        return None
+    pair = rw.insert(ExpandDims(op.lhs, len(shape_of(op.lhs.type))))
+    return rw.insert(Broadcast(pair, shape_of(op.result.type)))
+
+
 @rewrite(Join)
 def join_of_split(op: Join, rw: Rewriter) -> Value | None:
     """join(split(x)) = x"""
