@@ -7,7 +7,8 @@ import pytest
 from tests.frontend.kernels import build, kernel_from
 from tests.lowering.simt.harness import laid_out
 from tilewright.ir.core import Value
-from tilewright.ir.types import dtype_of
+from tilewright.ir.types import dtype_of, shape_of
+from tilewright.ops.control import For
 from tilewright.ops.gpu import ConvertLayout
 from tilewright.targets.nvidia.steps import STEPS
 from tilewright.targets.nvidia.target import NvidiaTarget
@@ -77,3 +78,28 @@ def test_element_types_of_moved_values(epilogue: str, stored: str, types: list[s
     found = moved(epilogue, stored)
     large = [v for v in found if len(v.type.shape) == 2 and v.type.shape[1] > 1]
     assert [dtype_of(v.type).short for v in large] == types
+
+
+def test_an_operand_that_several_warps_hold_is_computed_once() -> None:
+    """Converting the words that it is unpacked from would take fewer bytes, and twice the work."""
+    kernel = kernel_from("""
+        def kernel(a, w, out, n):
+            w = tl.multiple_of(w, 16)
+            m, words = tl.arange(0, 32), tl.arange(0, 4)
+            shifts = (tl.arange(0, 32) % 8) * 4
+            acc = tl.zeros((32, 32), tl.float32)
+            for i in range(n):
+                b = tl.load(w + m[:, None] * 4 + words[None, :])
+                for _ in tl.static_range(3):
+                    b = tl.interleave(b, b)
+                b = ((b >> shifts[None, :]) & 15) * i
+                acc = tl.dot(tl.load(a + m[:, None] * 32 + m[None, :]), b.to(tl.float16), acc)
+            tl.store(out + m[:, None] * 32 + m[None, :], acc)
+    """)
+    signature = {"a": "*fp16", "w": "*i32", "out": "*fp32", "n": "i32"}
+    ready = laid_out(
+        build(kernel, signature), warps=4, lanes=32, features=FEATURES, layout_steps=STEPS
+    )
+    loop = next(op for op in ready.entry.walk() if isinstance(op, For))
+    moved = [op.operands[0] for op in loop.body.walk() if isinstance(op, ConvertLayout)]
+    assert [(dtype_of(v.type).short, shape_of(v.type)) for v in moved] == [("fp16", (32, 32))]

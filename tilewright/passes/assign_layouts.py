@@ -38,6 +38,7 @@ from tilewright.ops.gpu import ConvertLayout, Share
 from tilewright.ops.math import MathFunction
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.reduce import Scan
+from tilewright.ops.view import View
 from tilewright.passes.layout_rules import (
     Demands,
     coalesced,
@@ -48,6 +49,7 @@ from tilewright.passes.layout_rules import (
     operand_layout,
     per_thread,
     propagates_layout,
+    repeated_layout,
     result_layout,
     warp_run,
 )
@@ -55,6 +57,7 @@ from tilewright.passes.layout_sides import (
     ACCESS,
     DEFAULT,
     MATRIX,
+    REPEATED,
     AnyStore,
     Assigned,
     choose_sides,
@@ -67,8 +70,8 @@ SECTOR_BYTES = 32  # the granularity of transfers from and to global memory
 WORD_BYTES = 4  # of a register
 MAX_ROUNDS = 8
 LOADED_AGAIN = 4
-"""Elements of a thread up to which a small tile is loaded in each of its layouts. Rows of results
-of matrix instructions have 2 or 4; columns have more, so that exchanging them is cheaper."""
+"""Accesses of a thread up to which a small tile is loaded in each of its layouts. Rows of results
+of matrix instructions take 2 or 4; columns take more, so that exchanging them is cheaper."""
 
 STAGED_PAIRS = "staged_pairs"
 """The feature of a target where a thread loads adjacent rows of operands that are transposed in
@@ -108,10 +111,9 @@ def _is_staged(op: Op) -> bool:
     return all(isinstance(user, Share) for user in op.result.users)
 
 
-def _holds_few(layout: LinearLayout) -> bool:
-    """Whether each thread has few elements of a tile."""
-    copies = layout.free_variables(REGISTER).bit_count()
-    return layout.in_size(REGISTER) >> copies <= LOADED_AGAIN
+def _elements(layout: LinearLayout) -> int:
+    """The number of elements of a tile that a thread has."""
+    return layout.in_size(REGISTER) >> layout.free_variables(REGISTER).bit_count()
 
 
 def _widens(op: Op) -> bool:
@@ -347,6 +349,8 @@ class _Assignment:
             if assigned:
                 priority, layout = max(assigned, key=lambda assigned: assigned.priority)
                 found = result_layout(op, layout)
+                if found is None and not self.only_matrices:
+                    priority, found = REPEATED, repeated_layout(op, layout)
                 if found is not None:
                     self._assign(op.results[0], Assigned(priority, found))
             return
@@ -506,14 +510,22 @@ class _Assignment:
         if found is None:
             op = value.op
             cheap = op is not None and (
-                (propagates_layout(op) and (value not in self.assigned or _widens(op)))
+                (propagates_layout(op) and self._is_cheap(op, value))
                 or self._is_loaded_again(value, layout)
             )
             found = (
                 self._rematerialised(op, layout) if op and cheap else self._converted(value, layout)
             )
             self.copies[value, layout] = found
+            self.infos.set(found, self.infos[value])
         return found
+
+    def _is_cheap(self, op: Op, value: Value) -> bool:
+        """Whether an op that works in any layout takes less than a conversion of its result."""
+        assigned = self.assigned.get(value)
+        if assigned is None or _widens(op):
+            return True
+        return assigned.priority == REPEATED and isinstance(op, View)
 
     def _is_loaded_again(self, value: Value, layout: LinearLayout, depth: int = 8) -> bool:
         """Whether a small tile, or what is computed from it, is loaded in another layout, too,
@@ -529,7 +541,9 @@ class _Assignment:
             return False
         if first is None or value not in self.assigned:
             return propagates_layout(op)  # it is computed in each layout anyway
-        if not depth or not self._is_small(first) or not _holds_few(layout):
+        if not depth or not self._is_small(first):
+            return False
+        if _elements(layout) > LOADED_AGAIN * self._adjacent(op, layout):
             return False
         required = layout
         if isinstance(op, Load):
@@ -540,6 +554,14 @@ class _Assignment:
         else:
             return False
         return all(self._is_loaded_again(v, required, depth - 1) for v in op.operands if is_tile(v))
+
+    def _adjacent(self, op: Op, layout: LinearLayout) -> int:
+        """The number of elements that a thread would get at once in a layout."""
+        if not isinstance(op, Load):
+            return 1
+        axis = self.infos[op.ptr].order[0]
+        length = self.infos.access_length(op.ptr, op.mask, axis, _size_behind(op.ptr))
+        return min(length, layout.num_consecutive((axis,)))
 
     def _is_small(self, layout: LinearLayout) -> bool:
         return prod(layout.shape) <= self.lanes * self.warps

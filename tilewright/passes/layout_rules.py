@@ -26,7 +26,7 @@ from tilewright.ops.gpu import ConvertLayout
 from tilewright.ops.histogram import Histogram
 from tilewright.ops.map import Map
 from tilewright.ops.reduce import Reduce, Scan
-from tilewright.ops.shape import Cat, Flip, Gather, Join, Split
+from tilewright.ops.shape import Broadcast, Cat, Flip, Gather, Join, Split
 from tilewright.ops.sort import Sort
 from tilewright.ops.view import View
 
@@ -64,6 +64,17 @@ def result_layout(op: Op, operand: LinearLayout) -> LinearLayout | None:
     if not back.source or not back.single:
         return None
     return shape.renamed(operand, back.source, _columns(back))
+
+
+def repeated_layout(op: Op, operand: LinearLayout) -> LinearLayout | None:
+    """A layout of a tile that is broadcast along its last axis in which each thread repeats the
+    elements that it holds; None if some threads have no elements of their own."""
+    if not isinstance(op, Broadcast) or operand.free_variables(LANE) | operand.free_variables(WARP):
+        return None
+    *outer, last = shape_of(op.result.type)
+    if tuple(outer) != operand.shape[:-1]:
+        return None
+    return LinearLayout.identity1d(last, REGISTER, dim_name(len(outer))) * operand
 
 
 def operand_layout(op: Op, result: LinearLayout) -> LinearLayout:

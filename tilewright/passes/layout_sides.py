@@ -7,8 +7,10 @@ either the accumulator is converted, as fp32, or those four tiles are, as bf16.
 
 Input: the layouts that `assign_layouts` propagated. Output: the same with some ops moved to the
 other side, such that the number of converted bytes, weighted by the estimated trip counts of loops,
-is minimal; of equal cuts, the one that moves the fewest ops. One min-cut on a graph with a node for
-each movable op and two for each value.
+is minimal; of equal cuts, the one that moves the fewest ops. Where several threads hold an element,
+as those of other rows hold the right operand of a matrix instruction, each of them computes it,
+which counts as further bytes. One min-cut on a graph with a node for each movable op and two for
+each value.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import NamedTuple, Protocol, TypeGuard
 
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import element_of, shape_of
-from tilewright.layout.linear import LinearLayout
+from tilewright.layout.linear import LANE, WARP, LinearLayout
 from tilewright.ops.atomic import AtomicRMW, AtomicStore
 from tilewright.ops.control import For, While
 from tilewright.ops.memory import Store
@@ -28,6 +30,7 @@ from tilewright.passes.min_cut import Cut, Node
 
 TRIPS = 16  # the assumed trip count of a loop
 FINE = 1 << 12  # cost of a converted byte, in moved ops: breaks ties between equal cuts
+WORK = 4  # cost of computing an element once more, in converted bytes
 
 
 class Assigned(NamedTuple):
@@ -37,7 +40,8 @@ class Assigned(NamedTuple):
     layout: LinearLayout
 
 
-DEFAULT, ACCESS, MATRIX = 1, 2, 3  # priorities: none, a memory access, a matrix instruction
+# Priorities: none, repeated elements of a memory access, the access itself, a matrix instruction.
+DEFAULT, REPEATED, ACCESS, MATRIX = 1, 2, 3, 4
 
 AnyStore = Store | AtomicStore | AtomicRMW
 """Ops that write a tile. An atomic read-modify-write only if its result is unused."""
@@ -78,17 +82,21 @@ def choose_sides(fn: Function, choice: Choice) -> int:
     }
     shapes = [shape for shape, _ in matrices]
     unique = len(set(shapes)) == len(shapes)
-    return _Sides(fn, choice).run() if matrices and unique else 0
+    return _Sides(fn, choice, dict(matrices)).run() if matrices and unique else 0
 
 
 class _Sides:
     """The partition of one function.
 
     Attributes:
+        matrices: the layout of matrix instructions by shape.
         free: the ops that can work on either side, in program order.
     """
 
-    def __init__(self, fn: Function, choice: Choice) -> None:
+    def __init__(
+        self, fn: Function, choice: Choice, matrices: dict[tuple[int, ...], LinearLayout]
+    ) -> None:
+        self.matrices = matrices
         self.choice = choice
         self.assigned = choice.assigned
         self.free = {op: None for op in fn.walk() if self._is_free(op)}
@@ -119,7 +127,23 @@ class _Sides:
         for op in self.free:
             here = (cut.source, op) if self._in_matrix(op.results[0]) else (op, cut.sink)
             cut.add_edge(*here, 1)
+            self._add_work(cut, op)
         return cut.solve()[1]
+
+    def _add_work(self, cut: Cut, op: Op) -> None:
+        """Add what an elementwise op costs on either side because threads hold the same elements.
+
+        The layout on the other side is not known yet: results of a shape that matrix instructions
+        have are taken to have the same layout, and those of memory accesses no duplicates.
+        """
+        value = op.results[0]
+        shape, layout = shape_of(value.type), self.assigned[value].layout
+        if not op.elementwise or shape not in self.matrices:
+            return
+        work = WORK * FINE * _trips(value) * prod(shape)
+        cut.add_edge(op, cut.sink, work * _duplicates(self.matrices[shape]))
+        if not self._in_matrix(value):
+            cut.add_edge(cut.source, op, work * _duplicates(layout))
 
     def _is_free(self, op: Op) -> bool:
         """Whether an op can work on either side."""
@@ -173,8 +197,19 @@ class _Sides:
 
 def _cost(value: Value) -> int:
     """The cost of converting a value: its bytes times the assumed number of executions."""
+    size = element_of(value.type).nbytes_in_memory
+    return _trips(value) * prod(shape_of(value.type)) * size
+
+
+def _trips(value: Value) -> int:
+    """The assumed number of executions of the op that computes a value."""
     region = value.region
     around = region.parent if region is not None else None
     holders = (around, *around.ancestors()) if around is not None else ()
-    trips = TRIPS ** sum(isinstance(op, For | While) for op in holders)
-    return trips * prod(shape_of(value.type)) * element_of(value.type).nbytes_in_memory
+    return TRIPS ** sum(isinstance(op, For | While) for op in holders)
+
+
+def _duplicates(layout: LinearLayout) -> int:
+    """The number of further threads that hold each element."""
+    free = layout.free_variables(LANE).bit_count() + layout.free_variables(WARP).bit_count()
+    return (1 << free) - 1
