@@ -194,6 +194,31 @@ def test_conversions_of_results(
     assert set(stores) == ({(4, across)} if bits == 16 else set())
 
 
+@pytest.mark.parametrize("bits", [8, 16, 32])
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("operand", [mma_operand_a, mma_operand_b])
+def test_conversions_to_operands(
+    bits: int, operand: Operand, across: bool, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From runs of 16 bytes along either axis; of those across K, by loads of matrices. Several
+    warps hold each element of the operand."""
+    run, lanes = 128 // bits, COLUMNS * bits // 128  # of a row of the tile
+    if across:
+        runs = blocked((ROWS, COLUMNS), (run, 1), (lanes, 32 // lanes), (1, 8), (0, 1))
+    else:
+        runs = blocked((ROWS, COLUMNS), (1, run), (32 // lanes, lanes), (8, 1), (1, 0))
+    monkeypatch.setitem(ANCHORS, Load, lambda op, ctx: Demands([runs] * len(op.operands), [runs]))
+    grid = (2, 4) if operand is mma_operand_a else (4, 2)
+    demand(monkeypatch, operand((ROWS, COLUMNS), bits, grid))
+    rng = np.random.default_rng(bits)
+    info = np.iinfo(INTEGER[bits])
+    given = rng.integers(info.min, info.max, ROWS * COLUMNS, INTEGER[bits], endpoint=True)
+    module = converted(bits)
+    assert_same(module, (1, 1, 1), [given, np.zeros_like(given)], warps=8, lanes=32)
+    if bits == 16 and across == (operand is mma_operand_a):
+        assert set(calls) == {(4, True)}
+
+
 def convert_result(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is loaded has the layout of a product's result, what is stored is coalesced within the
     rows of each warp."""

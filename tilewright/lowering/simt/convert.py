@@ -25,6 +25,7 @@ from tilewright.lowering.simt.tile_access import (
     VECTOR_BYTES,
     element_type,
     layout_of,
+    load_by_matrices,
     load_rows,
     matrices_of,
     store_registers,
@@ -246,6 +247,7 @@ class _Exchange:
         self.result = result
         self.plan = plan
         self.matrices = self._matrix_buffer()
+        self.read = None if self.matrices is not None else self._read_buffer()
 
     def run(self, values: Sequence[V], base: V, wait: Callable[[], None]) -> Registers:
         """The bits of the result's registers.
@@ -255,12 +257,18 @@ class _Exchange:
             base: the address of the scratch.
             wait: emits the barrier between stores and loads.
         """
-        if self.matrices is None:
+        buffer = self.matrices or self.read
+        if buffer is None:
             return self._by_plan(values, base, wait)
         kernel, result = self.kernel, self.result
-        store_registers(kernel, values, self.type, self.source, self.matrices, base)
+        store_registers(kernel, values, self.type, self.source, buffer, base)
         wait()
-        loaded = load_rows(kernel, result, self.matrices, base, self.element)
+        loads = matrices_of(result, buffer, self.element.bits) if self.read else None
+        loaded = (
+            load_rows(kernel, result, buffer, base, self.element)
+            if loads is None
+            else load_by_matrices(kernel, loads, base, self.element)
+        )
         copies = result.free_variables(REGISTER)
         return [loaded[r & ~copies] for r in range(result.in_size(REGISTER))]
 
@@ -290,25 +298,47 @@ class _Exchange:
     def _matrix_buffer(self) -> LinearLayout | None:
         """The layout of scratch to which matrices are stored, and from which vectors of 16 bytes
         are loaded: the fewest instructions. None if there is none."""
-        source, shape, bits = self.source, self.source.shape, self.element.bits
+        source, bits = self.source, self.element.bits
         copies = any(source.free_variables(name) for name in (REGISTER, LANE, WARP))
-        if not self.kernel.hw.stores_matrices or len(shape) != 2 or copies or bits > WORD_BITS:
+        if not self.kernel.hw.stores_matrices or copies:
             return None
+        for buffer in self._swizzled_buffers():
+            if matrices_of(source, buffer, bits) and self._is_moved_at_once(self.result, buffer):
+                return buffer
+        return None
+
+    def _read_buffer(self) -> LinearLayout | None:
+        """The layout of scratch to which vectors of 16 bytes are stored, and from which matrices
+        are loaded, if these are fewer instructions than those of the plan."""
+        plan, bits = self.plan, self.element.bits
+        if not self.kernel.hw.loads_matrices or bits > WORD_BITS:
+            return None
+        length = VECTOR_BYTES * 8 // bits
+        stores = self.source.in_size(REGISTER) // length
+        planned = len(plan.store.vectors) + len(plan.load.vectors)
+        for buffer in self._swizzled_buffers():
+            loads = matrices_of(self.result, buffer, bits)
+            if loads is None or not self._is_moved_at_once(self.source, buffer):
+                continue
+            if stores + len(loads.access.registers) < planned:
+                return buffer
+        return None
+
+    def _is_moved_at_once(self, tile: LinearLayout, buffer: LinearLayout) -> bool:
+        """Whether accesses move 16 bytes between the registers of a tile and a buffer."""
+        length = VECTOR_BYTES * 8 // self.element.bits
+        return vector_length(tile, buffer, length) == length
+
+    def _swizzled_buffers(self) -> Iterator[LinearLayout]:
+        """The swizzled layouts of the tile that fit into the scratch."""
+        shape, bits = self.source.shape, self.element.bits
         size = bits // 8
+        if len(shape) != 2 or bits > WORD_BITS or prod(shape) * size > self.plan.bytes:
+            return
         for axis in (1, 0):
             for row_bytes in MATRIX_ROWS:
-                if (
-                    row_bytes > shape[axis] * size
-                    or shape[1 - axis] < ROWS
-                    or prod(shape) * size > self.plan.bytes
-                ):
-                    continue
-                buffer = shared_hopper(shape, bits, row_bytes, axis == 0)
-                if matrices_of(source, buffer, bits) is None:
-                    continue
-                if vector_length(self.result, buffer, VECTOR_BYTES // size) * size == VECTOR_BYTES:
-                    return buffer
-        return None
+                if row_bytes <= shape[axis] * size and shape[1 - axis] >= ROWS:
+                    yield shared_hopper(shape, bits, row_bytes, axis == 0)
 
 
 def _address(kernel: Kernel, base: V, size: int, offsets: LinearLayout, register: int) -> V:
