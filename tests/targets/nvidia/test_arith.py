@@ -268,3 +268,34 @@ def test_products_of_formulas_are_not_contracted(short: str, bits: int) -> None:
     """), {"p": f"*{short}"}))  # fmt: skip
     assert f"mul.rn.f{bits}" in ptx
     assert f"mul.f{bits}" not in ptx
+
+
+@pytest.mark.parametrize("element", [ir.FP16, ir.BF16], ids=str)
+@pytest.mark.parametrize("op", ["add", "sub", "mul"])
+def test_two_floats_of_a_word(element: ir.DType, op: str) -> None:
+    """Of 128 threads each has four elements."""
+    make = getattr(arith, op.capitalize())
+
+    def build(b: Builder, x: Value, y: Value) -> list[Value]:
+        return [b.value(make(x, y))]
+
+    text = ptx_of(tile_kernel(build, [tile(element, 512)] * 2))
+    kind = "f16" if element == ir.FP16 else "bf16"
+    assert len(re.findall(rf"\b{op}(?:\.rn)?\.{kind}x2\b", text)) == 2
+    assert not re.search(rf"\b{op}(?:\.rn)?\.{kind}\b", text)
+
+
+@pytest.mark.parametrize("element", [ir.I16, ir.U16], ids=str)
+def test_two_integers_of_a_word(element: ir.DType) -> None:
+    """Masks and shifts by constants; not the shift of a sign."""
+
+    def build(b: Builder, x: Value) -> list[Value]:
+        count = b.value(arith.Constant(3, x.type))
+        mask = b.value(arith.Constant(0x155, x.type))
+        moved = b.value(arith.Shl(b.value(arith.And(x, mask)), count))
+        return [b.value(arith.Or(moved, x)), b.value(arith.Shr(moved, count))]
+
+    text = ptx_of(tile_kernel(build, [tile(element, 512)]))
+    assert len(re.findall(r"\bshl\.b32\b.*, 3;", text)) == 2
+    assert not re.search(r"\b(and|or|shl)\.b16\b", text)
+    assert bool(re.search(r"\bshr\.[us]16\b", text)) == (element == ir.I16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import llvmlite.binding as llvm
 import ml_dtypes
@@ -15,7 +16,7 @@ from tests.lowering.simt.tiles import tile, tile_kernel
 from tests.targets.nvidia.lowered import ptx_of
 from tilewright.ir import types as ir
 from tilewright.ir.builder import Builder as IrBuilder
-from tilewright.ir.core import Value
+from tilewright.ir.core import Function, Value
 from tilewright.lowering.emit import (
     F16,
     F32,
@@ -32,7 +33,7 @@ from tilewright.lowering.emit import (
     vector,
 )
 from tilewright.ops import arith
-from tilewright.targets.nvidia.small_integers import from_integer
+from tilewright.targets.nvidia.small_integers import from_integer, from_range
 
 Convert = Callable[[np.ndarray], np.ndarray]
 
@@ -64,8 +65,6 @@ class HostBuilder(Builder):
 
 def on_host(source: ir.DType, to: ir.DType) -> Convert:
     """The conversion of all integers of an array that fills words."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
     kind, result_type = FLOATS[to]
     bits = source.primitive_bitwidth
     module = Module("words")
@@ -82,6 +81,13 @@ def on_host(source: ir.DType, to: ir.DType) -> Convert:
             place = b.add(b.mul(loop.index, 32 // bits), lane)
             b.store(found, b.gep(kind, out, place))
     b.ret()
+    return compiled(module, result_type, 32 // bits)
+
+
+def compiled(module: Module, result_type: Any, each: int) -> Convert:
+    """The function of a module, which converts so many elements of each of its inputs."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
     parsed = llvm.parse_assembly(module.text())
     parsed.verify()
     machine = llvm.Target.from_default_triple().create_target_machine(
@@ -94,8 +100,9 @@ def on_host(source: ir.DType, to: ir.DType) -> Convert:
 
     def convert(integers: np.ndarray) -> np.ndarray:
         assert engine is not None  # it owns the code
-        result = np.zeros(integers.size, result_type)
-        run(integers.ctypes.data, result.ctypes.data, integers.nbytes // 4)
+        count = integers.nbytes // 4
+        result = np.zeros(count * each, result_type)
+        run(integers.ctypes.data, result.ctypes.data, count)
         return result
 
     return convert
@@ -122,6 +129,68 @@ def test_loaded_tiles_have_no_conversion(source: ir.DType, to: ir.DType) -> None
         return [b.value(arith.Cast(x, to, "rtne"))]
 
     assert not CONVERSION.search(ptx_of(tile_kernel(build, [tile(source, 1024)]), num_warps=4))
+
+
+RANGES = [(0, 15), (0, 127), (-16, 15), (-100, 27), (5, 100)]
+
+
+def within(b: IrBuilder, x: Value, low: int, high: int) -> Value:
+    """Integers that are known to be in a range."""
+    smallest, largest = (b.value(arith.Constant(n, x.type)) for n in (low, high))
+    raised = b.value(arith.Max(x, smallest, propagate_nan=False))
+    return b.value(arith.Min(raised, largest, propagate_nan=False))
+
+
+@pytest.mark.parametrize(("to", "lanes"), [(ir.FP32, 0), (ir.FP16, 0), (ir.FP16, 2)], ids=str)
+@pytest.mark.parametrize(("low", "high"), [*RANGES, (0, 1023), (-511, 512)])
+def test_integers_of_a_known_range(low: int, high: int, to: ir.DType, lanes: int) -> None:
+    """Each of them, alone and beside each other of the range."""
+    integer = tile(ir.I32, 4)
+    function = Function("f", [integer])
+    b = IrBuilder(function.body)
+    op = arith.Cast(within(b, function.args[0], low, high), to, "rtne")
+    convert = numbers_on_host(op, lanes)
+    every = np.arange(low, high + 1, dtype=np.int32)
+    for shift in range(3):
+        integers = np.stack([every, np.roll(every, 7 * shift)], 1).reshape(-1)
+        found = convert(integers)
+        assert found.tobytes() == integers.astype(FLOATS[to][1]).tobytes()
+
+
+def numbers_on_host(op: arith.Cast, lanes: int) -> Convert:
+    """The conversion of an array of an even number of integers."""
+    kind, result_type = FLOATS[op.to]
+    module = Module("numbers")
+    function = module.function("run", VOID, [(PTR, ""), (PTR, ""), (I64, "")])
+    b = HostBuilder(function, has_fma=True, fast_flags="contract")
+    source, out, count = function.params
+    step = lanes or 1
+    with b.loop(0, count, step) as loop:
+        x = b.load(vector(I32, lanes) if lanes else I32, b.gep(I32, source, loop.index), align=4)
+        found = from_range(b, op, x)
+        assert found is not None
+        b.store(found, b.gep(kind, out, loop.index), align=2)
+    b.ret()
+    return compiled(module, result_type, 1)
+
+
+@pytest.mark.parametrize("to", FLOATS, ids=str)
+@pytest.mark.parametrize(("low", "high"), RANGES)
+def test_tiles_of_a_known_range_have_no_conversion(low: int, high: int, to: ir.DType) -> None:
+    def build(b: IrBuilder, x: Value) -> list[Value]:
+        return [b.value(arith.Cast(within(b, x, low, high), to, "rtne"))]
+
+    text = ptx_of(tile_kernel(build, [tile(ir.I32, 1024)]), num_warps=4)
+    assert not CONVERSION.search(text)
+    assert ("x2" in text) == (to != ir.FP32)
+
+
+@pytest.mark.parametrize(("to", "high"), [(ir.FP32, 1 << 23), (ir.FP16, 1024), (ir.BF16, 128)])
+def test_larger_ranges_are_converted(to: ir.DType, high: int) -> None:
+    def build(b: IrBuilder, x: Value) -> list[Value]:
+        return [b.value(arith.Cast(within(b, x, 0, high), to, "rtne"))]
+
+    assert CONVERSION.search(ptx_of(tile_kernel(build, [tile(ir.I32, 1024)]), num_warps=4))
 
 
 def test_truth_values_are_not_bytes_of_integers() -> None:

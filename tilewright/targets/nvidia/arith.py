@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from tilewright.analysis.ranges import value_range
 from tilewright.ir import types as ir
-from tilewright.ir.core import Value
+from tilewright.ir.core import Op, Value
 from tilewright.lowering import arith as common
 from tilewright.lowering.convert import narrow, widen
 from tilewright.lowering.emit import BF16, F32, I32, I64, Builder, V, const, int_type, like
@@ -30,7 +30,7 @@ from tilewright.lowering.types import register_type
 from tilewright.lowering.without_library import rem_without_library, sin_cos_without_library
 from tilewright.ops import arith, math
 from tilewright.targets.nvidia.name import NAME
-from tilewright.targets.nvidia.small_integers import from_integer
+from tilewright.targets.nvidia.small_integers import from_integer, from_range
 
 Function = Callable[[Builder, V], V]
 
@@ -357,6 +357,8 @@ def lower_shift(b: Builder, op: arith.Shl | arith.Shr, lhs: V, rhs: V) -> V:
     truncates the count to 32 bits first, so that a shift by 2**32 would be a shift by 0. Hence the
     count is clamped before its truncation, and the shift is opaque to LLVM.
     """
+    if lhs.type.lanes and lhs.type.bits == 16:
+        return _shift_pair(b, op, lhs, rhs)
     if lhs.type.bits < 64 or rhs.number is not None:
         if isinstance(op, arith.Shl):
             return common.lower_shl(b, op, lhs, rhs)
@@ -367,12 +369,37 @@ def lower_shift(b: Builder, op: arith.Shl | arith.Shr, lhs: V, rhs: V) -> V:
     return b.inline_asm(f"{name} $0, $1, $2;", "=l,l,r", lhs.type, [lhs, b.trunc(count, I32)])
 
 
+def shifts_pairs(op: Op) -> bool:
+    """Whether an op shifts integers of 16 bits so that those of a word can be shifted at once."""
+    match op:
+        case arith.Shl(_, Value(op=arith.Constant(int(count)))) | arith.Shr(
+            _, Value(op=arith.Constant(int(count)))
+        ):
+            element = _element(op)
+            signed = isinstance(op, arith.Shr) and element.is_int_signed()
+            return element.primitive_bitwidth == 16 and 0 <= count < 16 and not signed
+        case _:
+            return False
+
+
+def _shift_pair(b: Builder, op: arith.Shl | arith.Shr, lhs: V, rhs: V) -> V:
+    """Two elements of a word, which LLVM would shift apart: without the bits of the other one."""
+    count = rhs.number
+    assert isinstance(count, int)
+    word = b.bitcast(lhs, I32)
+    if isinstance(op, arith.Shl):
+        moved, kept = b.shl(word, count), 0xFFFF << count & 0xFFFF
+    else:
+        moved, kept = b.lshr(word, count), 0xFFFF >> count
+    return b.bitcast(b.and_(moved, kept << 16 | kept), lhs.type)
+
+
 @lowers(arith.Cast, target=NAME)
 def lower_cast(b: Builder, op: arith.Cast, src: V) -> V:
     source, to = _element(op), op.to
     if source.is_floating() and source != ir.FP64 and to in (ir.I8, ir.U8, ir.I16, ir.U16):
         return _to_small_integer(b, widen(b, src, source), to)
-    found = from_integer(b, src, source, to)
+    found = from_range(b, op, src) or from_integer(b, src, source, to)
     return common.lower_cast(b, op, src) if found is None else found
 
 

@@ -95,7 +95,8 @@ _FEATURES = (
     _Feature("bf16_arith", 90),
     # Loads and stores of 32 bytes of global memory.
     _Feature("wide_access", 100),
-    # Two fp32 in one instruction.
+    # Two fp16, or two fp32, in one instruction.
+    _Feature("f16x2", 75),
     _Feature("f32x2", 100),
     # Conversions between fp32 and fp8 in one instruction.
     _Feature("fp8_cvt", 89),

@@ -32,11 +32,13 @@ from tilewright.lowering.emit import (
 from tilewright.lowering.simt.hardware import Atomic, CachePolicy, PlainHardware
 from tilewright.lowering.simt.team import Team
 from tilewright.ops import arith
+from tilewright.targets.nvidia.arith import shifts_pairs
 from tilewright.targets.nvidia.atomic import emit_atomic, instruction, longest
 from tilewright.targets.nvidia.code import Code, row
 from tilewright.targets.nvidia.convert import cast
 from tilewright.targets.nvidia.features import DEFAULT_ARCH, WARP_SIZE, processor
 from tilewright.targets.nvidia.name import NAME
+from tilewright.targets.nvidia.small_integers import converts_pairs
 
 GLOBAL_SPACE = 1
 GLOBAL = pointer(GLOBAL_SPACE)
@@ -60,8 +62,20 @@ def _special(b: Builder, name: str, axis: int) -> V:
     return b.intrinsic(f"llvm.nvvm.read.ptx.sreg.{name}.{AXES[axis]}", I32, [])
 
 
-PACKED = (arith.Add, arith.Sub, arith.Mul, arith.Fma)
-"""Ops on fp32 of which one instruction computes two elements, with the feature `f32x2`."""
+_SUMS = (arith.Add, arith.Sub, arith.Mul)
+_BITS = (arith.And, arith.Or, arith.Xor)
+
+PAIRS: dict[ir.DType, tuple[str, tuple[type[Op], ...]]] = {
+    ir.FP32: ("f32x2", (*_SUMS, arith.Fma)),
+    ir.FP16: ("f16x2", (*_SUMS, arith.Fma)),
+    ir.BF16: ("bf16_arith", _SUMS),
+    ir.I16: ("f16x2", _BITS),
+    ir.U16: ("f16x2", _BITS),
+}
+"""By element type, a feature, and the ops of which one instruction computes two elements with it.
+
+Elements of 16 bits come from words of memory, and most go to words of a product or of memory: taken
+apart, each costs as many instructions as a pair, and half of one more to put them together."""
 
 
 class NvidiaHardware(PlainHardware):
@@ -90,8 +104,10 @@ class NvidiaHardware(PlainHardware):
         self.stores_matrices = "stmatrix" in features
 
     def packed(self, op: Op) -> int:
-        pairs = "f32x2" in self.features and type(op) in PACKED
-        return 2 if pairs and ir.element_of(op.results[0].type) == ir.FP32 else 1
+        element = ir.element_of(op.results[0].type)
+        feature, ops = PAIRS.get(element, ("", ())) if isinstance(element, ir.DType) else ("", ())
+        pairs = type(op) in ops or shifts_pairs(op) or converts_pairs(op)
+        return 2 if pairs and feature in self.features else 1
 
     def thread(self, b: Builder) -> V:
         return _special(b, "tid", 0)
