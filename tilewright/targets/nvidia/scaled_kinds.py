@@ -16,7 +16,7 @@ from tilewright.ops.tensor_memory import ROWS, STEP_COLUMNS
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
-from tilewright.passes.expand_dot_scaled import expand
+from tilewright.passes.expand_dot_scaled import BF16_ARITHMETIC, expand
 from tilewright.passes.licm import hoist_invariants
 
 WARP_FEATURE, TENSOR_FEATURE = "mma_block_scale", "tcgen05"
@@ -113,7 +113,7 @@ def expand_unscalable(fn: Function, ctx: PassContext) -> bool:
 
     Needs: inlined calls.  Leaves: `tile.dot_scaled` where there may be an instruction.
     """
-    return _expand(fn, lambda op: not _may_be_computed(op, ctx))
+    return _expand(fn, ctx, lambda op: not _may_be_computed(op, ctx))
 
 
 def _may_be_computed(op: DotScaled, ctx: PassContext) -> bool:
@@ -137,16 +137,16 @@ def expand_uncopied(fn: Function, ctx: PassContext) -> bool:
 
     Needs: `choose_tensor_mma`.  Leaves: no `tile.dot_scaled`.
     """
-    if not _expand(fn, lambda op: True):
+    if not _expand(fn, ctx, lambda op: True):
         return False
     for simplify in (canonicalize, merge_equal_values, hoist_invariants, remove_dead_code):
         simplify(fn, ctx)
     return True
 
 
-def _expand(fn: Function, chosen: Callable[[DotScaled], bool]) -> bool:
+def _expand(fn: Function, ctx: PassContext, chosen: Callable[[DotScaled], bool]) -> bool:
     """Expand products; whether there were any."""
     found = [op for op in fn.walk() if type(op) is DotScaled and chosen(op)]
     for op in found:
-        expand(op)
+        expand(op, in_bf16=BF16_ARITHMETIC in ctx.features)
     return bool(found)
