@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tests.frontend.kernels import build, kernel_from
 from tests.gpu_machine import gpu_machine
 from tests.targets.nvidia.lowered import ptx_of
 from tilewright.compiler.pipeline import STEPS
@@ -299,3 +300,15 @@ def test_constants_of_fp8_are_multiplied_as_fp16(left: bool, rows: int) -> None:
     )
     products = [op for op in module.entry.walk() if isinstance(op, Dot)]
     assert [dtype_of(op.lhs.type) for op in products] == [tl.float16]
+
+
+def test_threads_compute_different_elements_of_small_results() -> None:
+    """Four elements of a 16 x 16 result for each of 64 threads, in steps of four along K."""
+    kernel = kernel_from("""
+        def kernel(a, b, out):
+            at = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+            product = tl.dot(tl.load(a + at), tl.load(b + at), input_precision="ieee")
+            tl.store(out + at, product)
+    """)
+    text = ptx_of(build(kernel, dict.fromkeys(("a", "b", "out"), "*fp32")), num_warps=2)
+    assert len(re.findall(r"\bfma\.rn\.f32\b", text)) == 16

@@ -15,7 +15,7 @@ from tilewright.ops.gpu import Share
 from tilewright.passes.assign_layouts import ANCHORS, Demands
 
 NAME = "thread_products"
-SQUARE = 4  # adjacent rows, and columns, of the result in a thread
+SQUARE = 4  # the most adjacent rows, and columns, of the result in a thread
 ROW_LANES = 8  # lanes along a row of the result
 
 
@@ -44,11 +44,11 @@ def _share_operands(op: Dot) -> None:
 
 @ANCHORS.of(Dot)
 def _demands(op: Dot, ctx: PassContext) -> Demands:
-    """Squares of elements for each thread, so that each operand it loads is used several times."""
+    """Blocks of elements for each thread, so that each operand it loads is used several times."""
     shape = ir.shape_of(op.acc.type)
     *batch, m, n = shape
     lanes = ctx.gpu.lanes
-    square = (min(SQUARE, m), min(SQUARE, n))
+    square = _block(m, n, m * n // ctx.gpu.threads)
     lane_columns = min(ROW_LANES, lanes, n // square[1])
     lane_rows = lanes // lane_columns
     acc = families.blocked(
@@ -59,3 +59,10 @@ def _demands(op: Dot, ctx: PassContext) -> Demands:
         families.row_major(len(shape)),
     )
     return Demands([None, None, acc], [acc])
+
+
+def _block(m: int, n: int, share: int) -> tuple[int, int]:
+    """The rows and columns of a thread: squares, but no more elements than its share, so that none
+    is computed by several threads. Adjacent columns are loaded at once."""
+    columns = min(SQUARE, n, max(1, share))
+    return min(SQUARE, m, max(1, share // columns)), columns
