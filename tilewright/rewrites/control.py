@@ -1,9 +1,9 @@
 """Structured control flow.
 
 Canonical form: no `if` with a constant condition, no loop with a known trip count of 0 or 1, no
-loop-invariant or duplicate loop-carried values, none that follows the index, no unused results.
-Termination: each rule decreases (number of regions, number of loop-carried values and results), in
-lexicographic order.
+loop-invariant or duplicate loop-carried values, none that follows the index, no tiles that a number
+is added to, no unused results. Termination: each rule decreases (number of regions, number of
+loop-carried tiles, number of loop-carried values and results), in lexicographic order.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.rewriter import Rewriter, move_ops_before, rewrite
-from tilewright.ir.types import Tile
-from tilewright.ops.arith import Add, Select, Sub
+from tilewright.ir.types import Tile, is_int, shape_of
+from tilewright.ops.arith import Add, Constant, Mul, Select, Sub
 from tilewright.ops.control import For, If, While, Yield
-from tilewright.rewrites.patterns import equal, known
+from tilewright.ops.shape import Splat
+from tilewright.rewrites.patterns import equal, known, scalar_of, uniform
 
 # -- modification of regions ----------------------------------------------------------------------
 
@@ -208,6 +209,55 @@ def _follows_index(op: For, number: int) -> bool:
             return equal(step, op.step) and value_range(op.step)[0] >= 1
         case _:
             return False
+
+
+@rewrite(For)
+def for_carried_offsets(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
+    """A carried tile of integers to which each iteration adds one number, if it is not used after
+    the loop = its init + the sum of these numbers, in whatever layout a user needs it"""
+    found = next(
+        ((i, step) for i in range(len(op.inits)) if (step := _offset(op, i)) is not None), None
+    )
+    if found is None:
+        return None
+    number, step = found[0], scalar_of(rw, found[1])
+    first, end, arg = op.body.first, op.body.terminator, op.body.args[1 + number]
+    assert first is not None
+    counted = known(op.start) == 0 and known(op.step) == 1 and step.type == op.body.args[0].type
+    more = [] if counted else [op.body.add_arg(step.type)]
+    with rw.before(first):
+        total = more[0] if more else rw.insert(Mul(op.body.args[0], step))
+        rw.replace(
+            arg, rw.insert(Add(op.inits[number], rw.insert(Splat(total, shape_of(arg.type)))))
+        )
+    with rw.before(end):
+        yields = [rw.insert(Add(total, step)) for total in more]
+    keep = [i != number for i in range(len(op.inits))]
+    _drop_yields(rw, op.body, keep)
+    set_yields(op.body, [*op.body.terminator.operands, *yields])
+    inits = [v for v, kept in zip(op.inits, keep, strict=True) if kept]
+    inits += [rw.insert(Constant(0, step.type)) for _ in more]
+    body = take_region(op, 0)
+    remove_args(body, [True, *keep, *(True for _ in more)])
+    new = rw.insert_op(
+        For(op.start, op.stop, op.step, inits, op.num_stages, op.unroll, op.hints, body)
+    )
+    return tuple(spread(new.results, keep, op.results))
+
+
+def _offset(op: For, number: int) -> Value | Constant | None:
+    """The number that each iteration adds to all elements of a carried tile of integers; None if
+    there is none, or it may differ between iterations."""
+    arg, following = op.body.args[1 + number], op.body.terminator.operands[number]
+    if not isinstance(arg.type, Tile) or not is_int(arg.type) or op.results[number].users:
+        return None
+    match following.op:
+        case Add(x, y) if x is arg or y is arg:
+            step = uniform(y if x is arg else x)
+            inside = isinstance(step, Value) and op.contains(step)
+            return None if inside else step
+        case _:
+            return None
 
 
 @rewrite(For)
