@@ -5,6 +5,7 @@ from benchmarks.forms.form import union
 from benchmarks.forms.work import (
     attention,
     chunks,
+    fused,
     generated,
     numerics,
     persistent,
@@ -28,6 +29,7 @@ _GROUPS = (
     serving_attention,
     sequences,
     chunks,
+    fused,
     numerics,
     quantised,
     serving,
