@@ -397,20 +397,22 @@ def _shift_pair(b: Builder, op: arith.Shl | arith.Shr, lhs: V, rhs: V) -> V:
 @lowers(arith.Cast, target=NAME)
 def lower_cast(b: Builder, op: arith.Cast, src: V) -> V:
     source, to = _element(op), op.to
-    if source.is_floating() and source != ir.FP64 and to in (ir.I8, ir.U8, ir.I16, ir.U16):
-        return _to_small_integer(b, widen(b, src, source), to)
+    short = to.is_int() and not to.is_bool() and to.primitive_bitwidth <= 32
+    if source.is_floating() and source != ir.FP64 and short:
+        return _to_integer(b, widen(b, src, source), to)
     found = from_range(b, op, src) or from_integer(b, src, source, to)
     return common.lower_cast(b, op, src) if found is None else found
 
 
-def _to_small_integer(b: Builder, x: V, to: ir.DType) -> V:
-    """fp32 to the nearest integer toward zero: the instruction saturates and makes 0 of NaN, too,
-    where LLVM compares and selects."""
+def _to_integer(b: Builder, x: V, to: ir.DType) -> V:
+    """fp32 to the nearest integer toward zero, of 32 bits at most: the instruction saturates and
+    makes 0 of NaN, too, where LLVM compares and selects."""
     bits = to.primitive_bitwidth
     text = f"cvt.rzi.{'s' if to.is_int_signed() else 'u'}{bits}.f32 $0, $1;"
     if bits == 16:
         return b.inline_asm(text, "=h,f", int_type(16), [x])
-    return b.trunc(b.inline_asm(text, "=r,f", I32, [x]), int_type(8))
+    word = b.inline_asm(text, "=r,f", I32, [x])
+    return word if bits == 32 else b.trunc(word, int_type(8))
 
 
 @lowers(arith.Bitcast, target=NAME)
