@@ -299,3 +299,25 @@ def test_two_integers_of_a_word(element: ir.DType) -> None:
     assert len(re.findall(r"\bshl\.b32\b.*, 3;", text)) == 2
     assert not re.search(r"\b(and|or|shl)\.b16\b", text)
     assert bool(re.search(r"\bshr\.[us]16\b", text)) == (element == ir.I16)
+
+
+@pytest.mark.parametrize("to", [ir.I8, ir.U8, ir.I16, ir.U16, ir.I32, ir.U32], ids=ids)
+def test_floats_become_integers_by_an_instruction_that_saturates(to: ir.DType) -> None:
+    found = instructions([lambda x: arith.Cast(x, to, "rtne")], 1, ir.FP32)
+    assert len([name for name in found if name.startswith("cvt.rzi")]) == 1
+    assert not [name for name in found if name.startswith(("setp", "selp"))]
+
+
+def test_elements_of_a_row_are_divided_once() -> None:
+    """The width is a multiple of the elements that a thread has of a row; of quotients that follow,
+    only that of a negative multiple differs."""
+    kernel = kernel_from("""
+        def k(p, width):
+            i = tl.program_id(0) * 512 + tl.arange(0, 512)
+            tl.store(p + i, i // width + i % width)
+    """)
+    module = build(kernel, {"p": "*i32", "width": "i32"})
+    for argument in module.entry.arg_attrs:
+        argument["divisibility"] = 16
+    ptx = ptx_of(module)
+    assert len(re.findall(r"div\.u32", ptx)) == len(re.findall(r"rem\.u32", ptx)) == 1

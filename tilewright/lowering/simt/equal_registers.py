@@ -23,12 +23,12 @@ def equal_registers(value: Value, infos: AxisMap, known: dict[Value, bool]) -> l
 
     Axis information assumes that offsets do not overflow and that divisors are positive. That is
     sufficient for the addresses and masks of accesses, but not for values in general, so constancy
-    that depends on these assumptions is not used here (`_is_sure`).
+    that depends on these assumptions is not used here (`is_sure`).
     """
     if value.layout is None or not element_of(value.type).is_int():
         return None
     runs = infos[value].constancy
-    if max(runs) == 1 or not _is_sure(value, known):
+    if max(runs) == 1 or not is_sure(value, known):
         return None
     first: dict[tuple[int, ...], int] = {}
     found: list[int] = []
@@ -41,7 +41,7 @@ def equal_registers(value: Value, infos: AxisMap, known: dict[Value, bool]) -> l
     return found
 
 
-def _is_sure(value: Value, known: dict[Value, bool]) -> bool:
+def is_sure(value: Value, known: dict[Value, bool]) -> bool:
     """Whether the constancy of a value holds for operands of either sign.
 
     Memoised in `known`, and without recursion, as kernels have long chains of ops.

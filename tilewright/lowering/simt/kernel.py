@@ -38,6 +38,7 @@ from tilewright.lowering.lines import Lines
 from tilewright.lowering.registry import ALL, TargetTable, lowering_of
 from tilewright.lowering.simt.equal_registers import equal_registers
 from tilewright.lowering.simt.hardware import Hardware
+from tilewright.lowering.simt.quotients import divide_runs, length_of_runs
 from tilewright.lowering.simt.shared_memory import SharedMemory
 from tilewright.lowering.simt.team import Team, make_team
 from tilewright.lowering.simt.unread_registers import unread_bits
@@ -219,11 +220,19 @@ class Kernel:
         chosen = list(first.values())
         columns = [[o[r] for r in chosen] for o in operands]
         packed = self.hw.packed(op)
+        length = length_of_runs(op, self.infos, self._sure)
 
         def make(*values: V) -> V:
             return lower(self.b, op, *values)
 
-        made = packs_once(self.b, make, columns, packed) if packed > 1 else each_once(make, columns)
+        if length > 1:
+            made = divide_runs(
+                self.b, op, functools.partial(each_once, make), chosen, columns, length
+            )
+        elif packed > 1:
+            made = packs_once(self.b, make, columns, packed)
+        else:
+            made = each_once(make, columns)
         at = dict(zip(first, made, strict=True))
         return with_unread({r: at[equal[r]] for r in read}, count)
 
@@ -393,7 +402,7 @@ def with_unread(read: Mapping[int, V], count: int) -> Registers:
     return [read.get(register, unread) for register in range(count)]
 
 
-def each_once(make: Callable[..., V], operands: Sequence[Registers]) -> Registers:
+def each_once(make: Callable[..., V], operands: Sequence[Sequence[V]]) -> Registers:
     """The result of `make` for each register; called once for each distinct tuple of operands."""
     done: dict[tuple[int, ...], V] = {}
     found: Registers = []
