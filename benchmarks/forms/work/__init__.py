@@ -16,6 +16,7 @@ from benchmarks.forms.work import (
     sequences,
     serving,
     serving_attention,
+    streams,
     tokens,
     training,
     weights,
@@ -37,6 +38,7 @@ _GROUPS = (
     scans,
     reductions,
     training,
+    streams,
     generated,
 )
 ALL = union(*(group.FORMS for group in _GROUPS))
