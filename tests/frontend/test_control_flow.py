@@ -88,6 +88,16 @@ def test_tile_of_one_element_is_a_condition_with_a_warning() -> None:
         assert run(text, n=1) == [1]
 
 
+def test_values_beyond_the_names_are_dropped_with_a_warning() -> None:
+    text = """
+    def kernel(out):
+        (a, b), c = (1, 2, 3), 4, 5
+        tl.store(out, a * 100 + b * 10 + c)
+    """
+    with pytest.warns(UserWarning, match="3 values are unpacked into 2; the rest is dropped"):
+        assert run(text, n=1) == [124]
+
+
 def test_tuples_and_none_pass_through_branches() -> None:
     text = """
     def kernel(out, x):

@@ -30,7 +30,7 @@ def test_target_without_assembly() -> None:
 REJECTED = [
     ("'', '=r,r', [x], (), True, 1", "must give something"),
     ("'', '=r,r', [x], tl.int32, True, 0", "pack is a positive integer, not 0"),
-    ("'', '=r,r', [x], tl.pointer_type(tl.int8), True, 1", "gives numbers, not pointer<int8>"),
+    ("'', '=r,r', [x], 8, True, 1", "expected a dtype, got"),
     ("'', '=r', [x], tl.int32, True, 1", "name 0 registers for operands; i32 in packs of 1 take 1"),
     ("'', '=r,r', [x], tl.int32, True, 2", "name 1 registers for results; i32 in packs of 2 take"),
 ]
@@ -47,6 +47,17 @@ def test_impure_assembly_has_a_side_effect(pure: bool, cls: Any) -> None:
     module = build(kernel_from(text), options=PTX)
     (op,) = (op for op in module.walk() if isinstance(op, InlineAsm | InlineAsmEffect))
     assert type(op) is cls
+
+
+def test_addresses_are_numbers_of_their_registers() -> None:
+    text = """
+    def k(p):
+        dtypes = (p.dtype, tl.int8, p.dtype, p.dtype)
+        tl.inline_asm_elementwise("", "=l,=l,=r,=&r,=r,=l,=l", [], dtypes, False, 2)
+    """
+    module = build(kernel_from(text), {"p": "*i32"}, options=PTX)
+    (op,) = (op for op in module.walk() if isinstance(op, InlineAsmEffect))
+    assert [t.name for t in op.types] == ["uint64", "int8", "uint32", "uint64"]
 
 
 # -- libraries ------------------------------------------------------------------------------------

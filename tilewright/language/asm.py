@@ -39,7 +39,7 @@ def inline_asm_elementwise(
         asm: the text; registers are numbered from ``$0``, results first.
         constraints: LLVM inline assembly constraints, such as ``"=r,r,r"``.
         args: tensors or numbers, broadcast to one shape; without any, the result is a scalar.
-        dtype: the dtype of the result, or a tuple of dtypes.
+        dtype: the dtype of the result, which may be a pointer type, or a tuple of dtypes.
         is_pure: whether the assembly has no side effects.
         pack: number of elements per execution. Elements narrower than 32 bits are packed into
             32-bit registers.

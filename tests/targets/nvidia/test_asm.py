@@ -46,6 +46,25 @@ def test_assembly(
     assert kernel.asm["cubin"]
 
 
+@pytest.mark.parametrize(
+    ("constraints", "code", "extended"),
+    [("=l,l", "add.u64 $0, $1, 4;", False), ("=r,l", "cvt.u32.u64 $0, $1;", True)],
+)
+def test_results_may_be_addresses(constraints: str, code: str, extended: bool) -> None:
+    """Also in registers of 32 bits, which the code of barriers declares for unused results."""
+    text = f"""
+    def kernel(p, out):
+        x = p + tl.arange(0, 128)
+        y = tl.inline_asm_elementwise("{code}", "{constraints}", [x], x.dtype, False, 1)
+        tl.store(out + tl.arange(0, 128), y)
+    """
+    signature = {"p": "*fp32", "out": "*u64"}
+    kernel: Any = compile(ASTSource(kernel_from(text), signature, {}), HOPPER)
+    assert code.split()[0] in kernel.asm["ptx"]
+    assert ("cvt.u64.u32" in kernel.asm["ptx"]) == extended
+    assert kernel.asm["cubin"]
+
+
 @pytest.mark.parametrize("pure", [True, False])
 def test_only_pure_assembly_is_removed(pure: bool) -> None:
     text = f"""

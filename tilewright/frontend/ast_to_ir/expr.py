@@ -153,17 +153,18 @@ def bind(frame: Frame, target: ast.expr, value: Any) -> None:
         return
     if not isinstance(target, ast.Tuple | ast.List):
         raise unsupported(frame, target, "the target of a comprehension must be names")
-    values = unpack(value, len(target.elts))
+    values = unpack(frame, value, len(target.elts))
     for element, one in zip(target.elts, values, strict=True):
         bind(frame, element, one)
 
 
-def unpack(value: Any, count: int) -> list[Any]:
-    """The elements of a tuple that is assigned to `count` targets.
+def unpack(frame: Frame, value: Any, count: int) -> list[Any]:
+    """The elements of a tuple that is assigned to `count` targets. More elements than targets are
+    dropped with a warning; Triton drops them silently.
 
     Raises:
         TypeError: not a tuple.
-        ValueError: the number of elements is not `count`.
+        ValueError: there are fewer elements than targets.
     """
     value = wrap(unwrap(value)) if isinstance(value, constexpr) else value
     if not isinstance(value, tuple):
@@ -171,5 +172,5 @@ def unpack(value: Any, count: int) -> list[Any]:
     if len(value) < count:
         raise ValueError(f"not enough values to unpack (expected {count}, got {len(value)})")
     if len(value) > count:
-        raise ValueError(f"too many values to unpack (expected {count})")
-    return value.values
+        frame.semantic.warn(f"{len(value)} values are unpacked into {count}; the rest is dropped")
+    return value.values[:count]

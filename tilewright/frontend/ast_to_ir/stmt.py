@@ -204,7 +204,7 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
             if any(isinstance(e, ast.Starred) for e in elements):
                 raise unsupported(frame, target, "starred assignment targets are not supported")
-            values = unpack(value, len(elements))
+            values = unpack(frame, value, len(elements))
             for element, one in zip(elements, values, strict=True):
                 assign(frame, element, one)
         case ast.Attribute():

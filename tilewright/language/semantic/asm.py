@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.base.diagnostics import IRError
-from tilewright.ir.types import DType
+from tilewright.ir.types import U32, U64, DType, Scalar
 from tilewright.language.semantic import convert
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.values import constexpr, tensor, tuple, unwrap
-from tilewright.ops.asm import InlineAsm, InlineAsmEffect
+from tilewright.ops.asm import InlineAsm, InlineAsmEffect, registers_of, split_constraints
 
 Signature = Sequence[Any]
 Symbols = Mapping[Any, Any]
@@ -22,11 +23,23 @@ def _listed(values: Any) -> list[Any]:
     return list(plain.values) if isinstance(plain, tuple) else list(plain)
 
 
-def _number_type(dtype: Any) -> DType:
-    found = convert.as_dtype(dtype)
-    if not isinstance(found, DType):
-        raise TypeError(f"inline_asm_elementwise gives numbers, not {found}")
-    return found
+def _number_types(
+    types: Sequence[Scalar], constraints: str, pack: int
+) -> builtins.tuple[DType, ...]:
+    """For each result the type of the number in its register.
+
+    An address may be in a register of 32 bits, as in Triton: code for its effect alone often names
+    the type of its operand for a result that is not used.
+    """
+    outputs, _ = split_constraints(constraints)
+    found: list[DType] = []
+    first = 0
+    for type in types:
+        number = type if isinstance(type, DType) else U64
+        is_word = number is not type and "".join(outputs[first : first + 1]).endswith("r")
+        found.append(U32 if is_word else number)
+        first += registers_of(number, pack)
+    return (*found,)
 
 
 def inline_asm(
@@ -42,21 +55,23 @@ def inline_asm(
     operands = convert.broadcast_all(s, [convert.to_tensor(s, a) for a in _listed(args)])
     plain = dtype.value if isinstance(dtype, constexpr) else dtype
     several = isinstance(plain, tuple | list) or hasattr(plain, "__iter__")
-    types = [_number_type(t) for t in (_listed(plain) if several else [plain])]
+    types = [convert.as_dtype(t) for t in (_listed(plain) if several else [plain])]
     if not types:
         raise ValueError("inline_asm_elementwise must give something: dtype is empty")
     count = unwrap(pack)
     if not isinstance(count, int) or count < 1:
         raise ValueError(f"pack is a positive integer, not {count}")
     cls = InlineAsm if unwrap(is_pure) else InlineAsmEffect
-    op = cls([a.handle for a in operands], str(unwrap(code)), str(unwrap(constraints)),
-             (*types,), count)  # fmt: skip
+    registers = str(unwrap(constraints))
+    numbers = _number_types(types, registers, count)
+    op = cls([a.handle for a in operands], str(unwrap(code)), registers, numbers, count)
     try:
         op.verify()
     except IRError as error:
         reason = str(error).removeprefix(f"{op.name}: ").removesuffix(f" [{error.code}]")
         raise ValueError(f"inline_asm_elementwise: {reason}") from None
-    results = [tensor(r) for r in s.builder.insert(op).results]
+    inserted = s.builder.insert(op).results
+    results = [convert.cast(s, tensor(r), t) for r, t in zip(inserted, types, strict=True)]
     return tuple(results) if several else results[0]
 
 
