@@ -83,11 +83,31 @@ TWICE = f"""    %p = nvidia.wgmma %ba, %bb, %acc, {PRODUCT} : {SUM.format(" !1",
     %h = arith.mul %r, %half : (64x8xfp32, 64x8xfp32) -> 64x8xfp32
     %e = arith.add %h, %s : (64x8xfp32, 64x8xfp32) -> 64x8xfp32
     control.yield [%e] : 64x8xfp32 -> ()"""
+# Two sums over the same operands. The second begins with other numbers.
+BOTH = f"""    %p = nvidia.wgmma %ba, %bb, %acc, {PRODUCT} : {SUM.format(" !1", " !3")}
+    %r = nvidia.wgmma_wait [%p], pending=0 : 64x8xfp32 -> 64x8xfp32
+    %q = nvidia.wgmma %ba, %bb, %other, {PRODUCT} : {SUM.format(" !1", " !3")}
+    %s = nvidia.wgmma_wait [%q], pending=0 : 64x8xfp32 -> 64x8xfp32
+    control.yield [%r, %s] : (64x8xfp32, 64x8xfp32) -> ()"""
+TEXT_OF_BOTH = (
+    TEXT.replace("%sum = control.for", "%one_sum, %other_sum = control.for")
+    .replace("[%none], num_stages", "[%none, %half], num_stages")
+    .replace(
+        "(i32, i32, i32, 64x8xfp32) -> 64x8xfp32",
+        "(i32, i32, i32, 64x8xfp32, 64x8xfp32) -> (64x8xfp32, 64x8xfp32)",
+    )
+    .replace("%acc: 64x8xfp32)", "%acc: 64x8xfp32, %other: 64x8xfp32)")
+    .replace(
+        "  %n_out =",
+        "  %sum = arith.sub %other_sum, %one_sum : (64x8xfp32, 64x8xfp32) -> 64x8xfp32\n  %n_out =",
+    )
+)
 PASSES_AFTER = ("overlap_products", "schedule_products")
 
 
 def rows_loop(products: str) -> Module:
-    return parse_module(TEXT.format(products=products))
+    text = TEXT_OF_BOTH if products is BOTH else TEXT
+    return parse_module(text.format(products=products))
 
 
 def after(module: Module, stages: int, *passes: str) -> tuple[Module, PassContext]:
@@ -134,6 +154,18 @@ def test_carried_product(stages: int, passes: tuple[str, ...]) -> None:
         check(CARRIED, late, steps)
 
 
+@pytest.mark.parametrize("passes", [PASSES_AFTER[:1], PASSES_AFTER])
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_two_carried_products(stages: int, passes: tuple[str, ...]) -> None:
+    """Both are in flight at the end of an iteration; of the next one, both have started before the
+    wait."""
+    late, ctx = after(rows_loop(BOTH), stages, *passes)
+    assert ctx.counts["overlapped"] == (stages > 1)
+    assert waits(late) == ([2, 0] if stages > 1 else [0, 0])
+    for steps in sorted({0, 1, stages - 1, stages, stages + 1, 2 * stages + 1}):
+        check(BOTH, late, steps)
+
+
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
 def test_two_products(stages: int) -> None:
     late, ctx = after(rows_loop(TWICE), stages, *PASSES_AFTER)
@@ -170,6 +202,7 @@ def is_race(error: Exception) -> bool:
 def test_copies_that_start_before_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overlap_products, "_sink_copies", lambda loop, place: None)
     assert is_race(rejected(CARRIED, "overlap_products"))
+    assert is_race(rejected(BOTH, "overlap_products"))
 
 
 def test_overwritten_operands_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,12 +226,13 @@ def _fewer_products(module: Module) -> None:
             op.pending += 1
 
 
+@pytest.mark.parametrize("products", [CARRIED, BOTH])
 @pytest.mark.parametrize("spoil", [_no_barriers, _fewer_products])
-def test_broken_overlap(spoil: Any) -> None:
-    late, _ = after(rows_loop(CARRIED), 3, *PASSES_AFTER)
+def test_broken_overlap(spoil: Any, products: str) -> None:
+    late, _ = after(rows_loop(products), 3, *PASSES_AFTER)
     spoil(late)
     with pytest.raises((Race, InterpreterError, AssertionError)):
-        check(CARRIED, late, 5)
+        check(products, late, 5)
 
 
 def test_wait_that_leaves_one_product_more(monkeypatch: pytest.MonkeyPatch) -> None:

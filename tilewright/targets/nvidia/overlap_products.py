@@ -1,4 +1,4 @@
-"""Overlaps the asynchronous product of a loop with the next iteration."""
+"""Overlaps the asynchronous products of a loop with the next iteration."""
 
 from __future__ import annotations
 
@@ -15,48 +15,51 @@ from tilewright.rewrites.control import set_yields, take_region
 
 @compiler_pass("overlap_products")
 def overlap_products(fn: Function, ctx: PassContext) -> bool:
-    """Delay the wait for a loop's product by one iteration, if only the next product uses it.
+    """Delay the waits for a loop's products by one iteration, if only the next products use them.
 
     Needs: pipelined loads, so that operands stay valid for another iteration.
-    Leaves: the product in flight at the back edge; a wait after the loop.
+    Leaves: the products in flight at the back edge; a wait after the loop.
 
-    The copies into the slot of the previous product's operands are moved after the wait for that
-    product and a barrier, as other warps may not have completed theirs. The product of the current
-    iteration executes meanwhile. All arrivals by which the loop releases slots to a copying warp
-    are delayed by one iteration, too: a late arrival is harmless with two slots or more.
+    The copies into the slots of the previous products' operands are moved after the wait for those
+    products and a barrier, as other warps may not have completed theirs. The products of the
+    current iteration execute meanwhile. All arrivals by which the loop releases slots to a copying
+    warp are delayed by one iteration, too: a late arrival is harmless with two slots or more.
     """
     changed = False
     for op in list(fn.walk()):
         if isinstance(op, For):
-            found = _product(op)
-            if found is not None:
-                _overlap(op, *found)
+            products = _products(op)
+            if products:
+                _overlap(op, products)
                 ctx.count("overlapped")
                 changed = True
     return changed
 
 
-def _product(loop: For) -> tuple[Wgmma, WgmmaWait] | None:
-    """The only product of the loop, and its wait, if its result is only carried to the next."""
+def _products(loop: For) -> list[Wgmma]:
+    """The products of the loop, if the result of each is only carried to itself; else none."""
     products = [op for op in loop.body.walk() if isinstance(op, Wgmma)]
-    if len(products) != 1 or products[0].parent is not loop.body:
-        return None
-    (product,) = products
+    # For slots that are freed within nested control flow, the readers are unknown.
+    nested = any(isinstance(op, Arrive) and op.parent is not loop.body for op in loop.body.walk())
+    stay = all(_is_carried(op, loop) and _operands_stay(op, loop) for op in products)
+    return products if stay and not nested else []
+
+
+def _is_carried(product: Wgmma, loop: For) -> bool:
+    """Whether nothing but its wait uses a product, whose result only the next iteration takes."""
     wait = product.next
-    if not isinstance(wait, WgmmaWait) or wait.values != [product.result] or wait.pending:
-        return None
+    if product.parent is not loop.body or not isinstance(wait, WgmmaWait):
+        return False
+    if wait.values != [product.result] or wait.pending:
+        return False
     end = loop.body.terminator
     acc, result = product.acc, wait.results[0]
-    carried = (
+    return (
         acc.owner is loop.body
         and list(acc.users.items()) == [(product, 1)]
         and list(result.users.items()) == [(end, 1)]
         and end.operands[acc.index - 1] is result
     )
-    # For slots that are freed within nested control flow, the readers are unknown.
-    nested = any(isinstance(op, Arrive) and op.parent is not loop.body for op in loop.body.walk())
-    stay = carried and not nested and _operands_stay(product, loop)
-    return (product, wait) if stay else None
 
 
 def _operands_stay(product: Wgmma, loop: For) -> bool:
@@ -76,19 +79,20 @@ def _unpermuted(buffer: Value) -> Value:
     return buffer
 
 
-def _overlap(loop: For, product: Wgmma, wait: WgmmaWait) -> None:
+def _overlap(loop: For, products: list[Wgmma]) -> None:
     arrivals = [op for op in loop.body if isinstance(op, Arrive)]
-    result = _carry_in_flight(loop, product, wait)
-    previous = WgmmaWait([], 1)
-    previous.loc = product.loc
-    loop.body.insert_after(previous, product)
+    results = [_carry_in_flight(loop, product) for product in products]
+    previous = WgmmaWait([], len(products))
+    previous.loc = products[-1].loc
+    loop.body.insert_after(previous, products[-1])
     _sink_copies(loop, previous)
-    last = WgmmaWait([result], 0)
-    last.loc = product.loc
+    last = WgmmaWait(results, 0)
+    last.loc = previous.loc
     assert loop.parent is not None
     loop.parent.insert_after(last, loop)
-    result.replace_with(last.results[0])
-    last.set_operand(0, result)
+    for number, (before, after) in enumerate(zip(results, last.results, strict=True)):
+        before.replace_with(after)
+        last.set_operand(number, before)
     if arrivals:
         _delay(loop, arrivals, previous)
 
@@ -138,8 +142,10 @@ def _insert_arrival(region: Region, place: Op, like: Arrive, number: Value) -> N
         region.insert_after(op, place)
 
 
-def _carry_in_flight(loop: For, product: Wgmma, wait: WgmmaWait) -> Value:
-    """Yield the product in flight instead of the waited-for value; returns the loop's result."""
+def _carry_in_flight(loop: For, product: Wgmma) -> Value:
+    """Yield a product in flight instead of the waited-for value; returns the loop's result."""
+    wait = product.next
+    assert isinstance(wait, WgmmaWait)
     wait.results[0].replace_with(product.result)
     wait.erase()
     return loop.results[product.acc.index - 1]
