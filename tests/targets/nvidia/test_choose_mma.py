@@ -19,7 +19,8 @@ from tilewright.ir.core import Module, Op
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PassContext, Step, Verifier, run
 from tilewright.ir.types import FP8E4NV, Shared, Tile, dtype_of, shape_of
-from tilewright.layout.linear import OFFSET
+from tilewright.layout.families import mma_operand_a, mma_operand_b
+from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP
 from tilewright.ops.arith import Add, Cast, Neg
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, Share
@@ -280,28 +281,6 @@ def test_computed_left_operand_stays_in_registers() -> None:
     assert isinstance(found.rhs.type, Shared)
 
 
-@pytest.mark.parametrize("left", [False, True])
-@pytest.mark.parametrize("rows", [16, 64])
-def test_constants_of_fp8_are_multiplied_as_fp16(left: bool, rows: int) -> None:
-    """ptxas miscompiles some products with them; see `rewrite_products`."""
-    lhs, rhs = ("%2", "%1") if left else ("%0", "%3")
-    module = parse_module(f"""
-        func @product(%0: {rows}x32xfp8e5, %1: 32x64xfp8e5, %9: {rows}x64xfp32) -> {rows}x64xfp32 {{
-          %2 = arith.constant value=1.0, type={rows}x32xfp8e5 : () -> {rows}x32xfp8e5
-          %3 = arith.constant value=1.0, type=32x64xfp8e5 : () -> 32x64xfp8e5
-          %4 = tile.dot {lhs}, {rhs}, %9, precision="ieee", max_imprecise=0
-            : ({rows}x32xfp8e5, 32x64xfp8e5, {rows}x64xfp32) -> {rows}x64xfp32
-          control.return [%4] : {rows}x64xfp32 -> ()
-        }}""")
-    run(
-        module,
-        [Step(choose_mma)],
-        PassContext(processor(90).features, machine=gpu_machine(lanes=32, warps=4)),
-    )
-    products = [op for op in module.entry.walk() if isinstance(op, Dot)]
-    assert [dtype_of(op.lhs.type) for op in products] == [tl.float16]
-
-
 def test_threads_compute_different_elements_of_small_results() -> None:
     """Four elements of a 16 x 16 result for each of 64 threads, in steps of four along K."""
     kernel = kernel_from("""
@@ -312,3 +291,43 @@ def test_threads_compute_different_elements_of_small_results() -> None:
     """)
     text = ptx_of(build(kernel, dict.fromkeys(("a", "b", "out"), "*fp32")), num_warps=2)
     assert len(re.findall(r"\bfma\.rn\.f32\b", text)) == 16
+
+
+@pytest.mark.parametrize(("arch", "expanded"), [(89, False), (90, True), (120, False)])
+def test_fp8_is_multiplied_as_fp16_where_ptxas_would(arch: int, expanded: bool) -> None:
+    """Two instructions, with one sum each, and each word of an operand is converted once."""
+    kernel = kernel_from("""
+        def kernel(a, b, out):
+            m, n, k = tl.arange(0, 16), tl.arange(0, 16), tl.arange(0, 64)
+            x = tl.load(a + m[:, None] * 64 + k[None, :])
+            product = tl.dot(x, tl.load(b + n[None, :] * 64 + k[:, None]))
+            tl.store(out + m[:, None] * 16 + n[None, :], product)
+    """)
+    signature = {"a": "*fp8e5", "b": "*fp8e5", "out": "*fp32"}
+    text = ptx_of(build(kernel, signature), arch, num_warps=1)
+    found = re.findall(r"mma\.sync\S*", text)
+    name = "m16n8k16.row.col.f32.f16.f16.f32" if expanded else "m16n8k32.row.col.f32.e5m2.e5m2.f32"
+    assert found == [f"mma.sync.aligned.{name}"] * (8 if expanded else 4)
+    words = (16 * 64 + 64 * 16) // 4 // 32
+    assert text.count("cvt.rn.f16x2.e5m2x2") == (2 * words if expanded else 0)
+
+
+def test_halves_of_the_words_of_fp8_are_fragments_of_fp16() -> None:
+    """The lower halves of the words of both operands have equal elements of K, at the places where
+    fragments of fp16 have equal ones."""
+    long = mma_operand_a((16, 32), 8, (1, 1)), mma_operand_b((32, 8), 8, (1, 1))
+    short = mma_operand_a((16, 16), 16, (1, 1)), mma_operand_b((16, 8), 16, (1, 1))
+    for half in range(2):
+        along_k: list[dict[int, int]] = []
+        for operand, (fp8, fp16) in enumerate(zip(long, short, strict=True)):
+            across, along = f"dim{operand}", f"dim{1 - operand}"
+            known: dict[int, int] = {}
+            for lane, register in product(range(32), range(fp16.in_size(REGISTER))):
+                byte = register // 2 * 4 + half * 2 + register % 2
+                here = fp16.apply({REGISTER: register, LANE: lane, WARP: 0})
+                there = fp8.apply({REGISTER: byte, LANE: lane, WARP: 0})
+                assert here[across] == there[across]
+                assert known.setdefault(here[along], there[along]) == there[along]
+            along_k.append(known)
+        assert along_k[0] == along_k[1]
+        assert len(set(along_k[0].values())) == 16

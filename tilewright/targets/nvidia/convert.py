@@ -39,5 +39,9 @@ def _from_fp8(b: Builder, x: V, kind: str) -> V:
     else:
         word, place = x.part
         bytes, lane = b.trunc(b.lshr(word, place // 16 * 16), I16), place // 8 % 2
-    pair = b.inline_asm(f"cvt.rn.f16x2.{kind}x2 $0, $1;", "=r,h", vector(F16, 2), [bytes])
-    return b.fpext(b.extract(pair, lane), F32)
+    return b.fpext(b.extract(fp16_pair(b, bytes, kind), lane), F32)
+
+
+def fp16_pair(b: Builder, bytes: V, kind: str) -> V:
+    """Two numbers of fp8, in 16 bits, as fp16."""
+    return b.inline_asm(f"cvt.rn.f16x2.{kind}x2 $0, $1;", "=r,h", vector(F16, 2), [bytes])

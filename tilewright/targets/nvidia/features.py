@@ -56,6 +56,8 @@ _FEATURES = (
     _Feature("mma_tf32", 80),
     _Feature("mma_fp64", 80),
     _Feature("mma_fp8", 89),
+    # Where the last one is not in hardware: ptxas makes two products of fp16, and a sum of both.
+    _Feature("mma_fp8_expanded", 90, 119),
     # And of block-scaled floats: mma.sync with block_scale.
     _Feature("mma_block_scale", 120, 121, specific=True),
     # Some products of block-scaled floats, by any of its instructions.

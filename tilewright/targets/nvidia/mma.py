@@ -21,6 +21,7 @@ from tilewright.lowering.emit import (
     F16,
     F32,
     F64,
+    I16,
     I32,
     I64,
     VOID,
@@ -44,6 +45,7 @@ from tilewright.targets.nvidia.choose_mma import (
     groups_of,
     instruction_columns,
 )
+from tilewright.targets.nvidia.convert import fp16_pair
 from tilewright.targets.nvidia.name import NAME
 from tilewright.targets.nvidia.notes import PtxVersion, Waits
 from tilewright.targets.nvidia.rewrite_products import step_along_k
@@ -217,10 +219,13 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
     words, one of B two, and one of the result `count` registers.
     """
     element = ir.dtype_of(op.lhs.type)
-    if element.is_fp8():
-        kernel.notes.add(PtxVersion(_FP8_PTX[ir.dtype_of(op.acc.type)]))
     acc = Accumulators(kernel, op.acc)
     left, right = (operand_registers(kernel, value) for value in (op.lhs, op.rhs))
+    if element.is_fp8() and "mma_fp8_expanded" in kernel.ctx.features:
+        left, right = _as_fp16(kernel.b, left, element, 4), _as_fp16(kernel.b, right, element, 2)
+        element = ir.FP16
+    elif element.is_fp8():
+        kernel.notes.add(PtxVersion(_FP8_PTX[ir.dtype_of(op.acc.type)]))
     steps = ir.shape_of(op.lhs.type)[1] // step_along_k(element)
     rows, columns = len(left) // (4 * steps), len(right) // (2 * steps)
     count = len(acc.registers) // (rows * columns)
@@ -246,6 +251,23 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
             for part, chain in enumerate(chains):
                 chain.add_to(acc, first + part * some, some)
     kernel.bind(op, acc.values())
+
+
+def _as_fp16(b: Builder, operand: Registers, source: ir.DType, block: int) -> Registers:
+    """The words of an operand of fp8, of so many in a block, as those of one of fp16.
+
+    The lower two elements of each word of a block are a block of half as many steps along K, the
+    upper two the next one: K is in another order, equal for both operands. That takes one sum less
+    for each element of the result than what ptxas makes of the instruction, which adds the two
+    products to each other first.
+    """
+    found: Registers = []
+    for first in range(0, len(operand), block):
+        words = operand[first : first + block]
+        for place in (0, 16):
+            pairs = [b.trunc(b.lshr(word, place), I16) for word in words]
+            found += [b.bitcast(fp16_pair(b, pair, _NAMES[source]), I32) for pair in pairs]
+    return found
 
 
 def operand_registers(kernel: Kernel, value: Value) -> Registers:

@@ -71,14 +71,10 @@ def _needs_fp16(op: Dot, features: frozenset[str], threads: int) -> bool:
 
     So it is if there is no instruction for this pair of types, or the sums of wgmma have fewer bits
     than is allowed (but those of fp32 are added in parts, see `mma`, or computed by mma.sync unless
-    they are many), or an operand is a constant. The last is a workaround: for Hopper, ptxas (12.8
-    and 13.0) expands mma.sync of fp8 to two products of fp16, and where a constant operand shared a
-    register with a loop counter, the second read 84 instead of 0 (seen in SASS; at -O1 too).
+    they are many).
     """
     left, right = ir.dtype_of(op.lhs.type), ir.dtype_of(op.rhs.type)
     if left != right or FP8_FEATURES.get(left) not in features:
-        return True
-    if any(isinstance(v.op, Constant) for v in (op.lhs, op.rhs)):
         return True
     if "wgmma" not in features or op.max_imprecise >= ir.shape_of(op.lhs.type)[-1]:
         return False
