@@ -121,6 +121,10 @@ def _float_to_float(b: Builder, x: V, source: ir.DType, to: ir.DType, rounding: 
             narrowed = b.fptrunc(x, F32)
             return _toward_zero_f32(b, narrowed, x) if rounding == "rtz" else narrowed
         return _from_f64(b, x, to, rounding)
+    if b.own_cast is not None and to.primitive_bitwidth > source.primitive_bitwidth:
+        found = b.own_cast(b, x, source.short, to.short)
+        if found is not None:
+            return found
     wide = widen(b, x, source)
     if to == ir.FP64:
         return b.fpext(wide, F64)

@@ -246,6 +246,16 @@ def _shares(loop: For, load: Load) -> list[Share]:
     return found if len(found) == len(users) else []
 
 
+def _first_after(shares: Sequence[Share], loop: For) -> Op | None:
+    """The first op that fetches behind all of these, before which is the barrier behind the stores:
+    some GPUs wait for all loads at a barrier. What is fetched behind it needs no registers while
+    branches load."""
+    rest = [op for op in loop.body if op in shares or isinstance(op, Fetch)]
+    fetched = [op for share in shares for op in share.result.users if isinstance(op, Fetch)]
+    last = next((i for i in reversed(range(len(rest))) if rest[i] in shares), -1)
+    return next((op for op in rest[last + 1 :] if op in fetched), rest[last] if shares else None)
+
+
 class _Prefetch(LoopRewrite):
     """The rewrite of one loop.
 
@@ -265,10 +275,7 @@ class _Prefetch(LoopRewrite):
         self.early = [load for load in loads if not shares[load]]
         self.staged = [load for load in loads if shares[load]]
         self.loads = [*self.early, *self.staged]
-        before: list[Op] = [share for found in shares.values() for share in found]
-        # After the barrier behind the stores: some GPUs wait for all loads at a barrier.
-        before += [u for share in before for u in share.results[0].users if isinstance(u, Fetch)]
-        self.last = next((op for op in reversed(list(loop.body)) if op in before), None)
+        self.last = _first_after([share for found in shares.values() for share in found], loop)
 
     def rewrite(self) -> None:
         start = self.old.start

@@ -1,4 +1,4 @@
-"""Instructions in the loops of products on gfx942, by tilewright and by Triton from the same TTIR.
+"""Instructions in the loops of products, by tilewright and by Triton from the same TTIR.
 
     TILEWRIGHT_TRITON_PYTHON=… python -m tests.targets.amd.product_loops
 
@@ -17,9 +17,10 @@ from typing import NamedTuple
 import tilewright as tw
 import tilewright.language as tl
 from tests.plug_in_metadata import on_module_path, write_metadata
-from tests.targets.amd.sources import ALIGNED, WAVE_64
+from tests.targets.amd.sources import ALIGNED, WAVE_32, WAVE_64
 from tilewright.compiler.driver import compile
 from tilewright.compiler.source import ASTSource
+from tilewright.targets.amd.features import processor
 from tilewright.targets.protocol import GPUTarget
 
 ROWS = "a_row", "b_row", "c_row"
@@ -69,20 +70,17 @@ class Loop(NamedTuple):
         return " ".join([f"128x128x{self.k}", "right operand along", *filter(None, words)])
 
 
-RECORDED = {
-    Loop(32, True, False, True): 56,
-    Loop(64, True, False, True): 62,
-    Loop(32, False, False, True): 65,
-    Loop(64, False, False, True): 78,
-    Loop(32, True, True, True): 64,
-    Loop(64, True, True, True): 69,
-    Loop(32, False, True, True): 72,
-    Loop(64, False, True, True): 86,
-    Loop(32, True, True, False): 85,
-    Loop(64, True, True, False): 87,
-    Loop(32, False, True, False): 97,
-    Loop(64, False, True, False): 104,
+LOOPS = [
+    Loop(k, along_k, masked, range)
+    for masked, range in ((False, True), (True, True), (True, False))
+    for along_k in (True, False)
+    for k in (32, 64)
+]
+_COUNTS = {
+    WAVE_64: (56, 62, 65, 78, 64, 69, 72, 86, 85, 87, 97, 104),
+    WAVE_32: (123, 141, 264, 305, 131, 151, 286, 318, 213, 288, 437, 817),
 }
+RECORDED = {arch: dict(zip(LOOPS, counts, strict=True)) for arch, counts in _COUNTS.items()}
 """The instructions of each loop by Triton 3.6, from the TTIR that the plug-in writes."""
 
 
@@ -126,12 +124,16 @@ class Chain(NamedTuple):
         return f"{self.rows}x64x{self.depth}, {self.warps} waves"
 
 
+CHAINS = [
+    Chain(128, 64, 4),
+    Chain(128, 128, 4),
+    Chain(128, 64, 8),
+    Chain(128, 128, 8),
+    Chain(64, 64, 4),
+]
+_COUNTS_OF_CHAINS = {WAVE_64: (261, 360, 337, 346, 355), WAVE_32: (1033, 1630, 697, 1098, 703)}
 RECORDED_CHAINS = {
-    Chain(128, 64, 4): 261,
-    Chain(128, 128, 4): 360,
-    Chain(128, 64, 8): 337,
-    Chain(128, 128, 8): 346,
-    Chain(64, 64, 4): 355,
+    arch: dict(zip(CHAINS, counts, strict=True)) for arch, counts in _COUNTS_OF_CHAINS.items()
 }
 """The instructions of their loops by Triton 3.6, from the TTIR that the plug-in writes."""
 
@@ -167,16 +169,19 @@ def loops_of(assembly: str) -> Iterator[int]:
 
 
 def main() -> None:
-    ours = GPUTarget("hip", WAVE_64, 64)
-    theirs = GPUTarget("triton", f"hip/{WAVE_64}", 64)
     with tempfile.TemporaryDirectory() as folder:
         write_metadata(PLUG_IN, Path(folder))
         with on_module_path(Path(folder)):
-            for loop in RECORDED:
-                _show(loop, instructions(loop, ours), instructions(loop, theirs))
-            for chain in RECORDED_CHAINS:
-                counts = [instructions_of_chain(chain, target) for target in (ours, theirs)]
-                _show(chain, *counts)
+            for arch in (WAVE_64, WAVE_32):
+                lanes = processor(arch).lanes
+                ours = GPUTarget("hip", arch, lanes)
+                theirs = GPUTarget("triton", f"hip/{arch}", lanes)
+                print(arch)
+                for loop in RECORDED[arch]:
+                    _show(loop, instructions(loop, ours), instructions(loop, theirs))
+                for chain in RECORDED_CHAINS[arch]:
+                    counts = [instructions_of_chain(chain, target) for target in (ours, theirs)]
+                    _show(chain, *counts)
 
 
 def _show(loop: Loop | Chain, ours: int, theirs: int) -> None:

@@ -1,4 +1,4 @@
-"""Masked accesses by buffers leave what the interpreter leaves, and nothing else."""
+"""Accesses by buffers leave what the interpreter leaves, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.amd_emulator.launch import launch, target_of
-from tests.targets.amd.sources import ALIGNED, WAVE_32, WAVE_64, counted
+from tests.targets.amd.sources import ALIGNED, WAVE_32, WAVE_64, copy, counted
 from tilewright.compiler.driver import compile
 from tilewright.compiler.source import ASTSource
 from tilewright.targets.amd.features import PROCESSORS
@@ -116,6 +116,45 @@ def test_buffers_around_arguments(stride: int, type: str, arch: str) -> None:
     _, found = launch(code.asm["hsaco"], arch, 1, (1,), args, {0: middle})
     right = [x[(start := middle + first + row * stride) : start + n] + 1 for row in range(rows)]
     assert np.array_equal(found, np.concatenate(right).astype(type))
+
+
+@tw.jit
+def moving_columns(x_ptr, out_ptr, steps, stride, M: tl.constexpr, N: tl.constexpr):
+    """A tile whose place moves through an array, forwards or backwards, without a mask."""
+    place = tl.arange(0, M)[:, None] * 128 + tl.arange(0, N)[None, :]
+    total = tl.zeros((M, N), x_ptr.dtype.element_ty)
+    for _ in range(steps):
+        total += tl.load(x_ptr + place)
+        x_ptr += stride
+    tl.store(out_ptr - place, total)
+
+
+@pytest.mark.parametrize("arch", [WAVE_64, WAVE_32])
+@pytest.mark.parametrize("type", ["int8", "float16", "float32", "int64"])
+@pytest.mark.parametrize("stride", [16, -16])
+def test_several_accesses_without_masks(stride: int, type: str, arch: str) -> None:
+    types = {"x_ptr": f"*{TYPES[type]}", "out_ptr": f"*{TYPES[type]}", "steps": "i32"}
+    attrs = {(0,): [*ALIGNED, *RANGE], (1,): [*ALIGNED, *RANGE], (3,): ALIGNED}
+    source = ASTSource(moving_columns, {**types, "stride": "i32"}, {"M": 128, "N": 16}, attrs)
+    code = compile(source, target_of(arch), {"num_warps": 1})
+    assert not {"global_load", "global_store"} & names(code)
+    x = (np.arange(3 * 128 * 128) % 7).astype(type)
+    first, last = 128 * 128, 128 * 128 - 1
+    args = [x, np.zeros(128 * 128, type), 3, stride]
+    _, found = launch(code.asm["hsaco"], arch, 1, (1,), args, {0: first, 1: last})
+    place = np.arange(128)[:, None] * 128 + np.arange(16)
+    right = np.zeros(128 * 128, type)
+    right[last - place] = sum(x[first + step * stride + place] for step in range(3))
+    assert np.array_equal(found, right)
+
+
+def test_one_access_without_a_mask_has_its_address() -> None:
+    """A descriptor would take more instructions."""
+    types = dict.fromkeys(("x_ptr", "out_ptr"), "*fp32")
+    attrs = {(0,): [*ALIGNED, *RANGE], (1,): [*ALIGNED, *RANGE]}
+    for block, loads in ((256, "global_load"), (512, "buffer_load")):
+        source = ASTSource(copy, types, {"BLOCK": block}, attrs)
+        assert loads in names(compile(source, target_of(WAVE_64), {"num_warps": 1}))
 
 
 @tw.jit

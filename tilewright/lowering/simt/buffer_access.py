@@ -1,4 +1,4 @@
-"""Masked accesses of global memory by a uniform address and an offset for each lane.
+"""Accesses of global memory by a uniform address and an offset for each lane.
 
 On GPUs with `Hardware.has_buffers`, an access whose offset is out of a buffer's range loads 0 and
 stores nothing. A masked lane gets such an offset: there is neither a branch nor an address of 64
@@ -22,10 +22,18 @@ from tilewright.ops import memory
 PlaceOf = Callable[[int], Place]
 
 
-def places(kernel: Kernel, ptr: Value, mask: Value | None, policy: CachePolicy) -> PlaceOf | None:
-    """The place of each register's access; None if it is no access of a buffer."""
+def places(
+    kernel: Kernel, ptr: Value, mask: Value | None, policy: CachePolicy, accesses: int
+) -> PlaceOf | None:
+    """The place of each register's access; None if it is no access of a buffer.
+
+    Without a mask, the descriptor only pays for several accesses of a thread: they need no address
+    of 64 bits each, and in a loop none that moves.
+    """
     plain = is_plain(policy.cache, policy.evict, policy.volatile)
-    if not kernel.hw.has_buffers or mask is None or not plain or ptr.layout is None:
+    if not kernel.hw.has_buffers or not plain or ptr.layout is None:
+        return None
+    if mask is None and accesses == 1:
         return None
     span = span_of(kernel.fn, ptr)
     if span is None:
@@ -80,10 +88,10 @@ def _distance(kernel: Kernel, parts: PointerParts, size: int) -> V:
 
 
 def load_buffer(
-    kernel: Kernel, place: Place, access: Words, mask: V, other: Sequence[V] | None
+    kernel: Kernel, place: Place, access: Words, mask: V | None, other: Sequence[V] | None
 ) -> list[V]:
     """The words of an access; those of `other` where it is masked off."""
     got = kernel.hw.load_buffer(kernel.b, place, access.count, access.bits, mask)
-    if other is None:
+    if mask is None or other is None:
         return got
     return [kernel.b.select(mask, x, y) for x, y in zip(got, other, strict=True)]

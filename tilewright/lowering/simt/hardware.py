@@ -203,11 +203,13 @@ class Hardware(Protocol):
         """
         ...
 
-    def load_buffer(self, b: Builder, place: Place, words: int, word_bits: int, mask: V) -> list[V]:
+    def load_buffer(
+        self, b: Builder, place: Place, words: int, word_bits: int, mask: V | None
+    ) -> list[V]:
         """As `load`, from a buffer; 0 if masked off."""
         ...
 
-    def store_buffer(self, b: Builder, place: Place, words: Sequence[V], mask: V) -> None:
+    def store_buffer(self, b: Builder, place: Place, words: Sequence[V], mask: V | None) -> None:
         """As `store`, to a buffer."""
         ...
 
@@ -309,10 +311,12 @@ class PlainHardware:
     def wait_copies(self, b: Builder, pending: int) -> None:
         raise _absent("async_copy")
 
-    def load_buffer(self, b: Builder, place: Place, words: int, word_bits: int, mask: V) -> list[V]:
+    def load_buffer(
+        self, b: Builder, place: Place, words: int, word_bits: int, mask: V | None
+    ) -> list[V]:
         raise _absent("buffers")
 
-    def store_buffer(self, b: Builder, place: Place, words: Sequence[V], mask: V) -> None:
+    def store_buffer(self, b: Builder, place: Place, words: Sequence[V], mask: V | None) -> None:
         raise _absent("buffers")
 
     def load_matrices(self, b: Builder, row: V, count: int, transposed: bool) -> list[V]:

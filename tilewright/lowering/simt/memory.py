@@ -106,12 +106,12 @@ def emit_load(kernel: Kernel, op: memory.Load) -> None:
     pointers = kernel.env[op.ptr]
     masks = kernel.env[op.mask] if op.mask is not None else None
     others = kernel.env[op.other] if op.other is not None else None
-    place = places(kernel, op.ptr, op.mask, policy)
+    place = places(kernel, op.ptr, op.mask, policy, len(list(groups(kernel, op.ptr, length))))
     found: Registers = []
     for start in range(0, len(pointers), length):
         other = access.pack(others[start : start + length]) if others else None
         mask = masks[start] if masks else None
-        if place is not None and mask is not None:
+        if place is not None:
             got = load_buffer(kernel, place(start), access, mask, other)
         else:
             got = kernel.hw.load(
@@ -131,7 +131,7 @@ def emit_store(kernel: Kernel, op: memory.Store) -> None:
     pointers = kernel.env[op.ptr]
     masks = kernel.env[op.mask] if op.mask is not None else None
     owner = one_of_many(kernel, op.ptr)
-    place = places(kernel, op.ptr, op.mask, policy)
+    place = places(kernel, op.ptr, op.mask, policy, len(list(groups(kernel, op.ptr, length))))
 
     def store(values: Mapping[int, V]) -> None:
         for start in groups(kernel, op.ptr, length):
@@ -141,7 +141,7 @@ def emit_store(kernel: Kernel, op: memory.Store) -> None:
             if owner is not None:
                 mask = owner if mask is None else kernel.b.and_(owner, mask)
             words = access.pack([values[start + i] for i in range(length)])
-            if place is not None and mask is not None:
+            if place is not None:
                 kernel.hw.store_buffer(kernel.b, place(start), words, mask)
             else:
                 kernel.hw.store(kernel.b, pointers[start], words, mask, policy)

@@ -6,6 +6,8 @@ contiguous dimension, swizzled; `ANCHORS` declares the layouts of the instructio
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.ir import types as ir
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Value
@@ -77,30 +79,55 @@ def _product(
 ) -> Value:
     """The product, whose sums have the instruction's type."""
     types = _operand_types(op, ctx.features)
-    step, size = row.step(ctx.gpu.lanes), ir.dtype_of(op.lhs.type).nbytes_in_memory
+    values = [_converted(build, v, t, ctx) for v, t in zip((op.lhs, op.rhs), types, strict=True)]
+    step, size = row.step(ctx.gpu.lanes), ir.dtype_of(values[0].type).nbytes_in_memory
     k = ir.shape_of(op.lhs.type)[1]
     pack = 1
-    if all(comes_from_memory(v) for v in (op.lhs, op.rhs)):
+    if all(comes_from_memory(v) for v in values):
         most = max(1, VECTOR_BYTES // (row.width * size))
         while pack < most and k % (2 * pack * step) == 0:
             pack *= 2
 
-    def operand(value: Value, k_axis: int, element: ir.DType) -> Value:
-        if comes_from_memory(value):
-            share = build.insert(Share(value))
-            share.results[0].layout = swizzled(value.type, k_axis)
-            value = build.value(Fetch(share.result, own=False))
-        if ir.dtype_of(value.type) != element:
-            value = build.value(Cast(value, element, "rtne"))
-        return value
-
-    lhs, rhs = operand(op.lhs, 1, types[0]), operand(op.rhs, 0, types[1])
+    # Both are stored before either is fetched: LLVM interleaves the fetches with instructions.
+    places = [_shared(build, values[0], 1), _shared(build, values[1], 0)]
+    lhs, rhs = (_operand(build, v, element) for v, element in zip(places, types, strict=True))
     sums = ir.dtype_of(op.acc.type)
-    acc = op.acc if sums == row.sums else build.value(Cast(op.acc, row.sums, "rtne"))
+    acc = _cast(build, op.acc, row.sums)
     result = build.value(
         Mma(lhs, rhs, acc, op.precision, op.max_imprecise, row.side, row.width, pack, chained)
     )
-    return result if sums == row.sums else build.value(Cast(result, sums, "rtne"))
+    return _cast(build, result, sums)
+
+
+def _converted(build: Builder, value: Value, element: ir.DType, ctx: PassContext) -> Value:
+    """An operand from memory of the type that instructions take. Before it is shared, a thread
+    converts its part of it; behind, each warp whole rows, and of some instructions each half.
+    A tile of which two would not fit stays as narrow as it is."""
+    count = prod(ir.shape_of(value.type))
+    if not comes_from_memory(value) or 4 * count * element.nbytes_in_memory > ctx.gpu.shared_bytes:
+        return value
+    return _cast(build, value, element)
+
+
+def _shared(build: Builder, value: Value, k_axis: int) -> Value:
+    """A value from memory, in LDS; any other as it is."""
+    if not comes_from_memory(value):
+        return value
+    share = build.insert(Share(value))
+    share.result.layout = swizzled(value.type, k_axis)
+    return share.result
+
+
+def _operand(build: Builder, value: Value, element: ir.DType) -> Value:
+    """An operand in registers, of a type."""
+    if isinstance(value.type, ir.Shared):
+        value = build.value(Fetch(value, own=False))
+    return _cast(build, value, element)
+
+
+def _cast(build: Builder, value: Value, element: ir.DType) -> Value:
+    same = ir.dtype_of(value.type) == element
+    return value if same else build.value(Cast(value, element, "rtne"))
 
 
 def warp_grid(

@@ -30,6 +30,7 @@ from tilewright.lowering.simt.hardware import Atomic, CachePolicy, Place, PlainH
 from tilewright.lowering.simt.team import Team
 from tilewright.ops import arith
 from tilewright.targets.amd.atomic import ORDERS, emit_atomic, longest
+from tilewright.targets.amd.convert import cast
 from tilewright.targets.amd.features import Processor
 from tilewright.targets.amd.name import NAME
 from tilewright.targets.amd.shuffle import shuffle, shuffle_xor
@@ -108,6 +109,9 @@ class AmdHardware(PlainHardware):
         own = b.and_(self.thread(b), self.lanes - 1)
         return shuffle_xor(b, word, mask, own, self.chip.features)
 
+    def cast(self, b: Builder, x: V, source: str, to: str) -> V | None:
+        return cast(b, x, source, to)
+
     # -- memory ---------------------------------------------------------------------------------
 
     def load(
@@ -151,7 +155,9 @@ class AmdHardware(PlainHardware):
 
     # -- buffers --------------------------------------------------------------------------------
 
-    def load_buffer(self, b: Builder, place: Place, words: int, word_bits: int, mask: V) -> list[V]:
+    def load_buffer(
+        self, b: Builder, place: Place, words: int, word_bits: int, mask: V | None
+    ) -> list[V]:
         bits = words * word_bits
         kind = int_type(min(bits, 32)) if bits <= 32 else vector(I32, bits // 32)
         args = [self._buffer(b, place), _offset(b, place, mask), const(I32, 0), const(I32, 0)]
@@ -162,7 +168,7 @@ class AmdHardware(PlainHardware):
         row = b.bitcast(found, vector(word, words))
         return [b.extract(row, i) for i in range(words)]
 
-    def store_buffer(self, b: Builder, place: Place, words: Sequence[V], mask: V) -> None:
+    def store_buffer(self, b: Builder, place: Place, words: Sequence[V], mask: V | None) -> None:
         row = _row(b, words)
         bits = len(words) * words[0].type.bits
         kind = int_type(min(bits, 32)) if bits <= 32 else vector(I32, bits // 32)
@@ -221,8 +227,10 @@ class AmdHardware(PlainHardware):
         b.call("llvm.trap", VOID, [])
 
 
-def _offset(b: Builder, place: Place, mask: V) -> V:
+def _offset(b: Builder, place: Place, mask: V | None) -> V:
     """The offset of a lane; one out of the buffer's range if it is masked off."""
+    if mask is None:
+        return place.offset
     return b.select(mask, place.offset, const(I32, place.size - (1 << 32)))
 
 
