@@ -10,6 +10,9 @@ from tilewright.frontend.ast_to_ir import stmt
 ENDLESS = [
     ("for i in tl.static_range(10**12):\n        x += i", "more than 200000 statements"),
     ("for i in (1,) * 10**6:\n        x += i", "more than 200000 statements"),
+    ("y: tl.constexpr = 10 ** 10**9", "the value of `**` is too large for a compile-time value"),
+    ("y: tl.constexpr = 1 << 10**12", "the value of `<<` is too large for a compile-time value"),
+    ("y: tl.constexpr = 'y' * 10**12", "the value of `*` is too large for a compile-time value"),
     ("forever(x, 0)", "calls are nested more than 40 deep"),
     ("again(x)", "again calls itself with the same compile-time values and types"),
     (

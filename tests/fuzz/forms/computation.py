@@ -142,8 +142,7 @@ class Computation:
     @property
     def is_elementwise(self) -> bool:
         """Whether no element depends on others, but those that are loaded."""
-        kinds = {type(s) for p in self.passes for s in p.statements}
-        return not kinds & {Reduction, Scan} and not self.of_rows and len(self.passes) == 1
+        return not self.states and not self.of_rows and len(self.passes) == 1
 
     def arrays(self) -> list[np.ndarray]:
         """Copies of the arrays with what is around them."""

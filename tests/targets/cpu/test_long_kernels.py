@@ -327,3 +327,21 @@ def test_loops_of_long_kernels_are_not_strength_reduced(monkeypatch: pytest.Monk
     assert not used
     assert_same(module_of(copies_kernel, [x, o], N=32, STEPS=8), (1, 1, 1), [x, o])
     assert set(used) == {"disable-lsr"}
+
+
+DELAY = 120  # LLVM's value numbering allows for 100 passes, of which each separates one value
+
+
+@tw.jit
+def delay_line(x, o, n, DELAY: tl.constexpr):
+    line = (0,) * DELAY
+    for i in range(n):
+        line = (*line[1:], tl.load(x + i))
+    for k in tl.static_range(DELAY):
+        tl.store(o + k, line[k])
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 200])
+def test_values_that_move_on_in_a_loop(n: int) -> None:
+    x, o = np.arange(1, 201, dtype=np.int32), np.zeros(DELAY, np.int32)
+    assert_same(module_of(delay_line, [x, o, n], DELAY=DELAY), (1, 1, 1), [x, o, n])

@@ -65,6 +65,7 @@ UNARY: dict[type, Any] = {
     ast.Invert: ("invert", operator.invert),
     ast.Not: ("not", operator.not_),
 }
+MAX_SIZE = 1 << 16  # bits or elements of a compile-time value
 # comparison -> the same with its operands swapped
 REFLECTED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
@@ -140,12 +141,31 @@ def _of_constants(
     frame: Frame, node: ast.AST, sign: str, python: Callable[..., Any], lhs: Any, rhs: Any
 ) -> Any:
     """Evaluate an operator on two compile-time values with Python's semantics."""
+    a, b = unwrap(lhs), unwrap(rhs)
+    if _size(sign, a, b) > MAX_SIZE:
+        raise ValueError(f"the value of `{sign}` is too large for a compile-time value")
     try:
-        result = wrap_constant(python(unwrap(lhs), unwrap(rhs)))
+        result = wrap_constant(python(a, b))
     except TypeError:
         raise _unsupported_operands(frame, node, sign, lhs, rhs) from None
     is_returned = isinstance(lhs, returned_number) or isinstance(rhs, returned_number)
     return as_returned(result) if is_returned else result
+
+
+def _size(sign: str, a: Any, b: Any) -> int:
+    """The number of bits of an integer result, about, or of elements of a sequence; 0 for others.
+    Python would compute those of any size, for hours."""
+    match sign, a, b:
+        case "**", int(), int():
+            return a.bit_length() * b
+        case "<<", int(), int():
+            return a.bit_length() + b
+        case "*", str(), int():
+            return len(a) * b
+        case "*", int(), str():
+            return a * len(b)
+        case _:
+            return 0
 
 
 def wrap_constant(value: Any) -> Any:

@@ -20,6 +20,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from tilewright.base.llvm_library import parsed, without_phi_of_ops
+from tilewright.base.llvm_recurrences import has_long_recurrence
 from tilewright.base.locks import LLVM
 from tilewright.targets.amd.features import Processor, processor
 from tilewright.targets.amd.repairs import repair
@@ -92,12 +93,17 @@ def _target_machine(chip: Processor) -> llvm.TargetMachine:
 
 
 @cache
-def _passes() -> llvm.ModulePassManager:
-    """The clean-up that our code needs, after which code generation does its own share."""
+def _passes(numbered: bool) -> llvm.ModulePassManager:
+    """The clean-up that our code needs, after which code generation does its own share.
+
+    Args:
+        numbered: whether values are numbered (`llvm_recurrences`).
+    """
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
     passes.add_instruction_combine_pass()
-    passes.add_new_gvn_pass()
+    if numbered:
+        passes.add_new_gvn_pass()
     passes.add_simplify_cfg_pass()
     return passes
 
@@ -123,7 +129,7 @@ def compile_text(text: str, chip: Processor) -> tuple[str, bytes]:
             module.data_layout = str(machine.target_data)
             module.verify()
             with without_phi_of_ops():
-                _passes().run(module, _builder(chip))
+                _passes(not has_long_recurrence(text)).run(module, _builder(chip))
             optimised = repair(str(module))
         with parsed(optimised) as module:
             return optimised, machine.emit_object(module)

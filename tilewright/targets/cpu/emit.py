@@ -9,6 +9,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from tilewright.base.llvm_library import option, parsed, without_phi_of_ops
+from tilewright.base.llvm_recurrences import has_long_recurrence
 from tilewright.base.locks import LLVM
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.repairs import repair
@@ -41,18 +42,22 @@ LONG = 20_000
 
 
 @cache
-def _passes() -> llvm.ModulePassManager:
+def _passes(numbered: bool) -> llvm.ModulePassManager:
     """The clean-up that our code needs: loops, vectors and hoisting are done when LLVM sees it.
 
     LLVM's own pipelines take three to four times as long for the same code. Kept, like what runs
     them, as llvmlite frees neither wholly.
+
+    Args:
+        numbered: whether values are numbered (`llvm_recurrences`).
     """
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
     passes.add_sroa_pass()
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
-    passes.add_new_gvn_pass()
+    if numbered:
+        passes.add_new_gvn_pass()
     passes.add_instruction_combine_pass()
     passes.add_aggressive_dce_pass()
     passes.add_simplify_cfg_pass()
@@ -76,7 +81,7 @@ def compile_text(text: str, machine: Machine) -> tuple[str, bytes]:
             module.data_layout = str(tm.target_data)
             module.verify()
             with without_phi_of_ops():
-                _passes().run(module, _builder(machine))
+                _passes(not has_long_recurrence(text)).run(module, _builder(machine))
             text = str(module)
             repaired = repair(text, machine)
             if repaired == text:
