@@ -13,7 +13,9 @@ from tests.amd_emulator.floats import (
     COMPARISONS,
     UNARY,
     fma,
+    maximum,
     maximum_number,
+    minimum,
     minimum_number,
     to_integer,
 )
@@ -133,6 +135,8 @@ _PLAIN: dict[str, Callable[..., Array]] = {
     **{f"s_fmac_{kind}": fma for kind in ("f16", "f32")},
     **{f"s_{name}_f32": fma for name in ("fmaak", "fmamk")},
     **{f"s_{name}_f32": UNARY[name] for name in ("ceil", "floor", "trunc", "rndne")},
+    "s_minimum_f32": minimum,
+    "s_maximum_f32": maximum,
     "s_cvt_f16_f32": lambda a: a.astype(np.float16),
     "s_cvt_f32_f16": lambda a: a.astype(np.float32),
     "s_cvt_hi_f32_f16": lambda a: (a >> 16).astype(np.uint16).view(np.float16).astype(np.float32),

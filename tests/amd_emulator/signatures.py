@@ -58,6 +58,7 @@ s_cmp_eq_u64 s_cmp_lg_u64: =u64,u64
 s_bitcmp0_b32 s_bitcmp1_b32: =u32,u32
 s_bitcmp0_b64 s_bitcmp1_b64: =u64,u32
 s_add_f32 s_sub_f32 s_mul_f32 s_min_f32 s_max_f32: f32=f32,f32
+s_minimum_f32 s_maximum_f32: f32=f32,f32
 s_fmac_f32: f32=f32,f32,D
 s_fmaak_f32: f32=f32,f32,K
 s_fmamk_f32: f32=f32,K,f32
