@@ -103,3 +103,31 @@ def test_an_operand_that_several_warps_hold_is_computed_once() -> None:
     loop = next(op for op in ready.entry.walk() if isinstance(op, For))
     moved = [op.operands[0] for op in loop.body.walk() if isinstance(op, ConvertLayout)]
     assert [(dtype_of(v.type).short, shape_of(v.type)) for v in moved] == [("fp16", (32, 32))]
+
+
+def test_rows_of_results_stay_with_the_threads_that_have_them() -> None:
+    """Four threads have each row of scores; warps do not exchange the running maxima."""
+    kernel = kernel_from("""
+        def kernel(a, b, out, most, n):
+            m, k = tl.arange(0, 64), tl.arange(0, 32)
+            x = tl.load(a + m[:, None] * 32 + k[None, :])
+            acc = tl.zeros((64, 32), tl.float32)
+            greatest = tl.full((64,), -float("inf"), tl.float32)
+            for i in range(n):
+                y = tl.load(b + i * 1024 + k[:, None] * 32 + k[None, :])
+                score = tl.dot(x, y)
+                before = greatest
+                greatest = tl.maximum(before, tl.max(score, 1) * 0.5)
+                weight = tl.exp2(score * 0.5 - greatest[:, None])
+                acc = acc * tl.exp2(before - greatest)[:, None]
+                acc = tl.dot(weight.to(tl.float16), y, acc)
+            tl.store(out + m[:, None] * 32 + k[None, :], acc)
+            tl.store(most + m, greatest)
+    """)
+    signature = {"a": "*fp16", "b": "*fp16", "out": "*fp32", "most": "*fp32", "n": "i32"}
+    ready = laid_out(
+        build(kernel, signature), warps=4, lanes=32, features=FEATURES, layout_steps=STEPS
+    )
+    loop = next(op for op in ready.entry.walk() if isinstance(op, For))
+    moved = [op.operands[0] for op in loop.body.walk() if isinstance(op, ConvertLayout)]
+    assert not [v for v in moved if len(shape_of(v.type)) == 1]

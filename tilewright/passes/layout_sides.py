@@ -135,10 +135,12 @@ class _Sides:
 
         The layout on the other side is not known yet: results of a shape that matrix instructions
         have are taken to have the same layout, and those of memory accesses no duplicates.
+        Rows and columns of results, as the maxima of attention, are few: to exchange them between
+        threads takes longer, barriers included, than to compute them in several.
         """
         value = op.results[0]
         shape, layout = shape_of(value.type), self.assigned[value].layout
-        if not op.elementwise or shape not in self.matrices:
+        if not op.elementwise or shape not in self.matrices or len(shape) < 2:
             return
         work = WORK * FINE * _trips(value) * prod(shape)
         cut.add_edge(op, cut.sink, work * _duplicates(self.matrices[shape]))
