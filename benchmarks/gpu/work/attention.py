@@ -31,7 +31,7 @@ TOLERANCE = 2e-2
 GRADIENT_TOLERANCE = 2e-2  # of sums over up to 16384 products of numbers rounded to fp16
 
 FORWARD = {
-    64: ((128, 64, 3, 4), (128, 128, 3, 8), (128, 64, 4, 8)),
+    64: ((128, 64, 3, 4), (128, 128, 3, 8), (128, 64, 4, 8), (64, 128, 2, 4)),
     128: ((128, 128, 2, 8), (128, 64, 3, 8), (64, 64, 3, 4)),
 }
 """For each D: queries and keys of a tile, stages, warps."""
