@@ -25,7 +25,7 @@ from tilewright.ir.passes import PassContext, Verifier, run
 from tilewright.ir.types import FP16, dtype_of
 from tilewright.ops.control import Barrier, For
 from tilewright.ops.dot import Dot
-from tilewright.ops.gpu import CopyAsync, WaitCopies
+from tilewright.ops.gpu import ConvertLayout, CopyAsync, WaitCopies
 from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
 from tilewright.ops.shape import Permute
 from tilewright.passes.verify_layouts import LayoutVerifier
@@ -149,6 +149,24 @@ def test_matmul_of_split_numbers(precision: str, terms: int, warps: int) -> None
     module, _ = lowered(program, warps, 2)
     assert count(module, Dot) == terms
     check(program, module)
+
+
+@pytest.mark.parametrize("tensor_copies", [False, True])
+@pytest.mark.parametrize("stages", [2, 3])
+def test_operands_in_registers_are_computed_in_their_layout(
+    stages: int, tensor_copies: bool
+) -> None:
+    """The parts of the left side: its slots are read in the layout of the instruction, and nothing
+    is exchanged between threads."""
+    for steps in range(stages + 2):
+        shape, tile = (64, 64, 32 * steps), (64, 64, 32)
+        program = products.matmul("fp32", "fp32", "nn", shape, tile, "tf32x3")
+        module, counts = lowered(program, 4, stages, tensor_copies)
+        assert counts["rings" if tensor_copies else "pipelined"] == 1
+        loop = next(op.parent_op() for op in module.walk() if isinstance(op, Wgmma))
+        assert isinstance(loop, For)
+        assert not any(isinstance(op, ConvertLayout) for op in loop.body.walk())
+        check(program, module)
 
 
 @pytest.mark.parametrize("precision", ["tf32x3", "bf16x3", "bf16x6"])

@@ -17,6 +17,7 @@ from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass, optional_part
 from tilewright.layout import families
 from tilewright.layout.shape import reorder_bits, transpose
+from tilewright.ops.control import For
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, PermuteBuffer, Share
 from tilewright.ops.memory import Load
@@ -178,10 +179,48 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
         # A computed tile that is transposed moves between threads in any case; read from shared
         # memory, it takes no registers.
         lhs = shared_operand(op, lhs, 1, infos)
+    else:
+        _stage_sources(lhs, infos)
     rhs = _shared_along_k(op, infos)
     product = before(op, Wgmma(lhs, rhs, op.acc, op.precision, op.max_imprecise, row_bits))
     wait = before(op, WgmmaWait([product.result], 0))
     replace(op, wait.results[0])
+
+
+def _stage_sources(operand: Value, infos: AxisMap) -> None:
+    """Stage the tiles in shared memory from which a loop computes an operand in registers, element
+    by element: so they are fetched, and the operand is computed, in the instruction's layout, and
+    nothing is exchanged between threads."""
+    size = ir.dtype_of(operand.type).nbytes_in_memory
+    for load in _elementwise_sources(operand):
+        value, following = load.result, load.next
+        whole = ir.shape_of(value.type) == ir.shape_of(operand.type)
+        alone = all(user.elementwise for user in value.users)
+        if following and whole and alone and ir.dtype_of(value.type).nbytes_in_memory == size:
+            share = shared_operand(following, value, 1, infos)
+            fetched = before(following, Fetch(share, own=False)).result
+            value.replace_with(fetched)
+            assert share.op is not None
+            share.op.set_operand(0, value)
+
+
+def _elementwise_sources(operand: Value) -> list[Load]:
+    """The loads of the loop of an operand from which elementwise ops compute it."""
+    region = operand.region
+    if region is None or not isinstance(region.parent, For):
+        return []
+    seen, left, found = {operand}, [operand], list[Load]()
+    while left and len(seen) <= MOST_SOURCES:
+        op = left.pop().op
+        if op is None or op.parent is not region:
+            continue
+        if isinstance(op, Load):
+            found.append(op)
+        elif op.elementwise:
+            new = [v for v in op.operands if v not in seen]
+            seen.update(new)
+            left += new
+    return found
 
 
 def _is_transposed_result(value: Value) -> bool:
