@@ -25,6 +25,8 @@ KERNEL = """
 DIVISORS = {
     "scalar": "d = tl.multiple_of(tl.load(divisors + i), 4)",
     "differs": "d = tl.where(tl.arange(0, 32) < 6, 4, 8).to(e)",
+    "constant": "d = tl.full((), 24, e)",
+    "power of two": "d = tl.full((), 8, e)",
     "known": "d = tl.maximum(tl.multiple_of(tl.load(divisors + i), 4), 4)",
 }
 

@@ -16,6 +16,9 @@ from tilewright.lowering.emit import Builder, V, const, int_type
 from tilewright.lowering.simt.equal_registers import is_sure
 from tilewright.ops import arith
 
+# By a constant, LLVM divides in three instructions or so; a run takes six, and one an element.
+LEAST_BY_CONSTANT = 4
+
 
 def length_of_runs(op: Op, infos: AxisMap, known: dict[Value, bool]) -> int:
     """The number of successive registers of a dividend that hold consecutive integers, the first of
@@ -27,18 +30,22 @@ def length_of_runs(op: Op, infos: AxisMap, known: dict[Value, bool]) -> int:
     if not isinstance(op, arith.IntDiv | arith.Rem) or op.lhs.layout is None:
         return 1
     element = dtype_of(op.lhs.type)
-    if not element.is_int() or element.is_bool() or arith.constant_value(op.rhs) is not None:
-        return 1  # by constants, LLVM divides without a division
+    if not element.is_int() or element.is_bool():
+        return 1
+    is_constant = arith.constant_value(op.rhs) is not None
+    if is_constant and value_range(op.lhs)[0] >= 0:
+        return 1
     if not (is_sure(op.lhs, known) and is_sure(op.rhs, known)):
         return 1
     dividend, divisor = infos[op.lhs], infos[op.rhs]
     axis = dividend.order[0]
-    return min(
+    length = min(
         dividend.contiguity[axis] & -dividend.contiguity[axis],
         dividend.divisibility[axis],
         divisor.multiple_at(axis, 1),
         op.lhs.layout.num_consecutive((axis,)),
     )
+    return length if length >= LEAST_BY_CONSTANT or not is_constant else 1
 
 
 def divide_runs(
