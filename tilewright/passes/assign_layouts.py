@@ -521,11 +521,15 @@ class _Assignment:
         return found
 
     def _is_cheap(self, op: Op, value: Value) -> bool:
-        """Whether an op that works in any layout takes less than a conversion of its result."""
+        """Whether an op that works in any layout takes less than a conversion of its result.
+
+        Repeated elements are computed again for a store in another layout, but not for matrix
+        instructions: each warp that takes an operand would unpack all of it.
+        """
         assigned = self.assigned.get(value)
         if assigned is None or _widens(op):
             return True
-        return assigned.priority == REPEATED and isinstance(op, View)
+        return assigned.priority == REPEATED and (isinstance(op, View) or not self.has_products)
 
     def _is_loaded_again(self, value: Value, layout: LinearLayout, depth: int = 8) -> bool:
         """Whether a small tile, or what is computed from it, is loaded in another layout, too,

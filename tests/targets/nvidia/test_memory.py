@@ -167,3 +167,21 @@ def test_aligned_addresses_from_a_table_are_copied_16_bytes_at_once() -> None:
 
     assert set(copies(text)) == {"16"}
     assert "16" not in copies(text.replace("tl.multiple_of(at, [16, 16])", "pass"))
+
+
+def test_bits_of_words_are_stored_without_exchanges() -> None:
+    """Each word is loaded by the threads that store its bits. Two accesses of 16 bytes would be
+    half a sector each in the layout in which a thread has all bits that it has loaded."""
+    kernel = kernel_from("""
+        def kernel(words, y, n):
+            i = tl.program_id(0) * 2048 + tl.arange(0, 2048)
+            word = tl.load(words + i // 32, mask=i < n, other=0)
+            tl.store(y + i, ((word >> (i % 32)) & 1).to(tl.float16), mask=i < n)
+    """)
+    module = build(kernel, {"words": "*i32", "y": "*fp16", "n": "i32"})
+    for facts in module.entry.arg_attrs:
+        facts["divisibility"] = 16
+    text = ptx_of(module)
+    assert "shared" not in text
+    assert len(re.findall(r"\bst\.global\.v4\.b32\b", text)) == 2
+    assert len(re.findall(r"\bld\.global\.b32\b", text)) == 2
