@@ -135,7 +135,7 @@ class Decoder:
         if found is None:
             raise self._unknown(code, address, f"{form} opcode {fields['op']}")
         name, base = found
-        if name.startswith(("v_mfma", "v_accvgpr")):
+        if name.startswith(("v_mfma", "v_accvgpr_read", "v_accvgpr_write")):
             form, fields = MAI.name, fields_of(MAI.fields, bits)
         made = Instruction(address, b"", form, name, base, fields)
         size += self._extra(made, code, address + size)

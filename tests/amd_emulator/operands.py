@@ -123,7 +123,10 @@ class OperandReader:
 
     def _vector_result(self, made: Instruction, found: Operand) -> None:
         fields = made.fields
-        accumulates = fields.get("acc_cd", 0) or made.name == "v_accvgpr_write_b32"
+        accumulates = fields.get("acc_cd", 0) or made.name in (
+            "v_accvgpr_write_b32",
+            "v_accvgpr_mov_b32",
+        )
         found.code = fields["vdst"] + (AGPR if accumulates else VGPR)
         if _bits(found.kind) != 16:
             return
@@ -151,6 +154,8 @@ class OperandReader:
         found.code = fields[name] if name in fields else fields[f"vsrc{place}"] + VGPR
         found.literal = made.literal if found.code == LITERAL else None
         self._modifiers(made, place, found)
+        if made.name == "v_accvgpr_mov_b32":
+            found.code += VGPR
         if made.format == "VOP3P-MAI":
             self._accumulation(made, place, found)
         return found
@@ -165,6 +170,8 @@ class OperandReader:
         )
 
     def _accumulation(self, made: Instruction, place: int, found: Operand) -> None:
+        if made.name == "v_accvgpr_write_b32":  # whose bits in the place of flags have no meaning
+            return
         reads = made.name == "v_accvgpr_read_b32"
         flag = made.fields["acc_cd"] if place == 2 else made.fields["acc"] >> place & 1
         if (flag or reads) and found.code >= VGPR:

@@ -87,7 +87,7 @@ class Printer:
             return _registers(letter, first, found.words)
         if code == LITERAL:
             assert found.literal is not None
-            return f"{found.literal & (0xFFFF if found.kind[1:] == '16' else 0xFFFFFFFF):#x}"
+            return f"{_shown_literal(found.literal, found.kind):#x}"
         return self.scalar(code, found.words, found.kind)
 
     def scalar(self, code: int, words: int, kind: str = "b32") -> str:
@@ -111,7 +111,7 @@ class Printer:
         if made.sdwa is not None:
             return "_sdwa"
         if made.format in _SHORT_FORMATS:
-            fixed = made.base.startswith((*FIXED, "v_readfirstlane", "v_nop"))
+            fixed = made.base.startswith((*FIXED, "v_readfirstlane", "v_nop", "v_accvgpr"))
             return "_dpp" if made.dpp is not None else "" if fixed else "_e32"
         if made.format != "VOP3":
             return ""
@@ -277,6 +277,15 @@ class Printer:
         return shown
 
 
+def _shown_literal(value: int, kind: str) -> int:
+    """A literal of 32 bits as LLVM shows it: extended for integers of 64."""
+    if kind[1:] == "16":
+        return value & 0xFFFF
+    if kind in ("i64", "u64"):
+        return (value & 0xFFFFFFFF) - (value << 1 & 1 << 32) & (1 << 64) - 1
+    return value & 0xFFFFFFFF
+
+
 def returns_value(fields: dict[str, int]) -> bool:
     """Whether an atomic of FLAT or MUBUF format returns the value before."""
     return bool(fields.get("sc0") or fields.get("glc") or fields.get("th", 0) & 1)
@@ -368,6 +377,8 @@ def _packed_modifiers(made: Instruction, count: int) -> list[str]:
 
 def _matrix_modifiers(made: Instruction) -> list[str]:
     fields = made.fields
+    if made.name.startswith("v_accvgpr"):
+        return []
     return [f"{name}:{fields[name]}" for name in ("cbsz", "abid", "blgp") if fields[name]]
 
 

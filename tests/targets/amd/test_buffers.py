@@ -37,6 +37,14 @@ def reversed_rows(x_ptr, out_ptr, n, stride, BLOCK: tl.constexpr):
     tl.store(out_ptr - i * stride, x, mask=i < n)
 
 
+@tw.jit
+def remainders(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    """Offsets that are not negative, from remainders that are."""
+    i = tl.arange(0, BLOCK)
+    place = ((i + 18).to(tl.int8) % 16 + 72).to(tl.int32)
+    tl.store(out_ptr + i, tl.load(x_ptr + place, mask=i < n), mask=i < n)
+
+
 def names(code: Any) -> set[str]:
     return {re.sub(r"_(u?byte|sbyte|[us]?short|dword|[bui]\d+).*", "", n) for n in counted(code)}
 
@@ -187,3 +195,17 @@ def test_loads_ahead_are_masked_instead_of_under_a_branch(arch: str) -> None:
         c = np.ones((32, 32), np.float32)
         found = launch(code.asm["hsaco"], arch, 2, (1,), [a, b, c, k])[2]
         assert np.array_equal(found, a.astype(np.float32) @ b.T.astype(np.float32))
+
+
+@pytest.mark.parametrize("arch", PROCESSORS)
+def test_offsets_are_sums_of_a_constant_and_a_negative_number(arch: str) -> None:
+    """LLVM has instructions add constants to offsets, which the range of a buffer does not know."""
+    n, block = 255, 256
+    types = {"x_ptr": "*i32", "out_ptr": "*i32"}
+    source = ASTSource(remainders, types, {"n": n, "BLOCK": block}, {(0,): ALIGNED, (1,): ALIGNED})
+    code = compile(source, target_of(arch), {"num_warps": 1})
+    assert "buffer_load" in names(code)
+    x, out = np.arange(100, 200, dtype=np.int32), np.zeros(block, np.int32)
+    _, found = launch(code.asm["hsaco"], arch, 1, (1,), [x, out])
+    places = np.fmod((np.arange(n) + 18).astype(np.int8), np.int8(16)) + 72
+    assert np.array_equal(found[:n], x[places])
