@@ -281,5 +281,5 @@ class _MadeSlots:
 
 def _may_be_refused(start: Start) -> bool:
     """Whether native code may find only when it starts a kernel that it cannot: it makes tensor
-    maps, or allocates memory."""
-    return bool(start.fields.get("map_count") or start.fields.get("scratch"))
+    maps, allocates memory, or waits for another launch."""
+    return any(start.fields.get(field) for field in ("map_count", "scratch", "owners"))

@@ -76,8 +76,9 @@ class CpuLaunch:
     def native_fields(self) -> dict[str, int] | None:
         """The fields of a native launch record (`native/layout.py`); None if launches need Python:
         they call Python functions, or wait for one another."""
-        if self._host is not None or self._cooperative:
-            return None
+        return None if self._host is not None or self._cooperative else self._fields()
+
+    def _fields(self) -> dict[str, int]:
         return {
             "kind": CPU,
             "function": self._function,
@@ -88,11 +89,14 @@ class CpuLaunch:
 
     def native_start(self, runtime: Runtime) -> Start | None:
         """The record with which native code performs `start`; None if it cannot."""
-        fields = self.native_fields()
-        if fields is None:
+        if self._cooperative:
             return None
         pool, slots = device.native_pool(), launcher.slots_of(self._arguments, self._types)
         if pool is None or slots is None:
             return None
         runtime.use_pool(pool, device.SLICE_NS)
-        return launcher.Start(fields, {}, slots)
+        fields, objects = self._fields(), {}
+        if self._host is not None:
+            fields["owners"] = self._host.owners_address
+            objects = {"failures": self._host.failures, "raise_first": self._host.raise_first}
+        return launcher.Start(fields, objects, slots)

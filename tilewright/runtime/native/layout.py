@@ -51,6 +51,8 @@ MAX_MADE: Final = 32
 """The most kernels of a chain, and the most arguments that its launch makes."""
 MADE_SLOT: Final = MAX_SLOTS - MAX_MADE - 1
 """The slot of the memory that a chain's launch allocates; those of these arguments follow."""
+OWNERS: Final = 2
+"""The words of Record.owners: the threads that launch the kernel in native code, and in Python."""
 RECENTS: Final = 4
 BUCKETS: Final = 128
 
@@ -65,6 +67,7 @@ FUNCTIONS: Final = {
     "PyErr_Clear": "void",
     "PyErr_Occurred": "ptr",
     "PyEval_SaveThread": "ptr",
+    "PyThread_get_thread_ident": "i64",
     "PyEval_RestoreThread": "void ptr",
     "PyMem_RawMalloc": "ptr i64",
     "PyMem_RawFree": "void ptr",
@@ -226,6 +229,7 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
     "Record": (  # one per compiled variant
         ("i64", "kind count threads cores scratch"),
         ("ptr", "kernel function chain"),
+        ("ptr", "owners failures raise_first"),  # of a kernel that calls Python; see `host_calls`
         ("i64", "shared spare spare_blocks packed packed_above ctas attribute_count"),
         ("i64", "looped_axes most_blocks"),
         ("i64", "device_number"),

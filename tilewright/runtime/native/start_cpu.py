@@ -6,7 +6,7 @@ from tilewright.lowering.emit import I32, I64, PTR, VOID, V, const
 from tilewright.runtime.descriptors import EXTENT_LIMIT
 from tilewright.runtime.native.grid import grid_of
 from tilewright.runtime.native.guards import knob
-from tilewright.runtime.native.layout import FAILED, NOT_STARTED, STARTED
+from tilewright.runtime.native.layout import FAILED, NOT_STARTED, OWNERS, STARTED
 from tilewright.runtime.native.pack import pack
 from tilewright.runtime.native.routine import UNLIKELY, Object, Record, Ref, Routine, Word, routine
 from tilewright.runtime.native.start_function import require_stream
@@ -19,6 +19,7 @@ def start_cpu(r: Routine, record: Record) -> None:
     """`start_on_device` for the CPU; returns when all programs have run."""
     r.not_null(r.rt["pool"])
     require_stream(r, const(PTR, 0))
+    _require_free(r, record)
     x, y, z = grid_of(r)
     sizes = (x, y, z, r.mul(x, y))
     r.require(r.all([r.icmp("ult", size, EXTENT_LIMIT) for size in sizes]))
@@ -28,10 +29,10 @@ def start_cpu(r: Routine, record: Record) -> None:
     pack(r, record)
     bytes = record["scratch"]
     with r.when(r.eq(bytes, 0)):
-        r.ret(_run_on_pool(r, record, const(PTR, 0), workers))
+        r.ret(_run_in_turn(r, record, const(PTR, 0), workers))
     block = r.not_null(r.api("PyMem_RawMalloc", r.add(bytes, _LINE - 1)))
     aligned = r.and_(r.add(r.ptrtoint(block), _LINE - 1), -_LINE)
-    result = _run_on_pool(r, record, r.inttoptr(aligned), workers)
+    result = _run_in_turn(r, record, r.inttoptr(aligned), workers)
     r.api("PyMem_RawFree", block)
     r.ret(result)
 
@@ -61,6 +62,31 @@ def _default_threads(r: Routine, record: Record) -> None:
     with r.when(r.eq(query, 0)):
         r.ret(record["cores"])
     r.ret(r.sext(r.call(query, I32, []), I64))
+
+
+def _require_free(r: Routine, record: Ref) -> None:
+    """Exits if the kernel calls Python and another launch of it runs: a call does not say from
+    which launch it is."""
+    owners = record["owners"]
+    with r.when(r.ne(owners, 0)):
+        for owner in range(OWNERS):
+            r.require(r.eq(r.load(I64, r.gep(I64, owners, owner)), 0))
+        r.require(r.eq(r.size_of(record["failures"]), 0))
+
+
+@routine(I32, failure=FAILED)
+def _run_in_turn(r: Routine, record: Record, scratch: Object, workers: Word) -> None:
+    """`_run_on_pool`, and raises what the kernel's calls of Python have raised."""
+    owners = record["owners"]
+    with r.when(r.eq(owners, 0)):
+        r.ret(_run_on_pool(r, record, scratch, workers))
+    r.store(r.api("PyThread_get_thread_ident"), owners)
+    result = _run_on_pool(r, record, scratch, workers)
+    r.store(const(I64, 0), owners)
+    failed = r.ne(r.size_of(record["failures"]), 0)
+    with r.when(r.and_(r.eq(result, STARTED), failed), UNLIKELY):
+        r.release(r.not_null(r.python(record["raise_first"])))
+    r.ret(result)
 
 
 @routine(I32, failure=FAILED)
