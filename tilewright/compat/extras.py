@@ -18,14 +18,16 @@ from tilewright.compiler import version
 from tilewright.frontend import source
 from tilewright.language import values
 from tilewright.language.tensor_descriptor import tensor_descriptor
-from tilewright.runtime import jit, launch_steps
+from tilewright.runtime import jit
 from tilewright.targets import protocol
 
 if TYPE_CHECKING:
     from tilewright.compat import compiling, functions, knob_types, managers, missing, tools
+    from tilewright.runtime import launch_steps
 else:
     compiling = lazy_import("tilewright.compat.compiling")
     functions = lazy_import("tilewright.compat.functions")
+    launch_steps = lazy_import("tilewright.runtime.launch_steps")
     knob_types = lazy_import("tilewright.compat.knob_types")
     managers = lazy_import("tilewright.compat.managers")
     missing = lazy_import("tilewright.compat.missing")

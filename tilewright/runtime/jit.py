@@ -48,7 +48,6 @@ from tilewright.runtime.kinds import (
     without,
 )
 from tilewright.runtime.launch import start_with_hooks
-from tilewright.runtime.launch_steps import Specialization, StepBinder
 from tilewright.runtime.observed_dict import ObservedDict
 from tilewright.runtime.placement import device_of
 from tilewright.runtime.slots import at_path
@@ -70,11 +69,13 @@ from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
     from tilewright.compiler import alignment
-    from tilewright.runtime import argument_errors
+    from tilewright.runtime import argument_errors, launch_steps
+    from tilewright.runtime.launch_steps import Specialization, StepBinder
     from tilewright.runtime.native.launcher import Launcher
 else:
     alignment = lazy_import("tilewright.compiler.alignment")
     argument_errors = lazy_import("tilewright.runtime.argument_errors")
+    launch_steps = lazy_import("tilewright.runtime.launch_steps")
 
 
 Watcher = Callable[["JITFunction", tuple[Any, ...], dict[str, Any], Any], None]
@@ -320,7 +321,8 @@ class JITFunction(SourceFunction, NativeInterface):
         (kept,) = self._worthwhile(self.device_caches[device], (key,), values, given)
         source = ASTSource(self, *self._types(Key(*kept), values))
         specs = self._known_of(Key(*kept), values)
-        return dict(zip(self.arg_names, values, strict=True)), Specialization(specs, source), given
+        arguments = dict(zip(self.arg_names, values, strict=True))
+        return arguments, launch_steps.Specialization(specs, source), given
 
     def _pack_args(
         self,
