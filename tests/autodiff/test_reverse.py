@@ -233,3 +233,29 @@ def test_rows_beyond_the_last_do_not_spread(kind: str) -> None:
     args = {"x_ptr": rng.uniform(0.5, 1, 64), "w_ptr": rng.uniform(0.5, 1, 8)}
     args |= {"y_ptr": np.zeros(64), "m": 3}
     check_gradients(text, 1, args, ("x_ptr", "w_ptr"), ("y_ptr",))
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        "g = tl.max(e / tl.sum(e, 0), 0)",
+        "g = tl.min(x * 0.3 + tl.sin(x), 0)",
+        "v = e / tl.sum(e, 0)\n    g = tl.max(v, 0)\n    y = tl.where(v == g, x, 0.5 * x)",
+        "v = e / tl.sum(e, 0)\n    g = tl.max(v, 0)\n    y = tl.where(v >= g, x, 0.5 * x)",
+        "v = e / tl.sum(e, 0)\n    g = tl.max(v, 0)\n    y = tl.maximum(v, g) * x",
+    ],
+)
+def test_extrema_that_another_kernel_has_stored(compute: str) -> None:
+    """It may have rounded otherwise than the gradient kernel, as `check_gradients` assumes."""
+    text = f"""
+def kernel(x_ptr, g_ptr, y_ptr):
+    row, j = tl.program_id(0), tl.arange(0, 32)
+    x = tl.load(x_ptr + row * 32 + j)
+    y, e = x, tl.exp(x - tl.max(x, 0))
+    {compute}
+    tl.store(g_ptr + row, g)
+    tl.store(y_ptr + row * 32 + j, y * g)
+"""
+    x = np.random.default_rng(0).standard_normal((4, 32))
+    args = {"x_ptr": x, "g_ptr": np.zeros(4), "y_ptr": np.zeros((4, 32))}
+    check_gradients(text, 4, args, ("x_ptr",), ("g_ptr", "y_ptr"))

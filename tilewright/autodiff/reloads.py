@@ -6,7 +6,9 @@
     tl.store(rstd_ptr + row, rstd)
 
 A store keeps a value exactly if it is not converted before, and not masked. A load is cheaper than
-what led to the value if that contains a reduction of a tile that is much larger. Results of loops
+what led to the value if that contains a reduction of a tile that is much larger. What is compared
+with other values is computed again, together with them: the kernel that stored it may have rounded
+otherwise, and then no element of a row is equal to its maximum. Results of loops
 are left to `residuals.py`: they may depend on a running maximum, which the gradient may replace.
 """
 
@@ -26,6 +28,7 @@ from tilewright.ops.control import For, While
 from tilewright.ops.dot import Dot
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.reduce import Reduce, Scan
+from tilewright.ops.view import View
 
 FEWER = 16  # times the elements of the largest tile that is reduced
 
@@ -53,7 +56,7 @@ def find_reloads(fn: Function, stored: Collection[Value]) -> dict[Value, Reload]
         if not isinstance(store, Store) or not _keeps_value(store, stored):
             continue
         value = store.value
-        if not is_costly(value) or _depends_on_loop(value):
+        if not is_costly(value) or _depends_on_loop(value) or _is_compared(value):
             continue
         found[value] = Reload(store)
         op = value.op
@@ -77,6 +80,16 @@ def _keeps_value(store: Store, stored: Collection[Value]) -> bool:
         and base_of(store.ptr) in stored
         and value.region is store.parent
         and value.op is not None
+    )
+
+
+def _is_compared(value: Value) -> bool:
+    """Whether it is compared with other values, perhaps with each element of a tile."""
+    return any(
+        any(map(_is_compared, op.results))
+        if isinstance(op, View | arith.Cast)
+        else isinstance(op, arith.Cmp | arith.Max | arith.Min)
+        for op in value.users
     )
 
 

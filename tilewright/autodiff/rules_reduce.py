@@ -84,11 +84,16 @@ def _dual(d: TangentPoint, op: Reduce | Scan) -> list[Value | None]:
 
 
 def _chosen(d: Point, op: Reduce) -> Value:
-    """Of an extremum along an axis: 1/n for the n elements that are it, 0 for others."""
+    """Of an extremum along an axis: 1/n for the n elements that are it, 0 for others.
+
+    It is reduced again here: none of the elements may be equal to one that another kernel has
+    stored, which may have rounded them otherwise."""
     src = op.srcs[0]
-    kind = derivative_type(src.type)
-    extremum = d.emit.repeated(d.plain(op.results[0]), src.type, op.axis)
-    is_it = d.emit.compare(d.plain(src), extremum, "eq")
+    kind, elements = derivative_type(src.type), d.plain(src)
+    again = op.clone({src: elements})
+    d.emit.builder.insert(again)
+    extremum = d.emit.repeated(again.results[0], src.type, op.axis)
+    is_it = d.emit.compare(elements, extremum, "eq")
     ones = d.emit.where(is_it, d.emit.const(1.0, kind))
     count = d.emit.sum(ones, op.axis)
     return d.emit.div(ones, d.emit.repeated(count, kind, op.axis))
