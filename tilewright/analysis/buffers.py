@@ -19,7 +19,7 @@ from tilewright.ir.core import Function, Value
 from tilewright.ir.types import Tile, element_of
 from tilewright.ops import arith
 from tilewright.ops.control import For, While
-from tilewright.ops.memory import pointee_of
+from tilewright.ops.memory import Load, Store, pointee_of
 from tilewright.ops.view import View
 
 FEATURE = "buffers"
@@ -102,6 +102,12 @@ def _moves(uniform: Value, ptr: Value) -> bool:
     index. One that is carried is the start of a buffer but for two additions."""
     op = uniform.op
     return op is not None and op.parent is ptr.region and isinstance(op.parent_op(), For | While)
+
+
+def has_free_mask(fn: Function, access: Load | Store) -> bool:
+    """Whether an access has a mask, which a buffer applies without a branch."""
+    plain = is_plain(access.cache, access.evict, isinstance(access, Load) and access.volatile)
+    return plain and access.mask is not None and span_of(fn, access.ptr) is not None
 
 
 def is_plain(cache: str, evict: str, volatile: bool) -> bool:

@@ -18,7 +18,7 @@ from math import inf
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.analysis.buffers import FEATURE as BUFFERS
-from tilewright.analysis.buffers import is_plain, span_of
+from tilewright.analysis.buffers import has_free_mask
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import element_of
@@ -65,17 +65,11 @@ def prefetch_loads(fn: Function, ctx: PassContext) -> bool:
                 for load in found[1]:
                     ctx.did(NAME, "starts one iteration ahead, into registers", load.loc)
                 staged = "async_copy" not in ctx.features
-                masks = BUFFERS in ctx.features and all(_is_in_buffer(fn, x) for x in found[1])
+                masks = BUFFERS in ctx.features and all(has_free_mask(fn, x) for x in found[1])
                 _Prefetch(op, *found, staged=staged, masks=masks).rewrite()
                 ctx.count("prefetched", len(found[1]))
                 changed = True
     return changed
-
-
-def _is_in_buffer(fn: Function, load: Load) -> bool:
-    """Whether the load's mask costs no branch."""
-    plain = is_plain(load.cache, load.evict, load.volatile)
-    return plain and load.mask is not None and span_of(fn, load.ptr) is not None
 
 
 def _report_single_stage(loop: For, ctx: PassContext) -> None:

@@ -94,27 +94,28 @@ def instructions(loop: Loop, target: GPUTarget) -> int:
 
 
 @tw.jit
-def weighted_values(
-    q, k, v, out, keys, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr
+def attention(
+    q, k, v, out, keys, scale, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr
 ):  # fmt: skip
-    """Attention without sums of weights: the left operand of a product is computed from another."""
     m, n, d = tl.arange(0, M)[:, None], tl.arange(0, N), tl.arange(0, D)
     query = tl.load(q + m * D + d[None, :])
     k += n[None, :] * D + d[:, None]
     v += n[:, None] * D + d[None, :]
     acc = tl.zeros((M, D), tl.float32)
-    most = tl.zeros((M,), tl.float32)
+    most, total = tl.full((M,), float("-inf"), tl.float32), tl.zeros((M,), tl.float32)
     for _ in range(0, keys, N):
-        score = tl.dot(query, tl.load(k))
-        most = tl.maximum(most, tl.max(score, 1))
-        acc = tl.dot(tl.exp2(score - most[:, None]).to(tl.float16), tl.load(v), acc)
+        score = tl.dot(query, tl.load(k)) * scale
+        before, most = most, tl.maximum(most, tl.max(score, 1))
+        weight, shrink = tl.exp2(score - most[:, None]), tl.exp2(before - most)
+        total = total * shrink + tl.sum(weight, 1)
+        acc = tl.dot(weight.to(tl.float16), tl.load(v), acc * shrink[:, None])
         k += N * D
         v += N * D
-    tl.store(out + m * D + d[None, :], acc)
+    tl.store(out + m * D + d[None, :], acc / total[:, None])
 
 
 class Chain(NamedTuple):
-    """Two products of a loop, of which the second's left operand comes from the first."""
+    """Attention: the left operand of the second product of a loop comes from the first."""
 
     rows: int
     depth: int
@@ -131,7 +132,7 @@ CHAINS = [
     Chain(128, 128, 8),
     Chain(64, 64, 4),
 ]
-_COUNTS_OF_CHAINS = {WAVE_64: (261, 360, 337, 346, 355), WAVE_32: (1033, 1630, 697, 1098, 703)}
+_COUNTS_OF_CHAINS = {WAVE_64: (411, 580, 404, 440, 437), WAVE_32: (1184, 1891, 773, 1235, 783)}
 RECORDED_CHAINS = {
     arch: dict(zip(CHAINS, counts, strict=True)) for arch, counts in _COUNTS_OF_CHAINS.items()
 }
@@ -140,10 +141,15 @@ RECORDED_CHAINS = {
 
 def instructions_of_chain(chain: Chain, target: GPUTarget) -> int:
     """The instructions from the first one of the loop to its last branch back."""
-    types = {**dict.fromkeys(("q", "k", "v"), "*fp16"), "out": "*fp32", "keys": "i32"}
+    types = {
+        **dict.fromkeys(("q", "k", "v"), "*fp16"),
+        "out": "*fp32",
+        "keys": "i32",
+        "scale": "fp32",
+    }
     constants = {"M": chain.rows, "N": 64, "D": chain.depth}
     attrs = {(i,): [*ALIGNED, *(RANGE if i < 4 else [])] for i in range(5)}
-    return _longest_loop(ASTSource(weighted_values, types, constants, attrs), target, chain.warps)
+    return _longest_loop(ASTSource(attention, types, constants, attrs), target, chain.warps)
 
 
 def _longest_loop(source: ASTSource, target: GPUTarget, warps: int) -> int:

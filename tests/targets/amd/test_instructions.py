@@ -162,3 +162,27 @@ def test_loops_of_a_layer_norm_have_no_more_instructions_than_those_of_triton(ty
     code = compile(source, GPUTarget("hip", WAVE_64, 64), {"num_warps": 4})
     found = sorted(loops_of(str(code.asm["amdgcn"])))
     assert all(x <= y for x, y in zip(found, NORM_LOOPS[type], strict=True)), found
+
+
+@tw.jit
+def column_sums(x_ptr, out_ptr, stride, rows, M: tl.constexpr, N: tl.constexpr):
+    columns = tl.program_id(0) * N + tl.arange(0, N)
+    total = tl.zeros((M, N), tl.float32)
+    for start in range(0, rows, M):
+        row = start + tl.arange(0, M)
+        place = x_ptr + row[:, None] * stride + columns[None, :]
+        total += tl.load(place, mask=row[:, None] < rows, other=0.0).to(tl.float32)
+    tl.store(out_ptr + columns, tl.sum(total, 0))
+
+
+@pytest.mark.parametrize(("arch", "recorded"), [(WAVE_64, 21), (WAVE_32, 52)])
+def test_loop_of_column_sums_has_no_more_instructions_than_that_of_triton(
+    arch: str, recorded: int
+) -> None:
+    """The offset of a row moves by one addition, in a buffer whose start is that of the argument.
+    Recorded of Triton 3.6, from the same source."""
+    types = {"x_ptr": "*fp16", "out_ptr": "*fp32", "stride": "i32", "rows": "i32"}
+    attrs = {(i,): [*ALIGNED, *(RANGE if i < 2 else [])] for i in range(4)}
+    source = ASTSource(column_sums, types, {"M": 32, "N": 64}, attrs)
+    code = compile(source, target_of(arch), {"num_warps": 4})
+    assert max(loops_of(str(code.asm["amdgcn"]))) <= recorded

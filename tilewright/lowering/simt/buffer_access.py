@@ -41,6 +41,9 @@ def places(
     b, parts = kernel.b, split_pointer(ptr)
     assert parts.varying is not None
     size = memory.pointee_of(ptr.type).nbytes_in_memory
+    argument = span.argument
+    if argument is None and parts.uniform is None and parts.base.owner is kernel.fn.body:
+        argument = parts.base
     if span.argument is not None:
         base, distance = kernel.scalar(span.argument), _distance(kernel, parts, size)
     else:
@@ -57,7 +60,7 @@ def places(
             offset = b.add(offset, distance)
         if span.before:
             offset = b.add(offset, span.before)
-        return Place(base, offset, span.size, span.argument is not None)
+        return Place(base, offset, span.size, argument is not None)
 
     return place
 

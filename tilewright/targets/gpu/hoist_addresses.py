@@ -5,7 +5,8 @@
         load(a)                                   a = addptr(q, x)
 
 An address is then one multiplication and addition of 64 bits, instead of that and the addition of
-`y`. Pointers are added modulo 2^64, so that the order does not matter.
+`y`. Pointers are added modulo 2^64, so that the order does not matter. Where masked accesses are
+those of a buffer, their offsets have 32 bits instead, and the pointer stays as it is.
 
 Input: laid-out IR from which loop-invariant ops are hoisted, with pointers in canonical form, as
 `canonicalize_pointers` leaves them. Output: addresses of loops in the form above, which is not
@@ -14,6 +15,8 @@ canonical: passes that decompose pointers run before. Linear in the size of the 
 
 from __future__ import annotations
 
+from tilewright.analysis.buffers import FEATURE as BUFFERS
+from tilewright.analysis.buffers import has_free_mask
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import I64, dtype_of
@@ -21,7 +24,7 @@ from tilewright.layout.families import without_duplicates
 from tilewright.layout.linear import REGISTER
 from tilewright.ops.arith import Add
 from tilewright.ops.control import For, While
-from tilewright.ops.memory import AddPtr, pointee_of
+from tilewright.ops.memory import AddPtr, Load, Store, pointee_of
 from tilewright.ops.shape import Broadcast, Splat
 
 NAME = "hoist_addresses"
@@ -40,7 +43,7 @@ def hoist_addresses(fn: Function, ctx: PassContext) -> bool:
         for loop in fn.walk()
         if isinstance(loop, For | While)
         for op in loop.regions[-1]
-        if isinstance(op, AddPtr)
+        if isinstance(op, AddPtr) and not (BUFFERS in ctx.features and _is_in_buffer(fn, op))
     ]
     hoisted = sum(_hoist(loop, op) for loop, op in found)
     ctx.count("hoisted", hoisted)
@@ -70,6 +73,11 @@ def _hoist(loop: Op, op: AddPtr) -> bool:
     if not total.result.users:
         total.erase()
     return True
+
+
+def _is_in_buffer(fn: Function, op: AddPtr) -> bool:
+    users = op.result.users
+    return any(isinstance(user, Load | Store) and has_free_mask(fn, user) for user in users)
 
 
 def _is_one_access(offset: Value, op: AddPtr) -> bool:
