@@ -291,6 +291,9 @@ def test_threads_compute_different_elements_of_small_results() -> None:
     """)
     text = ptx_of(build(kernel, dict.fromkeys(("a", "b", "out"), "*fp32")), num_warps=2)
     assert len(re.findall(r"\bfma\.rn\.f32\b", text)) == 16
+    loop = text[: text.rindex("fma.rn.f32")]
+    loads = re.findall(r"ld\.shared\.(\S+)", loop)
+    assert loads == ["v4.b32"] * 5  # four steps of its row, and four of its columns in each step
 
 
 @pytest.mark.parametrize(("arch", "expanded"), [(89, False), (90, True), (120, False)])

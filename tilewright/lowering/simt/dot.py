@@ -2,7 +2,8 @@
 
 Both operands are in shared memory, row-major. A loop over K, of `STEPS` steps per iteration, loads
 the elements of the thread's rows and columns, each once, and accumulates their products; the size
-of the code does not depend on K. float16 accumulates in float32.
+of the code does not depend on K. Adjacent elements are loaded together: of a row those of all steps
+of an iteration, of columns those of a step. float16 accumulates in float32.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.layout.linear import REGISTER, LinearLayout, dim_name
 from tilewright.lowering.convert import cast
-from tilewright.lowering.emit import I32, V, const, int_type
+from tilewright.lowering.emit import I32, V, const, int_type, vector
 from tilewright.lowering.simt.convert import from_bits
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
-from tilewright.lowering.simt.tile_access import layout_of
+from tilewright.lowering.simt.tile_access import VECTOR_BYTES, layout_of
 from tilewright.lowering.types import memory_type
 from tilewright.ops.dot import Dot
 
@@ -38,9 +39,8 @@ def emit_dot(kernel: Kernel, op: Dot) -> None:
     start = [cast(b, v, element, compute) for v in kernel.env[op.acc]]
     with b.loop(const(I32, 0), const(I32, k), const(I32, steps), start, "disable") as loop:
         sums = list(loop.carried)
-        for step in range(steps):
-            at = b.add(loop.index, step)
-            rows, columns = left.read(at), right.read(at)
+        rows_of_steps, columns_of_steps = (r.read(loop.index, steps) for r in (left, right))
+        for rows, columns in zip(rows_of_steps, columns_of_steps, strict=True):
             sums = [
                 _multiply_add(kernel, x, y, z) for x, y, z in zip(rows, columns, sums, strict=True)
             ]
@@ -54,7 +54,7 @@ def _multiply_add(kernel: Kernel, x: V, y: V, z: V) -> V:
 
 
 class _Reader:
-    """Reads, for each register of the result, the operand's element at an index along K.
+    """Reads, for each register of the result, the operand's elements at indices along K.
 
     Args:
         layout: the layout of the result.
@@ -86,6 +86,8 @@ class _Reader:
             [kernel.b.mul(c, strides[axis]) for c in kernel.coordinates(layout, dim_name(axis))]
             for axis in axes
         ]
+        # Successive registers have so many columns side by side; those of rows are not adjacent.
+        self.run = layout.num_consecutive((own_axis,))
         self.keys = self._keys(layout, axes)
         self.starts = {
             key: _sum(kernel.b.add, [row[r] for row in places]) for r, key in enumerate(self.keys)
@@ -100,15 +102,36 @@ class _Reader:
             found.append(tuple(place[axis] for axis in axes))
         return found
 
-    def read(self, k: V) -> Registers:
+    def read(self, k: V, steps: int) -> list[Registers]:
+        """The elements at each of some indices from `k` on, which is a multiple of their number."""
         b = self.kernel.b
-        along = b.mul(k, self.k_stride)
+        if self.k_stride == 1:
+            rows = {
+                key: self._adjacent(b.add(start, k), steps) for key, start in self.starts.items()
+            }
+            return [[rows[key][step] for key in self.keys] for step in range(steps)]
+        return [self._columns(b.mul(b.add(k, step), self.k_stride)) for step in range(steps)]
+
+    def _columns(self, row: V) -> Registers:
+        """The elements of a row of the operand, which begins at this place."""
+        b, keys = self.kernel.b, list(self.starts)
         loaded: dict[tuple[int, ...], V] = {}
-        for key, start in self.starts.items():
-            bits = b.load(self.element, b.gep(self.element, self.base, b.add(start, along)))
-            (value,) = from_bits(self.kernel, self.type, [bits])
-            loaded[key] = cast(b, value, ir.dtype_of(self.type), self.compute)
+        for first in range(0, len(keys), self.run):
+            values = self._adjacent(b.add(self.starts[keys[first]], row), self.run)
+            loaded.update(zip(keys[first : first + self.run], values, strict=True))
         return [loaded[key] for key in self.keys]
+
+    def _adjacent(self, place: V, count: int) -> Registers:
+        """So many elements from a place on, which is a multiple of their number."""
+        b, size = self.kernel.b, self.element.bits // 8
+        length = min(count, VECTOR_BYTES // size)
+        bits: list[V] = []
+        for first in range(0, count, length):
+            address = b.gep(self.element, self.base, b.add(place, first))
+            loaded = b.load(vector(self.element, length), address, align=length * size)
+            bits += [b.extract(loaded, i) for i in range(length)]
+        values = from_bits(self.kernel, self.type, bits)
+        return [cast(b, v, ir.dtype_of(self.type), self.compute) for v in values]
 
 
 def _sum(add: Callable[[V, V], V], values: list[V]) -> V:
