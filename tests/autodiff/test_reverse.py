@@ -221,6 +221,7 @@ BEYOND_THE_LAST = {
     "the greatest": "y = v * tl.max(v, 1)[:, None]",
     "the greater": "y = tl.maximum(w, tl.where(inside, v, tl.exp(w) / z))",
     "the size": "y = tl.abs(v + 2.0)",
+    "gathered": "y = tl.gather(v, tl.broadcast_to((at % 3)[None, :], [4, 8]), 1)",
 }
 
 

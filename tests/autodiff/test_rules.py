@@ -36,6 +36,10 @@ SHAPES = (
     "tl.cumsum(x, reverse=True)", "tl.join(x, y)", "tl.interleave(x, y)",
     "tl.cat(x, y)", "tl.reshape(x, [4, 4])[:, None, :] * 2.0",
     "tl.sum(tl.reshape(x, [4, 4]) * tl.sum(tl.reshape(y, [4, 4]), 0)[None, :], 1)",
+    "tl.gather(x, tl.arange(0, 16) // 2, 0) * y", "tl.gather(x, tl.arange(0, 8) * 3 - 3, 0)",
+    "tl.gather(tl.reshape(x, [4, 4]), (tl.reshape(at, [4, 4]) * 5 % 7 - 1).to(tl.int64), 1)",
+    "tl.gather(tl.reshape(x, [2, 8]), (tl.reshape(tl.arange(0, 32), [4, 8]) % 3).to(tl.int8), 0)",
+    "tl.gather(x, (at // 3).to(tl.uint32), 0) + y",
     "tl.max(tl.reshape(x, [4, 4]), 1)", "tl.dot(tl.reshape(x, [4, 4]), tl.reshape(y, [4, 4]))",
 )  # fmt: skip
 COMBINED = (
@@ -52,7 +56,6 @@ COMBINED = (
     "tl.associative_scan((x, x, p, x), 0, matrices)[1]", "tl.reduce((x, x), 0, complex_product)[0]",
     "tl.associative_scan(x, 0, log_add)", "tl.max(x, 0, return_indices=True)[0] * y",
 )  # fmt: skip
-FORWARD_ONLY = ("tl.gather(x, tl.arange(0, 16) // 2, 0)",)
 
 
 def program(expression: str) -> str:
@@ -111,7 +114,7 @@ def arguments(seed: int) -> dict[str, Any]:
     return {"x_ptr": x, "y_ptr": y, "p_ptr": rng.uniform(0.5, 2.0, 16), "out_ptr": np.zeros(32)}
 
 
-@pytest.mark.parametrize("expression", [*UNARY, *BINARY, *SHAPES, *COMBINED, *FORWARD_ONLY])
+@pytest.mark.parametrize("expression", [*UNARY, *BINARY, *SHAPES, *COMBINED])
 def test_tangents_are_those_of_differences(expression: str) -> None:
     args = arguments(1)
     module = forward_module(program(expression), args, {})
@@ -177,11 +180,16 @@ def test_the_maximum_of_a_row_is_shared_evenly() -> None:
     np.testing.assert_array_equal(found, [0.25] * 4 + [0.0] * 12)
 
 
-@pytest.mark.parametrize("expression", FORWARD_ONLY)
-def test_what_only_forward_mode_knows_is_an_error(expression: str) -> None:
-    module = forward_module(program(expression), arguments(1), {})
-    with pytest.raises(CompilationError, match="no gradient through"):
-        reverse_mode(module, ("x_ptr", "p_ptr"), ("out_ptr",))
+def test_gathers_of_many_elements_are_refused() -> None:
+    text = """
+def kernel(x_ptr, y_ptr):
+    at = tl.arange(0, 512)
+    x = tl.load(x_ptr + at)
+    tl.store(y_ptr + at, tl.gather(x, at // 2, 0))
+"""
+    module = forward_module(text, {"x_ptr": np.ones(512), "y_ptr": np.ones(512)}, {})
+    with pytest.raises(CompilationError, match="262144 pairs of an element and a place"):
+        reverse_mode(module, ("x_ptr",), ("y_ptr",))
 
 
 def test_what_is_behind_stop_gradient_is_constant() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.autodiff.registry import (
     AdjointPoint,
     TangentPoint,
@@ -11,7 +13,8 @@ from tilewright.autodiff.registry import (
     refusal,
 )
 from tilewright.ir.core import Op, Value
-from tilewright.ir.types import derivative_type, is_float, shape_of
+from tilewright.ir.types import I32, derivative_type, dtype_of, element_of, is_float, shape_of
+from tilewright.ops.arith import Cast, Max, Min
 from tilewright.ops.shape import (
     Arange,
     Broadcast,
@@ -25,6 +28,8 @@ from tilewright.ops.shape import (
     Splat,
     Split,
 )
+
+MOST_PAIRS = 1 << 16  # of an element and a place, that one op may compare
 
 declare(Zero("it has no operands"), Arange)
 
@@ -144,8 +149,36 @@ def _cat(d: AdjointPoint, op: Cat, adjoints: list[Value | None]) -> None:
 
 @adjoint(Gather, tangent=_same_op)
 def _gather(d: AdjointPoint, op: Gather, adjoints: list[Value | None]) -> None:
-    raise refusal(
-        op,
-        "no gradient through tl.gather: elements may be taken several times",
-        "help: load the elements from memory at the same indices instead",
-    )
+    """Of an element: the sum over all places that took it, each of which is compared with it."""
+    (y,) = adjoints
+    if y is None:
+        return
+    axis, taken = op.axis, shape_of(op.index.type)
+    lengths = (*taken[:axis], shape_of(op.src.type)[axis], *taken[axis:])
+    if prod(lengths) > MOST_PAIRS:
+        raise refusal(
+            op,
+            f"no gradient through tl.gather of so many elements: {prod(lengths)} pairs of an "
+            f"element and a place would be compared, of at most {MOST_PAIRS}",
+            "help: load the elements from memory at the same indices instead",
+        )
+    index = _within(d, d.plain(op.index), lengths[axis] - 1)
+    element = d.emit.positions(lengths, axis)
+    is_it = d.emit.compare(_repeated(d, index, axis, lengths), element, "eq")
+    found = d.emit.where(is_it, _repeated(d, d.emit.guarded(y), axis, lengths))
+    d.give(op.src, d.emit.sum(found, axis + 1))
+
+
+def _within(d: AdjointPoint, index: Value, last: int) -> Value:
+    """An index as i32, clamped to 0 and the last element."""
+    value, type = d.emit.builder.value, index.type
+    if dtype_of(type).primitive_bitwidth < I32.primitive_bitwidth:
+        index = value(Cast(index, I32, "rtne"))
+    least, most = (d.emit.integer(number, index.type) for number in (0, last))
+    index = value(Min(value(Max(index, least, False)), most, False))
+    return index if element_of(index.type) == I32 else value(Cast(index, I32, "rtne"))
+
+
+def _repeated(d: AdjointPoint, value: Value, axis: int, lengths: tuple[int, ...]) -> Value:
+    """A tile, repeated along a new axis."""
+    return d.emit.op(Broadcast(d.emit.op(ExpandDims(value, axis)), lengths))
