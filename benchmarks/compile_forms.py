@@ -31,7 +31,7 @@ from tilewright.targets.cpu.target import CpuTarget
 from tilewright.targets.gpu.codegen import thread_code
 from tilewright.targets.nvidia import emit as nvidia_emit
 from tilewright.targets.nvidia.assemble import find_assembler
-from tilewright.targets.nvidia.best_cubin import Attempts, best_cubin
+from tilewright.targets.nvidia.best_cubin import Attempts, Demand, best_cubin
 from tilewright.targets.nvidia.compilation import assembly_request
 from tilewright.targets.nvidia.features import WARP_SIZE
 from tilewright.targets.nvidia.notes import ptx_version
@@ -266,8 +266,8 @@ def _compile_for_nvidia(source: ASTSource) -> Laps:
     laps.end("LLVM")
     if assembler is not None:
         attempts = Attempts(assembler, assembly_request(options, chip), made.name)
-        threads = options.num_warps * WARP_SIZE
-        best_cubin(attempts, ptx, chip, threads, made.shared_bytes, made.carried)
+        demand = Demand(options.num_warps * WARP_SIZE, made.shared_bytes, made.carried)
+        best_cubin(attempts, ptx, chip, demand)
         laps.end("assembler")
     return laps
 

@@ -25,6 +25,7 @@ from tilewright.targets.nvidia.best_cubin import (
     MANY_CARRIED,
     SHORT_PTX,
     Attempts,
+    Demand,
     best_cubin,
 )
 from tilewright.targets.nvidia.cubin import Resources
@@ -109,7 +110,7 @@ def test_selected_cubin(
 
     monkeypatch.setattr(searched, "resources", resources)
     ptx = text(3, live)
-    best = best_cubin(Attempts(FixedReports(made), REQUEST, "kernel"), ptx, HOPPER, 256, 0)
+    best = best_cubin(Attempts(FixedReports(made), REQUEST, "kernel"), ptx, HOPPER, Demand(256))
     assert (held(best.ptx), int(best.cubin)) == (taken, taken)
     assert best.used.registers == made[taken][0]
 
@@ -139,8 +140,29 @@ def test_number_of_assembler_runs(
 
     monkeypatch.setattr(searched, "resources", resources)
     assembler = FixedReports(made)
-    best_cubin(Attempts(assembler, REQUEST, "kernel"), ptx, HOPPER, 256, 0)
+    best_cubin(Attempts(assembler, REQUEST, "kernel"), ptx, HOPPER, Demand(256))
     assert sorted(assembler.runs) == runs
+
+
+@pytest.mark.parametrize(
+    ("demand", "runs"),
+    [
+        (Demand(256), [PLAIN, 4]),
+        (Demand(256, held=48), [PLAIN, 4]),
+        (Demand(256, held=49), [PLAIN]),
+        (Demand(256, carried=32), [PLAIN, 4]),
+        (Demand(256, carried=33), [PLAIN]),
+    ],
+)
+def test_registers_are_not_limited_to_fewer_than_a_kernel_holds(
+    demand: Demand, runs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four blocks of 256 threads have 64 registers for each."""
+    made = {PLAIN: (74, 0), 4: (64, 0)}
+    monkeypatch.setattr(searched, "resources", lambda cubin, _: Resources(*made[int(cubin)], 0))
+    assembler = FixedReports(made)
+    best_cubin(Attempts(assembler, REQUEST, "kernel"), text(3), HOPPER, demand)
+    assert assembler.runs == runs
 
 
 @pytest.mark.parametrize(
@@ -164,7 +186,9 @@ def test_a_loop_that_carries_all_registers_is_not_assembled_for_several_ctas(
     monkeypatch.setattr(searched, "resources", resources)
     assembler = FixedReports(made)
     ptx = ".reqntid 256\n{\n" + "\n" * LONG_PTX
-    best = best_cubin(Attempts(assembler, REQUEST, "kernel"), ptx, HOPPER, 256, 0, carried)
+    best = best_cubin(
+        Attempts(assembler, REQUEST, "kernel"), ptx, HOPPER, Demand(256, carried=carried)
+    )
     assert assembler.runs == runs
     assert int(best.cubin) == runs[-1]
 
@@ -180,7 +204,9 @@ def test_one_more_cta_does_not_justify_serialised_products(
 
     monkeypatch.setattr(searched, "resources", resources)
     reported = FixedReports({PLAIN: (74, 0), 4: (64, 0)}, slow)
-    best = best_cubin(Attempts(reported, REQUEST, "kernel"), ".reqntid 256\n{\n", HOPPER, 256, 0)
+    best = best_cubin(
+        Attempts(reported, REQUEST, "kernel"), ".reqntid 256\n{\n", HOPPER, Demand(256)
+    )
     assert int(best.cubin) == taken
 
 

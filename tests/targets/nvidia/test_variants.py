@@ -6,9 +6,16 @@ import pytest
 
 from tilewright.targets.gpu.codegen import ThreadCode
 from tilewright.targets.nvidia.best_cubin import Assembled
-from tilewright.targets.nvidia.compilation import Cubin, Residency
+from tilewright.targets.nvidia.compilation import (
+    Cubin,
+    Residency,
+    may_outnumber,
+    most_ctas,
+)
 from tilewright.targets.nvidia.cubin import Resources
 from tilewright.targets.nvidia.features import processor
+from tilewright.targets.nvidia.notes import HeldRegisters, Waits
+from tilewright.targets.nvidia.options import CudaOptions
 from tilewright.targets.protocol import Lowered
 
 SERIALISED = "ptxas info    : (C7510) Potential Performance Loss: instructions are serialized\n"
@@ -46,3 +53,49 @@ def test_machine_code_is_made_of_variants_that_may_be_better(
     assert made.is_doubtful()
     variant = ThreadCode("", "kernel", warps=4, tile_warps=4, shared_bytes=shared)
     assert made.may_be_worse_than(variant) is compiled
+
+
+def code(warps: int, *, shared: int = 1 * KIB, carried: int = 0, held: int = 0) -> ThreadCode:
+    notes = frozenset({Waits.FOR_PRODUCTS, HeldRegisters(held)})
+    return ThreadCode(
+        "", "kernel", warps=warps, tile_warps=4, shared_bytes=shared, carried=carried, notes=notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "surpassed"),
+    [
+        pytest.param(code(4), False, id="perhaps more"),
+        pytest.param(code(4, shared=75 * KIB), False, id="memory for as many"),
+        pytest.param(code(4, shared=76 * KIB), True, id="memory for fewer"),
+        pytest.param(code(5, held=112), False, id="registers for as many"),
+        pytest.param(code(5, held=113), True, id="registers for fewer"),
+        pytest.param(code(5, carried=113), True, id="registers that a loop carries for fewer"),
+    ],
+)
+def test_more_programs_than_another_variant_can_have(other: ThreadCode, surpassed: bool) -> None:
+    """Three blocks of five warps have 128 registers for each thread, of which 16 are for others."""
+    assert cubin(3).surpasses(other) is surpassed
+    assert not cubin(3, log=SERIALISED).surpasses(other)
+
+
+@pytest.mark.parametrize(
+    ("other", "code", "options", "expected"),
+    [
+        (code(4, held=112), code(5, held=112), CudaOptions(), True),
+        (code(4, held=113), code(5, held=112), CudaOptions(), False),
+        (code(4, held=112), code(5, held=112)._replace(notes=frozenset()), CudaOptions(), False),
+        (code(4, held=112), code(5, held=112), CudaOptions(maxnreg=64), False),
+        (code(4, held=112), code(5, held=112), CudaOptions(debug=True), False),
+    ],
+)
+def test_variants_without_a_copying_warp_may_have_more_programs(
+    other: ThreadCode, code: ThreadCode, options: CudaOptions, expected: bool
+) -> None:
+    assert may_outnumber(other, code, processor(90), options) is expected
+
+
+@pytest.mark.parametrize("held", [300, 500])
+def test_one_program_is_resident_however_much_it_needs(held: int) -> None:
+    """It spills, or its warps hand registers to each other."""
+    assert most_ctas(code(12, held=held), processor(90)) == 1

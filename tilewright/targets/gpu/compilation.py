@@ -7,12 +7,12 @@ before that pass (`PassContext.before`) is compiled, too, and the better result 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tilewright.base.diagnostics import Loc
 from tilewright.ir.core import Module
-from tilewright.ir.passes import PassContext, Step, run, steps_after
+from tilewright.ir.passes import Original, PassContext, Step, run, steps_after
 from tilewright.targets.gpu.codegen import Generator, ThreadCode, thread_code
 from tilewright.targets.protocol import Lowered
 
@@ -37,6 +37,10 @@ class MachineCode:
         """Whether the machine code of the other variant may be better; if not, it is not made."""
         return True
 
+    def surpasses(self, other: ThreadCode) -> bool:
+        """Whether it is the faster variant of the same kernel, however the other is compiled."""
+        return False
+
     def is_better_than(self, other: Any) -> bool:
         """Whether it is certainly the faster variant of the same kernel."""
         return False
@@ -49,23 +53,76 @@ class Vendor(Generator, Protocol):
     """The part of a GPU target that compilation depends on (`GpuTarget`)."""
 
     def steps(self) -> Sequence[Step]: ...
+    def may_outnumber(self, other: ThreadCode, code: ThreadCode, options: Any) -> bool: ...
     def machine_code(self, code: ThreadCode, ctx: PassContext, options: Any) -> MachineCode: ...
+
+
+class _Variants:
+    """The variants of a kernel: without the first 0, 1, … passes of `PassContext.before`."""
+
+    def __init__(self, target: Vendor, module: Module, ctx: PassContext, options: Any) -> None:
+        self.target, self.ctx, self.options = target, ctx, options
+        self.passes: Sequence[tuple[str, Original]]
+        self.passes = () if ctx.replaced else tuple(ctx.before.items())
+        self._codes = {0: thread_code(module, target, ctx, options)}
+        self._made: dict[int, MachineCode] = {}
+
+    def code(self, without: int) -> ThreadCode:
+        if without not in self._codes:
+            (first, original), *others = self.passes[:without]
+            disabled = self.ctx.disabled.union(name for name, _ in others)
+            plain = Module([original.function.clone()])
+            ctx = replace(self.ctx, disabled=disabled)
+            run(plain, steps_after(self.target.steps(), first), ctx)
+            self._codes[without] = thread_code(plain, self.target, ctx, self.options)
+        return self._codes[without]
+
+    def made(self, without: int) -> MachineCode:
+        if without not in self._made:
+            code = self.code(without)
+            self._made[without] = self.target.machine_code(code, self.ctx, self.options)
+        return self._made[without]
+
+    def may_outnumber(self, other: ThreadCode) -> bool:
+        """Whether more programs may be resident of a variant than with all passes."""
+        return self.target.may_outnumber(other, self.code(0), self.options)
 
 
 def compile_module(target: Vendor, module: Module, ctx: PassContext, options: Any) -> Lowered:
     """The code of a module after all passes; remarks are reported to the context."""
-    made = target.machine_code(thread_code(module, target, ctx, options), ctx, options)
-    for name, original in ctx.before.items():
-        if ctx.replaced or not made.is_doubtful():
-            break
-        plain = Module([original.function])
-        run(plain, steps_after(target.steps(), name), ctx)
-        code = thread_code(plain, target, ctx, options)
-        if not made.may_be_worse_than(code):
-            continue
-        other = target.machine_code(code, ctx, options)
-        if other.is_better_than(made):
-            ctx.missed(name, original.undone, original.function.loc)
-            made = other
+    variants = _Variants(target, module, ctx, options)
+    without = _surpassing(variants) or _best(variants)
+    if without:
+        name, original = variants.passes[without - 1]
+        ctx.missed(name, original.undone, original.function.loc)
+    made = variants.made(without)
     made.report(ctx)
     return made.lowered
+
+
+def _surpassing(variants: _Variants) -> int:
+    """The variant without all of the passes, if its machine code is better than that of the others
+    can be, which is then not made; else 0."""
+    last = len(variants.passes)
+    # With as much memory it would be; its own code tells how much that is.
+    code = variants.code(0)
+    alike = code._replace(warps=code.tile_warps)
+    if not last or not variants.may_outnumber(alike):
+        return 0
+    if not variants.may_outnumber(variants.code(last)):
+        return 0
+    made = variants.made(last)
+    return last if all(made.surpasses(variants.code(i)) for i in range(last)) else 0
+
+
+def _best(variants: _Variants) -> int:
+    """The variant with the best machine code, which is made of those that may have it: first of
+    the one without all of the passes, as mostly the last of them costs what is lacking."""
+    best = 0
+    for i in range(len(variants.passes), 0, -1):
+        made = variants.made(best)
+        if not made.is_doubtful():
+            break
+        if made.may_be_worse_than(variants.code(i)) and variants.made(i).is_better_than(made):
+            best = i
+    return best

@@ -75,6 +75,11 @@ class GpuTarget(BaseBackend):
         """The declaration in LLVM IR of a kernel whose programs have `threads` threads."""
         return codegen.Declaration()
 
+    def may_outnumber(self, other: ThreadCode, code: ThreadCode, options: Any) -> bool:
+        """Whether more programs may be resident of a variant of a kernel without a pass of
+        `PassContext.before`, and make it faster."""
+        return False
+
     def machine_code(self, code: ThreadCode, ctx: PassContext, options: Any) -> MachineCode:
         """The stages from the code of a thread on, and the metadata of the launch."""
         raise NotImplementedError

@@ -19,6 +19,7 @@ from tilewright.targets.nvidia.cubin import Resources, resources
 from tilewright.targets.nvidia.features import Processor
 from tilewright.targets.nvidia.live_registers import live_registers
 from tilewright.targets.nvidia.occupancy import (
+    FEWEST_OTHERS,
     OTHER_REGISTERS,
     SQUEEZED_REGISTERS,
     ctas_by_memory,
@@ -130,25 +131,45 @@ def with_ctas(ptx: str, ctas: int) -> str:
 MANY_CARRIED = 240
 
 
-def best_cubin(
-    attempts: Attempts, ptx: str, chip: Processor, threads: int, shared: int, carried: int = 0
-) -> Assembled:
+class Demand(NamedTuple):
+    """What a CTA is known to need before it is assembled.
+
+    Attributes:
+        threads: their number.
+        shared: bytes of shared memory.
+        carried: registers of a thread that the values carried by a loop occupy.
+        held: those of a result of a product and of what is carried past it; 0 if none.
+    """
+
+    threads: int
+    shared: int = 0
+    carried: int = 0
+    held: int = 0
+
+    @property
+    def registers(self) -> int:
+        """The fewest registers of a thread."""
+        return max(self.carried, self.held) + FEWEST_OTHERS
+
+    def suits(self, registers: int) -> bool:
+        """Whether an assembler may do with so many registers of a thread, without many spills."""
+        return registers >= max(self.carried + OTHER_REGISTERS, self.registers)
+
+
+def best_cubin(attempts: Attempts, ptx: str, chip: Processor, demand: Demand) -> Assembled:
     """The best cubin of a kernel without a register limit of its own, of up to four.
 
     The number of runs depends on the PTX and the resources only, not on how long they take, so that
     equal PTX gives equal cubins. A long kernel takes two at most.
 
-    Args:
-        threads: of a CTA.
-        shared: bytes of shared memory of a CTA.
-        carried: registers of a thread that the values carried by a loop occupy. If they are nearly
-            all, the first run is one for a single CTA: without, ptxas squeezes such kernels. No
-            limit leaves less than these and a few others.
+    If a loop carries nearly all registers, the first run is one for a single CTA: without, ptxas
+    squeezes such kernels. No limit leaves fewer registers than a kernel needs.
 
     Raises:
         PTXASError: the assembler refuses the PTX.
     """
-    if carried >= MANY_CARRIED:
+    threads = demand.threads
+    if demand.carried >= MANY_CARRIED:
         return attempts.holding(1, ptx) or attempts.plain(ptx)
     first = _with_room(attempts, ptx, threads)
     registers = first.used.registers
@@ -156,9 +177,9 @@ def best_cubin(
         return (registers <= FEW_REGISTERS and attempts.holding(1, ptx)) or first
     if ptx.count("\n") > LONG_PTX:
         return first
-    place = chip, threads, registers, shared
+    place = chip, threads, registers, demand.shared
     ctas = ctas_if_one_more(*place) or ctas_by_memory(*place)
-    if ctas and registers_for(ctas, threads) < carried + OTHER_REGISTERS:
+    if ctas and not demand.suits(registers_for(ctas, threads)):
         ctas = 0
     better = _held(attempts, ptx, ctas, first)
     return better or _held(attempts, ptx, ctas_with_spare_registers(*place), first) or first

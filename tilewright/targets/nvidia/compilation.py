@@ -18,11 +18,11 @@ from tilewright.targets.gpu.codegen import ThreadCode
 from tilewright.targets.gpu.compilation import MachineCode
 from tilewright.targets.nvidia.advice import Advice, advice_in
 from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Request, find_assembler
-from tilewright.targets.nvidia.best_cubin import Assembled, Attempts, best_cubin
+from tilewright.targets.nvidia.best_cubin import Assembled, Attempts, Demand, best_cubin
 from tilewright.targets.nvidia.emit import compile_text
 from tilewright.targets.nvidia.features import PACKED_PROGRAMS, WARP_SIZE, Processor
-from tilewright.targets.nvidia.notes import Waits, ptx_version, tensor_columns
-from tilewright.targets.nvidia.occupancy import MOST_TO_SAVE, resident_ctas
+from tilewright.targets.nvidia.notes import Waits, held_registers, ptx_version, tensor_columns
+from tilewright.targets.nvidia.occupancy import MOST_TO_SAVE, registers_for, resident_ctas
 from tilewright.targets.nvidia.options import CudaOptions
 from tilewright.targets.nvidia.programs import looped_axes
 from tilewright.targets.nvidia.tma import facts_of
@@ -81,12 +81,15 @@ class Cubin(MachineCode):
 
     def may_be_worse_than(self, other: ThreadCode) -> bool:
         """See `is_better_than`: no variant has fewer spills than none, and more programs are not
-        resident than shared memory has room for."""
+        resident than there are registers and shared memory for."""
         if self.spills or self.assembled.serialises_products:
             return True
-        threads = other.warps * WARP_SIZE
-        most = resident_ctas(self.chip, threads, registers=1, shared=other.shared_bytes)
-        return most > self.residency.ctas
+        return most_ctas(other, self.chip) > self.residency.ctas
+
+    def surpasses(self, other: ThreadCode) -> bool:
+        """See `is_better_than`: more programs are resident than can be of the other."""
+        faster = self.residency.ctas > most_ctas(other, self.chip)
+        return faster and not self.assembled.serialises_products
 
     def is_better_than(self, other: Cubin) -> bool:
         """Whether it is better than the cubin with a copying warp. Fewer spills count if they are
@@ -161,8 +164,7 @@ def machine_code(
         best = attempts.plain(own_ptx or ptx)
     else:
         packed = PACKED_PROGRAMS if code.packs else 1
-        threads, shared = packed * code.warps * WARP_SIZE, packed * code.shared_bytes
-        best = best_cubin(attempts, ptx, chip, threads, shared, code.carried)
+        best = best_cubin(attempts, ptx, chip, _demand(code, packed))
     stages |= {"ptx": best.ptx, "cubin": best.cubin}
     metadata |= {
         "assembler": f"{assembler.name} {assembler.version()}",
@@ -179,6 +181,33 @@ def machine_code(
         debug=options.debug,
         tests_protocols=options.debug or bool(options.random_delays),
     )
+
+
+def _demand(code: ThreadCode, programs: int = 1) -> Demand:
+    """What a CTA of some programs needs."""
+    threads, shared = code.warps * WARP_SIZE, code.shared_bytes
+    held = held_registers(code.notes)
+    return Demand(programs * threads, programs * shared, code.carried, held)
+
+
+def most_ctas(code: ThreadCode, chip: Processor) -> int:
+    """The most CTAs of a kernel that are resident on a multiprocessor, however it is assembled."""
+    demand = _demand(code)
+    # One is resident at least: it spills, or its warps hand registers to each other.
+    registers = min(demand.registers, registers_for(1, demand.threads))
+    return resident_ctas(chip, demand.threads, registers, demand.shared)
+
+
+def may_outnumber(
+    other: ThreadCode, code: ThreadCode, chip: Processor, options: CudaOptions
+) -> bool:
+    """Whether more programs may be resident of a variant than of one with a copying warp, and make
+    it faster."""
+    if Waits.FOR_PRODUCTS not in code.notes or options.maxnreg is not None:
+        return False
+    if options.debug or options.random_delays:
+        return False  # see `Cubin.tests_protocols`
+    return most_ctas(other, chip) > most_ctas(code, chip)
 
 
 def _residency(code: ThreadCode, chip: Processor, registers: int) -> Residency:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
-from tilewright.layout.linear import OFFSET, LinearLayout
+from tilewright.layout.linear import OFFSET, REGISTER, LinearLayout
 from tilewright.lowering.emit import (
     F16,
     F32,
@@ -31,9 +31,10 @@ from tilewright.lowering.emit import (
     vector,
 )
 from tilewright.lowering.simt.buffers import emit_fetch
-from tilewright.lowering.simt.kernel import Kernel, Registers, emits
+from tilewright.lowering.simt.kernel import Kernel, Registers, emits, register_count
 from tilewright.lowering.simt.tile_access import layout_of
 from tilewright.lowering.simt.words import words
+from tilewright.lowering.types import memory_type
 from tilewright.ops.arith import is_positive_zero
 from tilewright.ops.control import For, Yield
 from tilewright.ops.gpu import Allocate, Share
@@ -47,7 +48,7 @@ from tilewright.targets.nvidia.choose_mma import (
 )
 from tilewright.targets.nvidia.convert import fp16_pair
 from tilewright.targets.nvidia.name import NAME
-from tilewright.targets.nvidia.notes import PtxVersion, Waits
+from tilewright.targets.nvidia.notes import HeldRegisters, PtxVersion, Waits
 from tilewright.targets.nvidia.rewrite_products import step_along_k
 
 _NAMES = {
@@ -391,6 +392,8 @@ class _Block(NamedTuple):
 def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
     b = kernel.b
     acc = Accumulators(kernel, op.acc)
+    if acc.zero:
+        kernel.notes.add(HeldRegisters(_held_with(op)))
     groups = groups_of(ir.shape_of(op.acc.type), kernel.warps)
     right = MatrixOperand(kernel, op.rhs, 0, uniform=groups.columns == 1)
     width = instruction_columns(op, kernel.warps)
@@ -421,6 +424,26 @@ def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
     else:
         _add_in_parts(op, blocks, acc, count, start)
     kernel.bind(op, acc.values())
+
+
+def _held_with(op: Wgmma) -> int:
+    """The registers of a product's result, with those of values that a loop carries past it."""
+    loop = op.parent_op()
+    past: set[Value] = set()
+    if isinstance(loop, For):
+        following = op.next
+        while following is not None:
+            past.update(v for inner in following.walk() for v in inner.operands)
+            following = following.next
+        past &= set(loop.body.args[1:])
+    return sum(_words_of(value) for value in (op.result, *past))
+
+
+def _words_of(value: Value) -> int:
+    """The 32-bit registers of a thread for the distinct elements of a value."""
+    copies = value.layout.free_variables(REGISTER).bit_count() if value.layout else 0
+    bits = memory_type(ir.element_of(value.type)).bits
+    return -(-(register_count(value) >> copies) * bits // 32)
 
 
 IN_FLIGHT_REGISTERS = 160

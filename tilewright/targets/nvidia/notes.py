@@ -19,6 +19,13 @@ class TensorColumns(NamedTuple):
     columns: int
 
 
+class HeldRegisters(NamedTuple):
+    """A thread holds so many registers at once: the result of a product, which instructions write
+    as a whole, and what a loop carries past it."""
+
+    registers: int
+
+
 class Waits(Enum):
     """The code waits in each iteration of a loop."""
 
@@ -29,6 +36,11 @@ class Waits(Enum):
 def tensor_columns(notes: Iterable[Hashable]) -> int:
     """The columns of tensor memory that a program allocates."""
     return sum(note.columns for note in notes if isinstance(note, TensorColumns))
+
+
+def held_registers(notes: Iterable[Hashable]) -> int:
+    """The most registers that a thread is known to hold at once."""
+    return max((note.registers for note in notes if isinstance(note, HeldRegisters)), default=0)
 
 
 def ptx_version(notes: Iterable[Hashable]) -> int:

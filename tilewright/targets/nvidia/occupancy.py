@@ -13,6 +13,7 @@ PARTITIONS = 4  # of a multiprocessor, each with a quarter of the registers and 
 REGISTER_UNIT = 8  # the granularity of register allocation, in registers of a thread
 REGISTER_BYTES = 4
 OTHER_REGISTERS = 32  # of a thread, beside results and operands: addresses, descriptors, masks
+FEWEST_OTHERS = 16  # of these: 128 registers for a product's results of 112 spilled 2
 MAX_CTAS = 32
 MAX_REGISTERS = 255  # of a thread
 RESERVED_SHARED = 1024  # bytes of shared memory that the system reserves for each CTA

@@ -146,6 +146,9 @@ class NvidiaTarget(GpuTarget):
     def declaration(self, options: CudaOptions, gpu: GpuMachine, threads: int) -> Declaration:
         return codegen.declaration(options, gpu, threads)
 
+    def may_outnumber(self, other: ThreadCode, code: ThreadCode, options: CudaOptions) -> bool:
+        return compilation.may_outnumber(other, code, self.processor, options)
+
     def machine_code(self, code: ThreadCode, ctx: PassContext, options: CudaOptions) -> MachineCode:
         return compilation.machine_code(code, self.processor, ctx, options)
 
