@@ -130,7 +130,8 @@ class Printer:
         if made.format == "VOP3":
             found += self._op_sel(made, results, sources)
         if made.name.startswith("v_bitop3"):
-            return [f"bitop3:{truth_table(made.fields):#x}", *found]
+            table = truth_table(made.fields)
+            return [f"bitop3:{table}" if table <= 10 else f"bitop3:{table:#x}", *found]
         if made.format == "VOP3":
             found += ["clamp"] * made.fields["clamp"]
             found += [("", "mul:2", "mul:4", "div:2")[made.fields["omod"]]]
@@ -176,19 +177,20 @@ class Printer:
         return f"{made.name} {data}, {place}, {self._scalar_offset(fields)}"
 
     def _scalar_offset(self, fields: dict[str, int]) -> str:
-        offset = fields["offset"]
+        offset, shown = fields["offset"], bool(fields["offset"])
         if "imm" in fields:
             if fields["imm"]:
+                shown = True
                 register = fields["soffset"] if fields["soffset_en"] else None
             else:
                 register = fields["soffset"] if fields["soffset_en"] else offset & 0x7F
-                offset = 0
+                shown = False
         else:
             register = None if fields["soffset"] == 124 else fields["soffset"]
         if register is None:
             return f"{offset:#x}"
         name = self.scalar(register, 1)
-        return f"{name} offset:{offset:#x}" if offset else name
+        return f"{name} offset:{offset:#x}" if shown else name
 
     def _lds(self, made: Instruction) -> str:
         access, fields = access_of(made.base), made.fields

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import tempfile
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.fuzz.forms.check import FORMS
+from tests.fuzz.forms.computation import random_computation
+from tests.fuzz.forms.kernel import program_of
 from tests.fuzz.ir_generator import GRID, Features, random_args, random_module
 from tests.gpu.batches import BATCH, batch, batches_ahead, run_all
 from tests.gpu.harness import Ahead
-from tests.gpu.programs import EXACT, HOPPER, At, Prepared
+from tests.gpu.programs import EXACT, HOPPER, At, Prepared, prepare
 from tilewright.compiler.driver import compile
 from tilewright.compiler.source import IRSource
 from tilewright.ir.interpret import interpret
@@ -59,6 +62,29 @@ class FuzzJob:
         return Prepared(f"{self.name}, {options}", kernel, prepared, (GRID,), expected, None)
 
 
+@dataclass(frozen=True)
+class FormJob:
+    """A form of a random computation, with random options."""
+
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"form of computation {self.seed}"
+
+    def prepare(self) -> Prepared:
+        rng = np.random.default_rng(self.seed)
+        made = random_computation(self.seed)
+        _, program = program_of(made, int(rng.integers(FORMS)), [m.array for m in made.matrices])
+        shift = int(rng.choice((0, 0, 1)))
+        args = [At(a, shift) if _is_array(a) else a for a in program.args]
+        options = {
+            "num_warps": int(rng.choice((1, 2, 4, 8))),
+            "num_stages": int(rng.integers(1, 5)),
+        }
+        return prepare(replace(program, args=args), f"{self.name}, {options}", options)
+
+
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0
 
@@ -66,6 +92,16 @@ def _is_array(value: Any) -> bool:
 @pytest.fixture(scope="module")
 def ahead(pool: Executor, request: pytest.FixtureRequest) -> Ahead:
     return batches_ahead(FuzzJob, pool, request)
+
+
+@pytest.fixture(scope="module")
+def forms_ahead(pool: Executor, request: pytest.FixtureRequest) -> Ahead:
+    return batches_ahead(FormJob, pool, request)
+
+
+@pytest.mark.gpu
+def test_forms_of_random_computations_agree(fuzz_seed: int, forms_ahead: Ahead) -> None:
+    run_all(batch(FormJob, fuzz_seed), forms_ahead)
 
 
 @pytest.mark.gpu
