@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.targets.nvidia.modules import SOURCE, many_values, scaled_add, wgmma
+from tilewright.targets.gpu import emit as gpu_emit
 from tilewright.targets.nvidia import emit
 from tilewright.targets.nvidia.features import NEWEST_PTX, processor
 
@@ -177,8 +178,8 @@ def test_code_without_strength_reduction_is_the_same_where_there_is_nothing_to_r
 
 def test_long_kernels_compile_without_value_numbering(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its time grows with the square of the number of branches on a condition."""
-    passes, used = emit._passes, list[bool]()
-    monkeypatch.setattr(emit, "_passes", lambda n: (used.append(n), passes(n))[1])
+    passes, used = gpu_emit._passes, list[bool]()
+    monkeypatch.setattr(gpu_emit, "_passes", lambda n: (used.append(n), passes(n))[1])
     monkeypatch.setattr(emit, "LONG", 150)
     for count in (20, 60):
         assert ptx_of(products(count)).count("st.volatile") == count

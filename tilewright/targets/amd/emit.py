@@ -19,11 +19,11 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-from tilewright.base.llvm_library import parsed, without_phi_of_ops
-from tilewright.base.llvm_recurrences import has_long_recurrence
+from tilewright.base.llvm_library import parsed
 from tilewright.base.locks import LLVM
 from tilewright.targets.amd.features import Processor, processor
 from tilewright.targets.amd.repairs import repair
+from tilewright.targets.gpu.emit import clean_up
 
 TRIPLE = "amdgcn-amd-amdhsa"
 
@@ -93,22 +93,6 @@ def _target_machine(chip: Processor) -> llvm.TargetMachine:
 
 
 @cache
-def _passes(numbered: bool) -> llvm.ModulePassManager:
-    """The clean-up that our code needs, after which code generation does its own share.
-
-    Args:
-        numbered: whether values are numbered (`llvm_recurrences`).
-    """
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    if numbered:
-        passes.add_new_gvn_pass()
-    passes.add_simplify_cfg_pass()
-    return passes
-
-
-@cache
 def _builder(chip: Processor) -> llvm.PassBuilder:
     return llvm.create_pass_builder(_target_machine(chip), llvm.create_pipeline_tuning_options())
 
@@ -128,8 +112,7 @@ def compile_text(text: str, chip: Processor) -> tuple[str, bytes]:
             module.triple = TRIPLE
             module.data_layout = str(machine.target_data)
             module.verify()
-            with without_phi_of_ops():
-                _passes(not has_long_recurrence(text)).run(module, _builder(chip))
+            clean_up(module, text, _builder(chip))
             optimised = repair(str(module))
         with parsed(optimised) as module:
             return optimised, machine.emit_object(module)

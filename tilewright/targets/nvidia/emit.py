@@ -22,9 +22,9 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-from tilewright.base.llvm_library import option, parsed, without_phi_of_ops
-from tilewright.base.llvm_recurrences import has_long_recurrence
+from tilewright.base.llvm_library import option, parsed
 from tilewright.base.locks import LLVM
+from tilewright.targets.gpu.emit import clean_up
 from tilewright.targets.nvidia.features import PACKED_PROGRAMS
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -73,26 +73,6 @@ def _target_machine(cpu: str, ptx_version: int, long: bool = False) -> llvm.Targ
 
 
 @cache
-def _passes(numbered: bool) -> llvm.ModulePassManager:
-    """The clean-up that our code needs, after which code generation does its own share.
-
-    Nothing here unrolls, vectorises or moves code between blocks: that was decided before. LLVM's
-    own pipeline takes four times as long for the same PTX (measured on a matmul kernel). Kept, like
-    what runs them, as llvmlite frees neither wholly.
-
-    Args:
-        numbered: whether values are numbered (`llvm_recurrences`).
-    """
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    if numbered:
-        passes.add_new_gvn_pass()
-    passes.add_simplify_cfg_pass()
-    return passes
-
-
-@cache
 def _builder(cpu: str, ptx_version: int) -> llvm.PassBuilder:
     machine = _target_machine(cpu, ptx_version)
     return llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
@@ -121,9 +101,7 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
         module.triple = TRIPLE
         module.data_layout = str(machine.target_data)
         module.verify()
-        with without_phi_of_ops():
-            numbered = not long and not has_long_recurrence(text)
-            _passes(numbered).run(module, _builder(cpu, ptx_version))
+        clean_up(module, text, _builder(cpu, ptx_version), numbered=not long)
         optimised = str(module)
         return optimised, _wrapping(_assembly(module, optimised, machine))
 
