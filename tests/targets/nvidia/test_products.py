@@ -17,6 +17,7 @@ import tilewright.language as tl
 from tests.async_machine import AsyncMachine, Race
 from tests.gpu import products
 from tests.gpu.programs import Program, difference, interpreted, source_of
+from tests.gpu.recipes import integral, rng_of
 from tilewright.base.diagnostics import InterpreterError
 from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import pipeline
@@ -25,7 +26,7 @@ from tilewright.ir.passes import PassContext, Verifier, run
 from tilewright.ir.types import FP16, dtype_of
 from tilewright.ops.control import Barrier, For
 from tilewright.ops.dot import Dot
-from tilewright.ops.gpu import ConvertLayout, CopyAsync, WaitCopies
+from tilewright.ops.gpu import ConvertLayout, CopyAsync, Fetch, Share, WaitCopies
 from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
 from tilewright.ops.shape import Permute
 from tilewright.passes.verify_layouts import LayoutVerifier
@@ -166,6 +167,36 @@ def test_operands_in_registers_are_computed_in_their_layout(
         loop = next(op.parent_op() for op in module.walk() if isinstance(op, Wgmma))
         assert isinstance(loop, For)
         assert not any(isinstance(op, ConvertLayout) for op in loop.body.walk())
+        check(program, module)
+
+
+@tw.jit
+def both_sides_kernel(x_ptr, scales_ptr, c_ptr, steps):
+    """The sum of the products of tiles, scaled by rows, and themselves, transposed."""
+    m, k = tl.arange(0, 64), tl.arange(0, 32)
+    scales = tl.load(scales_ptr + m)
+    acc = tl.zeros((64, 64), tl.float32)
+    for step in range(steps):
+        x = tl.load(x_ptr + step * 2048 + m[:, None] * 32 + k[None, :])
+        acc = tl.dot(x * scales[:, None], tl.trans(x), acc)
+    tl.store(c_ptr + m[:, None] * 64 + m[None, :], acc)
+
+
+@pytest.mark.parametrize("tensor_copies", [False, True])
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_a_tile_is_staged_once_for_both_sides(stages: int, tensor_copies: bool) -> None:
+    rng = rng_of(stages)
+    for steps in range(2, stages + 3):
+        x, scales = integral("fp16", (steps, 64, 32), rng), integral("fp16", (64,), rng)
+        acc = np.zeros((64, 64), np.float32)
+        for each in x.astype(np.float32):
+            acc += (each * scales.astype(np.float32)[:, None]) @ each.T
+        args = [x, scales, np.zeros_like(acc), steps]
+        program = Program(both_sides_kernel, args, {}, (1,), 2e-5, [x, scales, acc])
+        module, _ = lowered(program, 4, stages, tensor_copies)
+        assert count(module, ConvertLayout) == 0
+        assert count(module, Fetch) == 1
+        assert count(module, Share) == (stages == 1)
         check(program, module)
 
 

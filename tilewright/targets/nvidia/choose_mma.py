@@ -179,29 +179,48 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
         # A computed tile that is transposed moves between threads in any case; read from shared
         # memory, it takes no registers.
         lhs = shared_operand(op, lhs, 1, infos)
-    else:
-        _stage_sources(lhs, infos)
     rhs = _shared_along_k(op, infos)
+    if lhs is op.lhs:
+        _stage_sources(op, infos)
     product = before(op, Wgmma(lhs, rhs, op.acc, op.precision, op.max_imprecise, row_bits))
     wait = before(op, WgmmaWait([product.result], 0))
     replace(op, wait.results[0])
 
 
-def _stage_sources(operand: Value, infos: AxisMap) -> None:
-    """Stage the tiles in shared memory from which a loop computes an operand in registers, element
-    by element: so they are fetched, and the operand is computed, in the instruction's layout, and
-    nothing is exchanged between threads."""
-    size = ir.dtype_of(operand.type).nbytes_in_memory
-    for load in _elementwise_sources(operand):
-        value, following = load.result, load.next
-        whole = ir.shape_of(value.type) == ir.shape_of(operand.type)
-        alone = all(user.elementwise for user in value.users)
-        if following and whole and alone and ir.dtype_of(value.type).nbytes_in_memory == size:
-            share = shared_operand(following, value, 1, infos)
-            fetched = before(following, Fetch(share, own=False)).result
-            value.replace_with(fetched)
-            assert share.op is not None
-            share.op.set_operand(0, value)
+def _stage_sources(op: Dot, infos: AxisMap) -> None:
+    """Stage the tiles in shared memory from which a loop computes the left operand, element by
+    element: so they are fetched, and the operand is computed, in the instruction's layout, and
+    nothing is exchanged between threads. A tile may be the right operand, too, which is shared."""
+    for load in _elementwise_sources(op.lhs):
+        value = load.result
+        # A permuted view of the right operand, if any, has been shared, and is not used any more.
+        view = op.rhs.op if isinstance(op.rhs.op, Permute) else None
+        users = [user for user in value.users if user not in (op, view)]
+        computing = [user for user in users if user.elementwise]
+        shares = [user for user in users if isinstance(user, Share)]
+        known = len(computing) + len(shares) == len(users)
+        if known and _is_like(value, op.lhs) and len(shares) <= 1:
+            share = _moved_behind(load, shares[0]) if shares else None
+            following = load.next if share is None else share.next
+            assert following is not None
+            buffer = share.result if share else shared_operand(following, value, 1, infos)
+            fetched = before(following, Fetch(buffer, own=False)).result
+            for user in computing:
+                user.replace_operand(value, fetched)
+
+
+def _is_like(value: Value, operand: Value) -> bool:
+    """Whether a tile has the shape of an operand, and elements of its size."""
+    size, other = (ir.dtype_of(v.type).nbytes_in_memory for v in (value, operand))
+    return size == other and ir.shape_of(value.type) == ir.shape_of(operand.type)
+
+
+def _moved_behind(load: Load, share: Share) -> Share:
+    region = load.parent
+    assert region is not None
+    share.remove()
+    region.insert_after(share, load)
+    return share
 
 
 def _elementwise_sources(operand: Value) -> list[Load]:
