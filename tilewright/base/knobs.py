@@ -16,7 +16,7 @@ settings are true for 1, true, y, yes and on in any case, and false otherwise.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from functools import cache as memoize
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
@@ -624,6 +624,13 @@ def variables() -> dict[str, str]:
         for name, text in sorted(os.environ.items())
         if text and (name.startswith(prefixes) or name in known)
     }
+
+
+def environment_with(name: str, items: Iterable[str]) -> dict[str, str]:
+    """The environment of a child process, with items before those of a list in a variable, whose
+    separator is a colon."""
+    given = os.environ.get(name)
+    return {**os.environ, name: ":".join([*items, *([given] if given else [])])}
 
 
 def prepend_python_path(folder: str) -> None:

@@ -32,12 +32,12 @@ TUNABLES = "GLIBC_TUNABLES"
 # Settings of glibc's allocator for the programs that are run: memory in pages of 2 MiB where the
 # system permits, taken from it in few large pieces and kept. ptxas touches 3,000 pages for a kernel
 # of 270 lines, of which 500 remain: it takes 12.5 instead of 16.3 ms of processor time.
-_ALLOCATION = {
-    "hugetlb": 1,
-    "top_pad": 16 << 20,
-    "mmap_threshold": 1 << 30,
-    "trim_threshold": 1 << 30,
-}
+_ALLOCATION = (
+    "glibc.malloc.hugetlb=1",
+    f"glibc.malloc.top_pad={16 << 20}",
+    f"glibc.malloc.mmap_threshold={1 << 30}",
+    f"glibc.malloc.trim_threshold={1 << 30}",
+)
 
 # Placeholders in a command for its input and output files.
 INPUT = "<input>"
@@ -124,7 +124,8 @@ def running_program(command: Sequence[str], content: bytes) -> Generator[Callabl
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=(*source.inherited, *target.inherited),
-            env={**os.environ, TUNABLES: _tunables()},
+            # glibc takes the last setting of a name: those of this process take precedence.
+            env=knobs.environment_with(TUNABLES, _ALLOCATION),
         )
 
         def outcome() -> Outcome:
@@ -137,13 +138,6 @@ def running_program(command: Sequence[str], content: bytes) -> Generator[Callabl
                 yield outcome
             finally:
                 process.kill()  # without effect on one that was waited for
-
-
-def _tunables() -> str:
-    """glibc's settings of a program: ours, which those of this process take precedence over."""
-    given = os.environ.get(TUNABLES)
-    ours = (f"glibc.malloc.{name}={value}" for name, value in _ALLOCATION.items())
-    return ":".join([*ours, *([given] if given else [])])
 
 
 @dataclass(frozen=True, slots=True)
