@@ -79,6 +79,8 @@ ANNOTATIONS: list[tuple[Any, str, bool]] = [
     ("*fp8e5", "*fp8e5", False),
     ("*kfp32", "*kfp32", True),
     ("const float32*", "*kfp32", True),
+    ("const *fp16", "*kfp16", True),
+    ("const  *tl.int8", "*ki8", True),
     ("int8*", "*i8", False),
     ("tl.const", "", True),
     ("Tensor", "", False),

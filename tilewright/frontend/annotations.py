@@ -95,13 +95,14 @@ def _type_string(type_: DType | Pointer | Tile) -> str:
 
 def _of_text(annotation: str) -> Annotation:
     """The meaning of text in Triton's notation: ``constexpr`` anywhere in it, or a type such as
-    ``fp32``, ``*fp32``, ``fp32*``, ``*kfp32`` and ``const fp32*``."""
+    ``fp32``, ``*fp32``, ``fp32*``, ``*kfp32``, ``const fp32*`` and ``const *fp32``."""
     if "constexpr" in annotation:
         return Annotation(annotation, is_constexpr=True)
     text = annotation.strip().strip("\"'")
-    pointer = text.endswith("*") or text.startswith("*")
     constant = bool(_CONST.match(text))
-    name = text.removeprefix("*k") if text.startswith("*k") else text.removeprefix("*")
+    inner = text.removeprefix("const ").strip()
+    pointer = inner.endswith("*") or inner.startswith("*")
+    name = inner.removeprefix("*k") if inner.startswith("*k") else inner.removeprefix("*")
     name = canonical_name(name.removeprefix("const ").removesuffix("*").strip())
     is_const = constant or text in ("const", "tl.const")
     if not _ELEMENT.fullmatch(name):
