@@ -180,6 +180,27 @@ def test_the_maximum_of_a_row_is_shared_evenly() -> None:
     np.testing.assert_array_equal(found, [0.25] * 4 + [0.0] * 12)
 
 
+@pytest.mark.parametrize(
+    ("expression", "limits"),
+    [
+        ("tl.sigmoid(x)", (0, 0)), ("x * tl.sigmoid(x)", (0, 1)), ("x * tl.sigmoid(-x)", (1, 0)),
+        ("1 / (1 + tl.exp2(-x))", (0, 0)), ("2.0 * tl.sigmoid(2 * x) - 1.0", (0, 0)),
+        ("tl.where(x > 20, x, tl.log(1 + tl.exp(x)))", (0, 1)),
+        ("1.0 / tl.exp(x.to(tl.float32)).to(tl.float64)", (None, 0)),
+    ],
+)  # fmt: skip
+def test_exponentials_that_overflow(expression: str, limits: tuple[float | None, ...]) -> None:
+    """The gradient far to the left and to the right, where a function is finite."""
+    for side, limit in zip((-1e4, 1e4), limits, strict=True):
+        if limit is None:
+            continue
+        args = arguments(1)
+        args["x_ptr"][:] = side
+        module = forward_module(program(expression), args, {})
+        found = vjp(module, 1, args, {"out_ptr": np.ones(32)}, ("x_ptr",))
+        np.testing.assert_array_equal(found["x_ptr"], limit)
+
+
 def test_gathers_of_many_elements_are_refused() -> None:
     text = """
 def kernel(x_ptr, y_ptr):

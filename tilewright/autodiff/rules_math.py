@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from tilewright.autodiff.registry import Point, Zero, declare, partial
 from tilewright.ir.core import Value
+from tilewright.ir.types import element_of, numpy_of
+from tilewright.ops.arith import Add, Cast, Div, Min, Sub
 from tilewright.ops.math import (
     Ceil,
     Cos,
@@ -25,6 +29,7 @@ from tilewright.ops.math import (
     Tanh,
     Trunc,
 )
+from tilewright.ops.view import View
 
 declare(Zero("it is piecewise constant"), Floor, Ceil, Trunc, Rint)
 
@@ -34,13 +39,36 @@ _LOG_BASE = {Log: 1.0, Log2: math.log(2), Log10: math.log(10)}
 @partial(Exp)
 def _exp(d: Point, op: Exp, index: int, t: Value) -> Value:
     """(e^x)' = e^x"""
-    return d.emit.mul(t, d.value(op.result))
+    return d.emit.mul(t, _power(d, op))
 
 
 @partial(Exp2)
 def _exp2(d: Point, op: Exp2, index: int, t: Value) -> Value:
     """(2^x)' = 2^x ln 2"""
-    return d.emit.scaled(d.emit.mul(t, d.value(op.result)), math.log(2))
+    return d.emit.scaled(d.emit.mul(t, _power(d, op)), math.log(2))
+
+
+def _power(d: Point, op: Exp | Exp2) -> Value:
+    """The power, or the greatest number where it overflows and the kernel's result may be finite
+    nevertheless, as 1 / (1 + exp(-x)): its adjoint is 0 there, and 0 · inf is NaN."""
+    power = d.value(op.result)
+    vanishes = any(
+        isinstance(user, Add | Sub) or (isinstance(user, Div) and user.rhs is value)
+        for value in _alike(op.result)
+        for user in value.users
+    )
+    if not vanishes:
+        return power
+    greatest = d.emit.const(float(np.finfo(numpy_of(element_of(power.type))).max), power.type)
+    return d.emit.op(Min(power, greatest, propagate_nan=True))
+
+
+def _alike(value: Value) -> list[Value]:
+    """A value, and what it is cast and reshaped to."""
+    found = [value]
+    for at in found:  # which grows
+        found += [v for user in at.users if isinstance(user, Cast | View) for v in user.results]
+    return found
 
 
 @partial(Expm1)
