@@ -1,4 +1,4 @@
-"""Products that become fp16 keep the sign of a zero, which LLVM's back end loses."""
+"""What LLVM's back end loses: the sign of a zero that becomes fp16, the signs of shifted words."""
 
 from __future__ import annotations
 
@@ -98,3 +98,28 @@ define <2 x half> @a(<2 x float> %x, <2 x float> %y) {
         "<2 x float> <float 1.0, float 2.0>, <2 x float> splat (float -0.0))",
         "  %h = fptrunc <2 x float> %product to <2 x half>, !dbg !1",
     ]
+
+
+@tw.jit
+def rotated(x_ptr, out_ptr, COUNT: tl.constexpr, MASK: tl.constexpr):
+    """A signed shift right, in a word with other bytes."""
+    i = tl.arange(0, 64)
+    a = tl.full((64,), 12, tl.int32)
+    b = tl.load(x_ptr + i)
+    for _ in range(3):
+        a, b = ((a << (32 - COUNT)) | ((a >> COUNT) & MASK)) + b, a
+    tl.store(out_ptr + i, a)
+
+
+@pytest.mark.parametrize("arch", PROCESSORS)
+@pytest.mark.parametrize(("count", "mask"), [(24, -1), (16, -1), (8, -1), (16, 0xFFFFFF)])
+def test_signed_shifts_by_bytes(count: int, mask: int, arch: str) -> None:
+    x, out = np.arange(64, dtype=np.int32) * 0x4F1BBCDD, np.zeros(64, np.int32)
+    types = {"x_ptr": "*i32", "out_ptr": "*i32"}
+    code = compiled(rotated, types, arch, warps=1, COUNT=count, MASK=mask).asm["hsaco"]
+    assert isinstance(code, bytes)
+    _, found = launch(code, arch, 1, (1,), [x, out])
+    a, b = np.full(64, 12, np.int32), x
+    for _ in range(3):
+        a, b = ((a << (32 - count)) | ((a >> count) & np.int32(mask))) + b, a
+    assert np.array_equal(found, a)

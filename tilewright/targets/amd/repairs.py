@@ -10,7 +10,11 @@ import re
 
 def repair(text: str) -> str:
     """Rewrite optimised IR such that the back end compiles it correctly."""
-    return with_signed_zeros(text) if "fptrunc" in text else text
+    if "fptrunc" in text:
+        text = with_signed_zeros(text)
+    if " = ashr " in text and " = or " in text:
+        text = with_sign_bytes(text)
+    return text
 
 
 _OPERAND = r"(?:<[^>]*>|splat\ \([^)]*\)|[^\s,]+)"
@@ -72,3 +76,51 @@ def _fma(type: str) -> str:
 
 def _minus_zero(type: str) -> str:
     return "-0.0" if type == "float" else "splat (float -0.0)"
+
+
+_ASHR = re.compile(
+    r"^(?P<indent>\s*)(?P<result>%[\w.]+) = ashr (?:exact )?i(?P<bits>\d+) (?P<src>%[\w.]+), "
+    r"(?P<count>\d+)(?P<rest>.*)$",
+    re.MULTILINE,
+)
+_BYTES = re.compile(
+    r"^\s*(?P<result>%[\w.]+) = (?P<op>or|and|shl|lshr|ashr|trunc|zext) (?P<operands>[^!\n]*)",
+    re.MULTILINE,
+)
+_NAME = re.compile(r"%[\w.]+")
+
+
+def with_sign_bytes(text: str) -> str:
+    """Replace signed shifts by whole bytes, of which an `or` takes bytes.
+
+    LLVM 22's back end combines such an `or` to a permutation of bytes, `v_perm_b32`, and takes the
+    bytes that a signed shift fills with the sign for zeros. The sum by which the sign is extended
+    here is no shift to it.
+    """
+    head, *functions = text.split("\ndefine ")  # names are unique within a function
+    return "\ndefine ".join([head, *map(_with_sign_bytes, functions)])
+
+
+def _with_sign_bytes(function: str) -> str:
+    made = {found["result"]: found for found in _BYTES.finditer(function)}
+    pending = [name for name, found in made.items() if found["op"] == "or"]
+    permuted: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in made and name not in permuted:
+            permuted.add(name)
+            pending += _NAME.findall(made[name]["operands"])
+
+    def rewritten(found: re.Match[str]) -> str:
+        count, name = int(found["count"]), found["result"]
+        if name not in permuted or count % 8 or not count:
+            return found[0]
+        sign, type = 1 << (int(found["bits"]) - 1 - count), f"i{found['bits']}"
+        lines = [
+            f"{name}.bytes = lshr {type} {found['src']}, {count}",
+            f"{name}.flipped = xor {type} {name}.bytes, {sign}",
+            f"{name} = sub {type} {name}.flipped, {sign}{found['rest']}",
+        ]
+        return "\n".join(found["indent"] + line for line in lines)
+
+    return _ASHR.sub(rewritten, function)
