@@ -177,20 +177,19 @@ class Printer:
         return f"{made.name} {data}, {place}, {self._scalar_offset(fields)}"
 
     def _scalar_offset(self, fields: dict[str, int]) -> str:
-        offset, shown = fields["offset"], bool(fields["offset"])
+        offset = fields["offset"]
         if "imm" in fields:
             if fields["imm"]:
-                shown = True
                 register = fields["soffset"] if fields["soffset_en"] else None
             else:
                 register = fields["soffset"] if fields["soffset_en"] else offset & 0x7F
-                shown = False
+                offset = 0
         else:
             register = None if fields["soffset"] == 124 else fields["soffset"]
         if register is None:
             return f"{offset:#x}"
         name = self.scalar(register, 1)
-        return f"{name} offset:{offset:#x}" if shown else name
+        return f"{name} offset:{offset:#x}" if offset else name
 
     def _lds(self, made: Instruction) -> str:
         access, fields = access_of(made.base), made.fields
