@@ -115,6 +115,19 @@ def test_remainders_by_one_number_take_one_reciprocal() -> None:
     assert sass(cubin).count("MUFU.RCP") == 1
 
 
+def test_quotients_by_one_number_take_two_products_each() -> None:
+    """As those of a row by its sum; what makes the divisor normal is done once."""
+    text = """
+    def kernel(p, n):
+        i = tl.arange(0, 1024)
+        tl.store(p + i, tl.load(p + i) / tl.load(n))
+    """
+    found = ptx_of(build(kernel_from(text), {"p": "*fp32", "n": "*fp32"}), num_warps=1)
+    assert found.count("rcp.approx.ftz.f32") == 1
+    assert len(re.findall(r"mul\.(?:rn\.)?f32", found)) == 2 * 32 + 1
+    assert len(re.findall(r"setp\.\w+\.f32", found)) == 2
+
+
 def test_halves_of_a_word_widen_by_one_instruction_each() -> None:
     text = ptx_of(applied([lambda x: arith.Cast(x, ir.FP32, "rtne")], 1, ir.BF16, size=1024))
     assert len(re.findall(r"and\.b32 .*, -65536;", text)) == 4
@@ -128,7 +141,7 @@ def test_halves_of_a_word_widen_by_one_instruction_each() -> None:
     (math.Rsqrt, ir.FP32, "rsqrt.approx.f32"),
     (math.Sqrt, ir.FP32, "sqrt.approx.f32"),
     (lambda x: math.Sqrt(x, ieee=True), ir.FP32, "sqrt.rn.f32"),
-    (lambda x: arith.Div(x, x, ieee=False), ir.FP32, "div.full.f32"),
+    (lambda x: arith.Div(x, x, ieee=False), ir.FP32, "rcp.approx.ftz.f32"),
     (lambda x: arith.Div(x, x, ieee=True), ir.FP32, "div.rn.f32"),
     (lambda x: arith.Fma(x, x, x), ir.FP16, "fma.rn.f16"),
     (lambda x: arith.Cast(x, ir.FP8E4NV, "rtne"), ir.FP32, "cvt.rn.satfinite.e4m3x2.f32"),
