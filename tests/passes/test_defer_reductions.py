@@ -78,6 +78,38 @@ def sums_kernel(x, out, rows, n, R: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out + R, whole)
 
 
+@tw.jit
+def softmax_kernel(x, out, rows, n, R: tl.constexpr, BLOCK: tl.constexpr):
+    """The sums of a softmax of rows, and of all, scaled down when a greater maximum is found."""
+    row, lanes = tl.arange(0, R), tl.arange(0, BLOCK)
+    most, total = tl.load(out + row), tl.load(out + R + row)
+    greatest, whole = tl.load(out + 2 * R), tl.load(out + 2 * R + 1)
+    for i in range(n):
+        v = tl.load(x + i * R * BLOCK + row[:, None] * BLOCK + lanes[None, :])
+        before, most = most, tl.maximum(most, tl.max(v, 1))
+        total = total * tl.exp2(before - most) + tl.sum(tl.exp2(v - most[:, None]), 1)
+        less, greatest = greatest, tl.maximum(tl.max(tl.max(v, 1), 0), greatest)
+        flat = tl.reshape(v, (R * BLOCK,))
+        whole = tl.sum(tl.exp2(flat - greatest)) + tl.exp2(less - greatest) * whole
+    tl.store(out + row, most)
+    tl.store(out + R + row, total)
+    tl.store(out + 2 * R, greatest)
+    tl.store(out + 2 * R + 1, whole)
+
+
+@tw.jit
+def growing_kernel(x, out, rows, n, R: tl.constexpr, BLOCK: tl.constexpr):
+    """Factors that may be infinite, for which a partial sum of 0 would make the sum NaN."""
+    row, lanes = tl.arange(0, R), tl.arange(0, BLOCK)
+    total, most = tl.load(out + row), tl.load(out + R + row)
+    for i in range(n):
+        v = tl.load(x + i * R * BLOCK + row[:, None] * BLOCK + lanes[None, :])
+        before, most = most, tl.minimum(most, tl.min(v, 1))
+        total = total * tl.exp2(before - most) + tl.sum(v, 1)
+    tl.store(out + row, total)
+    tl.store(out + R + row, most)
+
+
 R, BLOCK = 4, 64
 
 
@@ -142,6 +174,42 @@ def test_sums_of_floats(machine: dict[str, Any]) -> None:
         assert_same(module, (1, 1, 1), [x, np.ones(R + 1, np.float32), R, n], **machine)
         x[:] = -0.0
         assert_same(module, (1, 1, 1), [x, np.ones(R + 1, np.float32), R, n], **machine)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_sums_that_are_scaled_down(
+    machine: dict[str, Any], n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exact where all sums are: of powers of two. The initial value counts once."""
+    module = module_of(softmax_kernel, "fp32")
+    loops = in_loops(laid_out(module, **machine))
+    monkeypatch.setattr(defer_reductions, "_is_shrinking", lambda factor: False)
+    assert in_loops(laid_out(module, **machine)) == loops + 2
+    monkeypatch.undo()
+    rng = np.random.default_rng(n)
+    for special in ([], [-np.inf], [np.inf], [np.nan]):
+        x = rng.integers(-4, 4, n * R * BLOCK).astype(np.float32)
+        if special:
+            x = np.where(rng.random(x.shape) < 0.01, rng.choice(special, x.shape), x)
+        for most, total in ((-3.0, 5.0), (9.0, 5.0), (-np.inf, 0.0), (np.nan, 1.0)):
+            out = np.array([most] * R + [total] * R + [most, total], np.float32)
+            assert_same(module, (1, 1, 1), [x.astype(np.float32), out, R, n], **machine)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_sums_that_may_grow_keep_their_order(
+    machine: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = module_of(growing_kernel, "fp32")
+    x = np.zeros(2 * R * BLOCK, np.float32)
+    x[::BLOCK] = 1.0
+    x[R * BLOCK + 1 :: BLOCK] = -200.0  # 2**200 is infinite
+    out = np.zeros(2 * R, np.float32)
+    assert_same(module, (1, 1, 1), [x, out, R, 2], **machine)
+    monkeypatch.setattr(defer_reductions, "_is_shrinking", lambda factor: True)
+    with pytest.raises(AssertionError, match="differs"):
+        assert_same(module, (1, 1, 1), [x, out, R, 2], **machine)
 
 
 def test_shuffles_are_behind_the_loop() -> None:

@@ -8,9 +8,10 @@ The shuffles and barriers of a reduction are then executed once, and not in each
 
 Input: laid-out IR. A loop-carried value qualifies if its only use combines it with a reduction of
 the loop, by the op of the reduction's combine region: a sum of integers, fp32 or fp64, a maximum, a
-minimum, or a bitwise op. Output: the loop carries one partial result per thread and row instead.
-All of these are exact but sums of floats, whose order changes, as that of reductions is
-unspecified. Linear in the number of ops.
+minimum, or a bitwise op. A sum of floats may be scaled down before: `acc * exp(m - max(m, …))`, as
+the sums of a softmax are when a greater maximum is found. Output: the loop carries one partial
+result per thread and row instead. All of these are exact but sums of floats, whose order changes,
+as that of reductions is unspecified. Linear in the number of ops.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from typing import Any, NamedTuple
 
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ir.types import FP32, FP64, DType, element_of, shape_of
+from tilewright.ir.types import FP32, FP64, DType, Tile, dtype_of, element_of, shape_of
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout, log2
-from tilewright.ops.arith import Add, And, Constant, Max, Min, Or, Xor
+from tilewright.ops.arith import Add, And, Cmp, Constant, Max, Min, Mul, Or, Select, Sub, Xor
 from tilewright.ops.control import For, Yield
 from tilewright.ops.gpu import ConvertLayout
+from tilewright.ops.math import Exp, Exp2
 from tilewright.ops.reduce import Reduce, simple_combine
-from tilewright.ops.shape import Reshape
-from tilewright.passes.layout_rules import derived_demands, result_layout
+from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Reshape, Splat
+from tilewright.passes.layout_rules import derived_demands, operand_layout, result_layout
 from tilewright.passes.software_pipelining import LoopRewrite, Slice
 
 NAME = "defer_reductions"
@@ -43,13 +45,15 @@ class Deferred(NamedTuple):
     Attributes:
         position: of the accumulator among the loop-carried values.
         accumulator: the operand of `combine` that depends on it.
+        factor: what it is multiplied by before, if anything.
         combine: the op that combines the accumulator with the result of the reduction.
         reduce: the reduction.
-        removed: these two ops, and the conversions of layouts around them.
+        removed: these ops, and the conversions of layouts around them.
     """
 
     position: int
     accumulator: Value
+    factor: Value | None
     combine: Op
     reduce: Reduce
     removed: list[Op]
@@ -81,7 +85,12 @@ def defer_reductions(fn: Function, ctx: PassContext) -> bool:
 
 
 def _deferred(loop: For, index: int) -> Deferred | None:
-    *converted, accumulator = _conversions(loop.body.args[index + 1])
+    carried = _conversions(loop.body.args[index + 1])
+    factor = _factor(carried[-1])
+    if factor is not None:
+        (product,) = carried[-1].users
+        carried += _conversions(product.results[0])
+    *converted, accumulator = carried
     combine = _only_user(accumulator)
     if combine is None or combine.parent is not loop.body or type(combine) not in _IDENTITIES:
         return None
@@ -97,10 +106,45 @@ def _deferred(loop: For, index: int) -> Deferred | None:
         source = source.src.op
     if not isinstance(source, Reduce) or not _matches(source, combine, loop):
         return None
+    if factor is not None and not _may_scale(factor, source):
+        return None
     views = [user for value in (*converted, *after) if (user := _only_user(value)) is not None]
     removed = [*views, *between, combine, source]
-    deferred = Deferred(index, accumulator, combine, source, removed)
+    deferred = Deferred(index, accumulator, factor, combine, source, removed)
     return deferred if _pays(deferred) else None
+
+
+def _factor(value: Value) -> Value | None:
+    """The other operand of the product that is a value's only use, if there is one."""
+    product = _only_user(value)
+    if not isinstance(product, Mul):
+        return None
+    return product.rhs if product.lhs is value else product.lhs
+
+
+def _may_scale(factor: Value, reduce: Reduce) -> bool:
+    """Whether partial sums may be multiplied by a factor instead of the sum of them: it lies within
+    0 to 1, or is NaN, so that none overflows."""
+    return dtype_of(reduce.results[0].type).is_floating() and _is_shrinking(factor)
+
+
+def _is_shrinking(factor: Value) -> bool:
+    """Whether a value is exp(x - max(x, …))."""
+    power = _unconverted(factor).op
+    if not isinstance(power, Exp | Exp2):
+        return False
+    difference = _unconverted(power.src).op
+    if not isinstance(difference, Sub):
+        return False
+    less, most = _unconverted(difference.lhs), _unconverted(difference.rhs).op
+    return isinstance(most, Max) and less in map(_unconverted, most.operands)
+
+
+def _unconverted(value: Value) -> Value:
+    """The value before conversions of its layout."""
+    while isinstance(value.op, ConvertLayout):
+        value = value.op.src
+    return value
 
 
 def _conversions(value: Value) -> list[Value]:
@@ -184,22 +228,64 @@ class _Defer(LoopRewrite):
         """Returns the new loop."""
         within = [self._within_threads(d) for d in self.deferred]
         self.anchor = self.old
-        starts = [
-            self.value(Constant(_identity(d.combine), value.type), value.layout)
-            for d, value in zip(self.deferred, within, strict=True)
-        ]
+        starts = [self._start(d, v) for d, v in zip(self.deferred, within, strict=True)]
         new = self.replace(starts, self._body(starts, within))
         parts = new.results[len(self.old.inits) :]
         for d, part in zip(self.deferred, parts, strict=True):
-            layout = d.combine.results[0].layout
-            init = self._converted(self.old.inits[d.position], layout)
-            total = self._converted(self._across_threads(d, part), layout)
-            mapping = {v: init if v is d.accumulator else total for v in d.combine.operands}
-            final = self.add(d.combine.clone(mapping)).results[0]
             result = new.results[d.position]
-            result.replace_with(self._converted(final, result.layout))
+            result.replace_with(self._converted(self._final(d, part), result.layout))
         self.old.erase()
         return new
+
+    def _start(self, d: Deferred, like: Value) -> Value:
+        """The partial results before the first iteration: identities, and the initial value in one
+        place if iterations scale it."""
+        start = self.value(Constant(_identity(d.combine), like.type), like.layout)
+        if d.factor is None:
+            return start
+        init = self._spread(self.old.inits[d.position], d.reduce, like)
+        return self.value(Select(self._is_first(d.reduce, like), init, start), like.layout)
+
+    def _final(self, d: Deferred, part: Value) -> Value:
+        """The result of the loop from the partial results."""
+        layout = d.combine.results[0].layout
+        total = self._converted(self._across_threads(d, part), layout)
+        if d.factor is not None:
+            return total
+        init = self._converted(self.old.inits[d.position], layout)
+        mapping = {v: init if v is d.accumulator else total for v in d.combine.operands}
+        return self.add(d.combine.clone(mapping)).results[0]
+
+    def _spread(self, value: Value, reduce: Reduce, like: Value) -> Value:
+        """A value for each result of a reduction, repeated for its partial results."""
+        shape = shape_of(like.type)
+        if not isinstance(value.type, Tile):
+            return self.value(Splat(value, shape), like.layout)
+        axes = [reduce.axis] * len(_shared_extents(reduce))
+        ops = _broadcast(value, axes, shape)
+        layout = _assign_layouts(ops, like.layout)
+        ops[0].set_operand(0, self._converted(value, layout))
+        return self._added(ops)
+
+    def _is_first(self, reduce: Reduce, like: Value) -> Value:
+        """For each partial result, whether it is the first one of its result."""
+        shape, extents = shape_of(like.type), _shared_extents(reduce)
+        index = Arange(0, prod(extents))
+        zero = Constant(0, index.result.type)
+        ops: list[Op] = [Cmp(index.result, zero.result, "eq")]
+        if len(extents) > 1:
+            ops.append(Reshape(ops[-1].results[0], extents))
+        behind = reduce.axis + len(extents)
+        axes = [0] * reduce.axis + [behind] * (len(shape) - behind)
+        ops += _broadcast(ops[-1].results[0], axes, shape)
+        index.result.layout = zero.result.layout = _assign_layouts(ops, like.layout)
+        return self._added([index, zero, *ops])
+
+    def _added(self, ops: Sequence[Op]) -> Value:
+        """Insert ops; returns the result of the last one."""
+        for op in ops:
+            self.add(op)
+        return ops[-1].results[0]
 
     def _converted(self, value: Value, layout: LinearLayout | None) -> Value:
         if value.layout == layout:
@@ -222,13 +308,20 @@ class _Defer(LoopRewrite):
         for d in self.deferred:
             yielded[d.position] = body.args[d.position + 1]
         later = [
-            self._combined(d.combine, part, mapping.get(value, value))
+            self._combined(d.combine, self._scaled(d, part, mapping), mapping.get(value, value))
             for d, part, value in zip(self.deferred, parts, within, strict=True)
         ]
         end.add_operands([*yielded, *later])
         end.spans = (len(end.operands),)
         self.anchor = self.old
         return body
+
+    def _scaled(self, d: Deferred, part: Value, mapping: dict[Value, Value]) -> Value:
+        """Partial results, multiplied by the factor of the accumulator if it has one."""
+        if d.factor is None:
+            return part
+        factor = self._spread(mapping.get(d.factor, d.factor), d.reduce, part)
+        return self.value(Mul(part, factor), part.layout)
 
     def _combined(self, combine: Op, part: Value, value: Value) -> Value:
         attributes = {name: getattr(combine, name) for name in combine.attr_names}
@@ -253,7 +346,7 @@ class _Defer(LoopRewrite):
     def _across_threads(self, deferred: Deferred, part: Value) -> Value:
         """The result of the reduction from the partial results."""
         reduce = deferred.reduce
-        rest = [run.extent for run in _runs(reduce) if not run.registers]
+        rest = _shared_extents(reduce)
         if len(rest) > 1:
             part = self._reshaped(part, reduce.axis, len(rest), [prod(rest)])
         return self._reduced(part, reduce.axis, reduce)
@@ -287,6 +380,30 @@ def _runs(reduce: Reduce) -> list[_Run]:
     bits = range(log2(shape_of(source.type)[reduce.axis]))
     groups = groupby(reversed(bits), key=lambda bit: bit in own)
     return [_Run(1 << len(list(group)), registers) for registers, group in groups]
+
+
+def _shared_extents(reduce: Reduce) -> tuple[int, ...]:
+    """The extents of the axes of partial results that threads share."""
+    return tuple(run.extent for run in _runs(reduce) if not run.registers)
+
+
+def _broadcast(value: Value, axes: Sequence[int], shape: tuple[int, ...]) -> list[Op]:
+    """Ops that insert axes one after the other, and repeat the elements along them."""
+    ops: list[Op] = []
+    for axis in axes:
+        ops.append(ExpandDims(value, axis))
+        value = ops[-1].results[0]
+    return [*ops, Broadcast(value, shape)] if shape_of(value.type) != shape else ops
+
+
+def _assign_layouts(ops: Sequence[Op], layout: LinearLayout | None) -> LinearLayout | None:
+    """Assign layouts to a chain of ops, given that of the last result; returns that of the first
+    operand."""
+    for op in reversed(ops):
+        op.results[0].layout = layout
+        assert layout is not None
+        layout = operand_layout(op, layout)
+    return layout
 
 
 def _identity(op: Op) -> Any:
