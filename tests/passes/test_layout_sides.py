@@ -1,4 +1,5 @@
-"""Where values pass from the layout of a matrix instruction to that of memory."""
+"""Where values pass from the layout of a matrix instruction to that of memory, or between those of
+accesses along two axes."""
 
 from __future__ import annotations
 
@@ -6,10 +7,12 @@ import pytest
 
 from tests.frontend.kernels import build, kernel_from
 from tests.lowering.simt.harness import laid_out
+from tilewright.analysis.axis_info import axis_info
 from tilewright.ir.core import Value
 from tilewright.ir.types import dtype_of, shape_of
 from tilewright.ops.control import For
 from tilewright.ops.gpu import ConvertLayout
+from tilewright.ops.memory import Load, Store
 from tilewright.targets.nvidia.steps import STEPS
 from tilewright.targets.nvidia.target import NvidiaTarget
 
@@ -131,3 +134,53 @@ def test_rows_of_results_stay_with_the_threads_that_have_them() -> None:
     loop = next(op for op in ready.entry.walk() if isinstance(op, For))
     moved = [op.operands[0] for op in loop.body.walk() if isinstance(op, ConvertLayout)]
     assert not [v for v in moved if len(shape_of(v.type)) == 1]
+
+
+@pytest.mark.parametrize(
+    ("body", "types"),
+    [
+        pytest.param("tl.store(out + at, x)", ["bf16"], id="transposed"),
+        pytest.param("tl.store(out + at, x + y)", ["bf16"], id="before the sum"),
+        pytest.param("tl.store(out + turned, x + y)", ["bf16"], id="the other one"),
+        pytest.param(
+            "tl.store(out + at, x.to(tl.float32) + y.to(tl.float32))",
+            ["bf16"],
+            id="before the cast",
+        ),
+        pytest.param(
+            "both = x + y; tl.store(out + at, both); tl.store(out + 4096 + turned, both)",
+            ["bf16", "bf16"],
+            id="stored along both",
+        ),
+        pytest.param(
+            "tl.store(out + at, (x.to(tl.float32) * y).to(tl.float8e5))",
+            ["bf16"],
+            id="from where there are fewer bytes",
+        ),
+        pytest.param("tl.store(out + at, x.to(tl.float8e5))", ["fp8e5"], id="the smaller result"),
+    ],
+)
+def test_accesses_along_two_axes(body: str, types: list[str]) -> None:
+    """Each access is of vectors along its axis, and each tile crosses over at most once."""
+    kernel = kernel_from(f"""
+        def kernel(x_ptr, y_ptr, out):
+            x_ptr, y_ptr = tl.multiple_of(x_ptr, 16), tl.multiple_of(y_ptr, 16)
+            out = tl.multiple_of(out, 16)
+            at = tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :]
+            turned = tl.arange(0, 64)[:, None] + tl.arange(0, 64)[None, :] * 64
+            x, y = tl.load(x_ptr + turned), tl.load(y_ptr + at)
+            {body}
+    """)
+    stored = "fp8e5" if "float8" in body else "fp32" if "float32" in body else "bf16"
+    signature = {"x_ptr": "*bf16", "y_ptr": "*bf16", "out": f"*{stored}"}
+    ready = laid_out(
+        build(kernel, signature), warps=4, lanes=32, features=FEATURES, layout_steps=STEPS
+    )
+    found = [op.operands[0] for op in ready.entry.walk() if isinstance(op, ConvertLayout)]
+    assert [dtype_of(v.type).short for v in found] == types
+    infos = axis_info(ready.entry)
+    for op in ready.entry.walk():
+        if isinstance(op, Load | Store):
+            layout = op.ptr.layout
+            assert layout is not None
+            assert layout.num_consecutive((infos[op.ptr].order[0],)) >= 4, op.loc

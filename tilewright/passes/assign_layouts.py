@@ -19,7 +19,7 @@ checks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -56,10 +56,12 @@ from tilewright.passes.layout_rules import (
 from tilewright.passes.layout_sides import (
     ACCESS,
     DEFAULT,
-    MATRIX,
+    FIRST,
     REPEATED,
     AnyStore,
     Assigned,
+    Pair,
+    Shape,
     choose_sides,
     is_store,
 )
@@ -138,6 +140,7 @@ class _Assignment:
         access_bytes: the most bytes of an access of global memory.
         has_products: whether there are ops that prescribe layouts.
         vectors: see `_vectors`.
+        accessed: see `_accessed`.
         matrices: see `_matrices`.
         anchored: the ops that prescribe layouts whose results have got them.
         only_matrices: whether only layouts that ops prescribe are propagated.
@@ -156,7 +159,8 @@ class _Assignment:
         self._copied: tuple[Op, LinearLayout | None] | None = None
         self.has_products = any(type(op) in ANCHORS for op in fn.walk())
         self.vectors = self._vectors()
-        self.matrices: dict[tuple[int, ...], _Matrix] = {}
+        self.matrices: dict[Shape, _Matrix] = {}
+        self.accessed: Mapping[Shape, Pair] = {} if self.has_products else self._accessed()
         self.anchored: set[Op] = set()
         self.only_matrices = False
 
@@ -261,6 +265,15 @@ class _Assignment:
         extents, order, _ = self._access(op)
         return self._coalesced(extents, order, self.vectors[extents, order])
 
+    def _accessed(self) -> dict[Shape, Pair]:
+        """The layouts of accesses by shape, for shapes that have two; that of the first access is
+        the first."""
+        found: dict[Shape, dict[LinearLayout, None]] = {}
+        for op in self._accesses():
+            found.setdefault(shape_of(op.ptr.type), {})[self._memory_layout(op)] = None
+        pairs = ((shape, tuple(layouts)) for shape, layouts in found.items())
+        return {shape: (pair[0], pair[1]) for shape, pair in pairs if len(pair) == 2}
+
     def default_layout(self, value: Value) -> LinearLayout:
         extents = shape_of(value.type)
         order = row_major(len(extents))
@@ -283,7 +296,7 @@ class _Assignment:
         of which these have one layout."""
         layouts: dict[tuple[int, ...], set[LinearLayout]] = {}
         for value, assigned in self.assigned.items():
-            if assigned.priority == MATRIX:
+            if assigned.priority == FIRST:
                 layouts.setdefault(shape_of(value.type), set()).add(assigned.layout)
         sizes: dict[tuple[int, ...], int] = {}
         for op in self._accesses():
@@ -297,10 +310,11 @@ class _Assignment:
 
     def store_layout(self, op: AnyStore) -> LinearLayout:
         """The layout already assigned to the value if a warp writes whole sectors in it, otherwise
-        the coalesced one."""
+        the coalesced one. Accesses in two layouts are those of whole vectors: more instructions
+        would cost more than the conversion of one tile."""
         best = self._memory_layout(op)
         assigned = self.assigned.get(op.value)
-        if assigned is None:
+        if assigned is None or shape_of(op.ptr.type) in self.accessed:
             return best
         _, order, vector = self._access(op)
         size = _size_of(op.value)
@@ -362,10 +376,10 @@ class _Assignment:
                 pass
             case _ if isinstance(op, Load | Reading) and is_tile(op.ptr):
                 if not self.only_matrices:
-                    self._assign(op.result, Assigned(ACCESS, self._load_layout(op)))
+                    self._assign_loaded(op)
             case _ if derives_from_first_operand(op):
                 source = self._source(op)
-                if self.only_matrices and source.priority != MATRIX:
+                if self.only_matrices and source.priority != FIRST:
                     return
                 demands = derived_demands(op, source.layout)
                 for result, layout in zip(op.results, demands.results, strict=True):
@@ -373,12 +387,17 @@ class _Assignment:
             case _:
                 pass
 
+    def _assign_loaded(self, op: Load | Reading) -> None:
+        layout = self._load_layout(op)
+        first, _ = self.accessed.get(shape_of(op.ptr.type), (None, None))
+        self._assign(op.result, Assigned(FIRST if layout == first else ACCESS, layout))
+
     def _assign_prescribed(self, op: Op) -> None:
         if op in self.anchored:
             return
         self.anchored.add(op)
         for result, layout in zip(op.results, ANCHORS[type(op)](op, self.ctx).results, strict=True):
-            self._assign(result, Assigned(MATRIX, layout) if layout is not None else None)
+            self._assign(result, Assigned(FIRST, layout) if layout is not None else None)
 
     def _source(self, op: Op) -> Assigned:
         """The layout of the highest priority among the operands with the shape of the first one; a

@@ -1,9 +1,11 @@
-"""Partition of the ops between matrix instructions and memory accesses by a min-cut.
+"""Partition of the ops between two layouts by a min-cut.
 
 Elementwise ops between a matrix instruction and memory accesses can work in the layout of either.
 Each value that is defined on one side and used on the other is converted through shared memory. For
 example, if an accumulator is multiplied by two loaded tiles and the results are stored twice,
-either the accumulator is converted, as fp32, or those four tiles are, as bf16.
+either the accumulator is converted, as fp32, or those four tiles are, as bf16. In a function
+without matrix instructions, the sides are the two layouts of accesses that run along two axes of
+tiles of one shape: those of the first access are in the place of the matrix instructions.
 
 Input: the layouts that `assign_layouts` propagated. Output: the same with some ops moved to the
 other side, such that the number of converted bytes, weighted by the estimated trip counts of loops,
@@ -15,7 +17,7 @@ each value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import NamedTuple, Protocol, TypeGuard
 
@@ -40,8 +42,13 @@ class Assigned(NamedTuple):
     layout: LinearLayout
 
 
-# Priorities: none, repeated elements of a memory access, the access itself, a matrix instruction.
-DEFAULT, REPEATED, ACCESS, MATRIX = 1, 2, 3, 4
+DEFAULT, REPEATED, ACCESS, FIRST = 1, 2, 3, 4
+"""Priorities: none, repeated elements of a memory access, the access itself, the first side (a matrix
+instruction or the first access)."""
+
+Shape = tuple[int, ...]
+Pair = tuple[LinearLayout, LinearLayout]
+"""The layouts of the first and the second side."""
 
 AnyStore = Store | AtomicStore | AtomicRMW
 """Ops that write a tile. An atomic read-modify-write only if its result is unused."""
@@ -56,6 +63,8 @@ class Choice(Protocol):
     """The interface to the layout assignment."""
 
     assigned: dict[Value, Assigned]
+    accessed: Mapping[Shape, Pair]
+    """The layouts of accesses of a shape that have two."""
 
     def store_layout(self, op: AnyStore) -> LinearLayout:
         """The layout in which a store takes its operands."""
@@ -69,63 +78,61 @@ class Choice(Protocol):
 def choose_sides(fn: Function, choice: Choice) -> int:
     """Update `choice.assigned` to a partition with minimal conversions between the sides.
 
-    Nothing is changed if matrix instructions use two layouts for one shape: a min-cut separates two
+    Nothing is changed if the first side has two layouts for one shape: a min-cut separates two
     sides only.
 
     Returns:
         the number of ops that changed sides.
     """
-    matrices = {
+    first = {
         (shape_of(value.type), assigned.layout)
         for value, assigned in choice.assigned.items()
-        if assigned.priority == MATRIX
+        if assigned.priority == FIRST
     }
-    shapes = [shape for shape, _ in matrices]
+    shapes = [shape for shape, _ in first]
     unique = len(set(shapes)) == len(shapes)
-    return _Sides(fn, choice, dict(matrices)).run() if matrices and unique else 0
+    return _Sides(fn, choice, dict(first)).run() if first and unique else 0
 
 
 class _Sides:
     """The partition of one function.
 
     Attributes:
-        matrices: the layout of matrix instructions by shape.
+        layouts: the layout of the first side by shape.
         free: the ops that can work on either side, in program order.
     """
 
-    def __init__(
-        self, fn: Function, choice: Choice, matrices: dict[tuple[int, ...], LinearLayout]
-    ) -> None:
-        self.matrices = matrices
+    def __init__(self, fn: Function, choice: Choice, layouts: dict[Shape, LinearLayout]) -> None:
+        self.layouts = layouts
         self.choice = choice
         self.assigned = choice.assigned
         self.free = {op: None for op in fn.walk() if self._is_free(op)}
 
     def run(self) -> int:
-        matrix = self._side_of_matrices()
-        moved = [op for op in self.free if (op in matrix) != self._in_matrix(op.results[0])]
-        to_matrix = [op for op in moved if op in matrix]
+        first = self._first_side()
+        moved = [op for op in self.free if (op in first) != self._is_first(op.results[0])]
+        to_first = [op for op in moved if op in first]
         for op in moved:
-            if op not in matrix:
-                self.assigned[op.results[0]] = Assigned(ACCESS, self._memory_layout(op))
+            if op not in first:
+                self.assigned[op.results[0]] = Assigned(ACCESS, self._second_layout(op))
         # The layout of an op may come from a user or from an operand, so both orders are visited.
-        for op in (*reversed(to_matrix), *to_matrix):
-            layout = self._matrix_layout(op)
+        for op in (*reversed(to_first), *to_first):
+            layout = self._first_layout(op)
             if layout is not None:
-                self.assigned[op.results[0]] = Assigned(MATRIX, layout)
+                self.assigned[op.results[0]] = Assigned(FIRST, layout)
         return len(moved)
 
     # -- the graph ------------------------------------------------------------------------------
 
-    def _side_of_matrices(self) -> set[Node]:
-        """The ops on the side of the matrix instructions, the source of the graph."""
+    def _first_side(self) -> set[Node]:
+        """The ops on the first side, that of the source of the graph."""
         cut = Cut()
         for value in self.assigned:
             users = list(self._users(cut, value))
             if users:
                 cut.add_value(self._producer(cut, value), users, _cost(value) * FINE)
         for op in self.free:
-            here = (cut.source, op) if self._in_matrix(op.results[0]) else (op, cut.sink)
+            here = (cut.source, op) if self._is_first(op.results[0]) else (op, cut.sink)
             cut.add_edge(*here, 1)
             self._add_work(cut, op)
         return cut.solve()[1]
@@ -133,18 +140,18 @@ class _Sides:
     def _add_work(self, cut: Cut, op: Op) -> None:
         """Add what an elementwise op costs on either side because threads hold the same elements.
 
-        The layout on the other side is not known yet: results of a shape that matrix instructions
-        have are taken to have the same layout, and those of memory accesses no duplicates.
+        The layout on the other side is not known yet: results of a shape that the first side has
+        are taken to have the same layout there, and those on the second side no duplicates.
         Rows and columns of results, as the maxima of attention, are few: to exchange them between
         threads takes longer, barriers included, than to compute them in several.
         """
         value = op.results[0]
         shape, layout = shape_of(value.type), self.assigned[value].layout
-        if not op.elementwise or shape not in self.matrices or len(shape) < 2:
+        if not op.elementwise or shape not in self.layouts or len(shape) < 2:
             return
         work = WORK * FINE * _trips(value) * prod(shape)
-        cut.add_edge(op, cut.sink, work * _duplicates(self.matrices[shape]))
-        if not self._in_matrix(value):
+        cut.add_edge(op, cut.sink, work * _duplicates(self.layouts[shape]))
+        if not self._is_first(value):
             cut.add_edge(cut.source, op, work * _duplicates(layout))
 
     def _is_free(self, op: Op) -> bool:
@@ -154,45 +161,57 @@ class _Sides:
         layouts = [self.assigned[v].layout for v in op.operands if v in self.assigned]
         return bool(layouts) and result_layout(op, layouts[0]) is not None
 
-    def _in_matrix(self, value: Value) -> bool:
-        return self.assigned[value].priority == MATRIX
+    def _is_first(self, value: Value) -> bool:
+        return self.assigned[value].priority == FIRST
 
     def _side(self, cut: Cut, value: Value) -> Node:
-        return cut.source if self._in_matrix(value) else cut.sink
+        return cut.source if self._is_first(value) else cut.sink
 
     def _producer(self, cut: Cut, value: Value) -> Node:
         return value.op if value.op in self.free else self._side(cut, value)
 
     def _users(self, cut: Cut, value: Value) -> Iterator[Node]:
         """The nodes that use a value. Users that are rematerialised in each layout do not count,
-        nor do stores that accept the layout of the matrix instruction."""
+        nor do stores that accept the layout of a matrix instruction."""
         for op in value.users:
             if op in self.free:
                 yield op
             elif is_store(op):
-                accepted = self.choice.store_layout(op) == self.assigned[value].layout
-                if not (accepted and self._in_matrix(value)):
+                layout = self.choice.store_layout(op)
+                if layout == self._accessed_first(op):
+                    yield cut.source
+                elif not (self._is_first(value) and layout == self.assigned[value].layout):
                     yield cut.sink
             elif not propagates_layout(op):
                 yield self._side(cut, value)
 
+    def _accessed_first(self, op: AnyStore) -> LinearLayout | None:
+        layouts = self.choice.accessed.get(shape_of(op.ptr.type))
+        return layouts[0] if layouts is not None else None
+
     # -- layouts --------------------------------------------------------------------------------
 
-    def _memory_layout(self, op: Op) -> LinearLayout:
-        """The layout of an op on the memory side: from an operand on that side, or the default."""
-        return self._from_operands(op, False) or self.choice.default_layout(op.results[0])
+    def _second_layout(self, op: Op) -> LinearLayout:
+        """The layout of an op on the second side: from an operand on that side, that of accesses,
+        or the default."""
+        found = self._from_operands(op, False)
+        if found is not None:
+            return found
+        result = op.results[0]
+        layouts = self.choice.accessed.get(shape_of(result.type))
+        return layouts[1] if layouts is not None else self.choice.default_layout(result)
 
-    def _matrix_layout(self, op: Op) -> LinearLayout | None:
-        """The layout of an op on the matrix side: the one that a user on that side requires, or the
+    def _first_layout(self, op: Op) -> LinearLayout | None:
+        """The layout of an op on the first side: the one that a user on that side requires, or the
         one that results from an operand."""
         for user in op.results[0].users:
-            if user in self.free and self._in_matrix(user.results[0]):
+            if user in self.free and self._is_first(user.results[0]):
                 return operand_layout(user, self.assigned[user.results[0]].layout)
         return self._from_operands(op, True)
 
-    def _from_operands(self, op: Op, matrix: bool) -> LinearLayout | None:
+    def _from_operands(self, op: Op, first: bool) -> LinearLayout | None:
         for value in op.operands:
-            if value in self.assigned and self._in_matrix(value) == matrix:
+            if value in self.assigned and self._is_first(value) == first:
                 return result_layout(op, self.assigned[value].layout)
         return None
 
