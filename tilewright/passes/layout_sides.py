@@ -43,8 +43,8 @@ class Assigned(NamedTuple):
 
 
 DEFAULT, REPEATED, ACCESS, FIRST = 1, 2, 3, 4
-"""Priorities: none, repeated elements of a memory access, the access itself, the first side (a matrix
-instruction or the first access)."""
+"""Priorities: none, repeated elements of a memory access, the access itself, the first side (a
+matrix instruction or the first access)."""
 
 Shape = tuple[int, ...]
 Pair = tuple[LinearLayout, LinearLayout]

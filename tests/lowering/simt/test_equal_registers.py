@@ -13,7 +13,7 @@ from tests.lowering.simt.harness import laid_out, run_emulated
 from tilewright.analysis.axis_info import axis_info
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
-from tilewright.lowering.simt.equal_registers import equal_registers
+from tilewright.lowering.simt.equal_registers import EqualRegisters
 from tilewright.ops.arith import Cmp, IntDiv, Rem, Shr
 
 # Numbers of a tile of 8 x 32, whose columns run along registers. 16 divides m and n.
@@ -97,9 +97,9 @@ ONCE = {
 def test_values_computed_once(name: str) -> None:
     """The only thread has 32 columns, in runs of 16 or of 4."""
     module = laid_out(kernel_of(NUMBERS[name]), warps=1, lanes=1)
-    infos = axis_info(module.entry)
+    equal = EqualRegisters(module.entry, axis_info(module.entry))
     found = [
-        equal_registers(op.results[0], infos, {})
+        equal.of(op.results[0])
         for op in module.walk()
         if isinstance(op, Cmp | IntDiv | Rem | Shr) and op.results[0].layout is not None
     ]
@@ -109,6 +109,44 @@ def test_values_computed_once(name: str) -> None:
     else:
         assert registers is not None
         assert len(set(registers)) == ONCE[name], registers
+
+
+CHANNELS = """
+    def kernel(x, scale, out, n, PIXELS: tl.constexpr, COUNT: tl.constexpr):
+        n = tl.multiple_of(n, 16)
+        at = tl.program_id(0) * 64 + tl.arange(0, 64)
+        mask = at < n
+        channel = at // PIXELS % COUNT
+        factor = tl.load(scale + channel, mask)
+        tl.store(out + at, tl.load(x + at, mask) * tl.exp(factor) + {of_channel}, mask)
+"""
+
+
+@pytest.mark.parametrize(
+    ("of_channel", "quotients"),
+    [pytest.param("0", 4, id="address"), pytest.param("channel", 8, id="also a value")],
+)
+@pytest.mark.parametrize("n", [0, 16, 144, 192])
+def test_addresses_of_channels(of_channel: str, quotients: int, n: int) -> None:
+    """A thread has 8 elements, two in each run of 16 with one channel. It loads a factor for both
+    if the channel serves only as an address: the quotient need not be right of a negative index."""
+    kernel = kernel_from(CHANNELS.format(of_channel=of_channel))
+    signature = {"x": "*fp32", "scale": "*fp32", "out": "*fp32", "n": "i32"}
+    built = build(kernel, signature, {"PIXELS": 48, "COUNT": 2})
+    module = laid_out(built, warps=1, lanes=8)
+    equal = EqualRegisters(module.entry, axis_info(module.entry))
+    (found,) = (
+        equal.of(op.results[0])
+        for op in module.walk()
+        if isinstance(op, Rem) and op.results[0].layout is not None
+    )
+    assert len(set(found or range(8))) == quotients
+    rng = np.random.default_rng(n)
+    x, scale = rng.standard_normal(192, np.float32), np.array([0.5, -1.0], np.float32)
+    expected, ours = ([x, scale, np.zeros(192, np.float32), n] for _ in range(2))
+    interpret(module, (3, 1, 1), expected)
+    run_emulated(module, (3, 1, 1), ours, warps=1, lanes=8)
+    np.testing.assert_allclose(ours[2], expected[2], rtol=1e-6)
 
 
 def test_long_chain_of_integers() -> None:

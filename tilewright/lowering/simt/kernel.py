@@ -36,7 +36,7 @@ from tilewright.lowering.emit import (
 )
 from tilewright.lowering.lines import Lines
 from tilewright.lowering.registry import ALL, TargetTable, lowering_of
-from tilewright.lowering.simt.equal_registers import equal_registers
+from tilewright.lowering.simt.equal_registers import EqualRegisters
 from tilewright.lowering.simt.hardware import Hardware
 from tilewright.lowering.simt.quotients import divide_runs, length_of_runs
 from tilewright.lowering.simt.shared_memory import SharedMemory
@@ -132,7 +132,7 @@ class Kernel:
         self.env: dict[Value, Registers] = {}
         self.streams: dict[Value, Callable[[], Iterator[Mapping[int, V]]]] = {}
         self.infos: AxisMap = axis_info(fn)
-        self._sure: dict[Value, bool] = {}  # see `equal_registers`
+        self._equal = EqualRegisters(fn, self.infos)
         machine = self.ctx.machine
         self.access_bytes = machine.access_bytes if machine else ACCESS_BYTES
         self._unread = unread_bits(fn, self.access_length, self._is_by_register)
@@ -213,14 +213,14 @@ class Kernel:
         if not operands:
             return [lower(self.b, op)] * count
         read = self.read_registers(result)
-        equal = equal_registers(result, self.infos, self._sure) or range(count)
+        equal = self._equal.of(result) or range(count)
         first: dict[int, int] = {}
         for register in read:
             first.setdefault(equal[register], register)
         chosen = list(first.values())
         columns = [[o[r] for r in chosen] for o in operands]
         packed = self.hw.packed(op)
-        length = length_of_runs(op, self.infos, self._sure)
+        length = length_of_runs(op, self.infos, self._equal)
 
         def make(*values: V) -> V:
             return lower(self.b, op, *values)

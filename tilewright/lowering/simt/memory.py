@@ -107,17 +107,23 @@ def emit_load(kernel: Kernel, op: memory.Load) -> None:
     masks = kernel.env[op.mask] if op.mask is not None else None
     others = kernel.env[op.other] if op.other is not None else None
     place = places(kernel, op.ptr, op.mask, policy, len(list(groups(kernel, op.ptr, length))))
+    done: dict[tuple[V, ...], Registers] = {}
     found: Registers = []
     for start in range(0, len(pointers), length):
-        other = access.pack(others[start : start + length]) if others else None
+        other = others[start : start + length] if others else []
         mask = masks[start] if masks else None
-        if place is not None:
-            got = load_buffer(kernel, place(start), access, mask, other)
-        else:
-            got = kernel.hw.load(
-                kernel.b, pointers[start], access.count, access.bits, mask, other, policy
-            )
-        found += access.unpack(got)
+        key = tuple(v for v in (pointers[start], mask, *other) if v is not None)
+        got = done.get(key)
+        if got is None or op.volatile:
+            packed = access.pack(other) if other else None
+            if place is not None:
+                words = load_buffer(kernel, place(start), access, mask, packed)
+            else:
+                words = kernel.hw.load(
+                    kernel.b, pointers[start], access.count, access.bits, mask, packed, policy
+                )
+            got = done[key] = access.unpack(words)
+        found += got
     kernel.bind(op, found)
 
 

@@ -10,22 +10,19 @@ from collections.abc import Callable, Sequence
 
 from tilewright.analysis.axis_info import AxisMap
 from tilewright.analysis.ranges import value_range
-from tilewright.ir.core import Op, Value
+from tilewright.ir.core import Op
 from tilewright.ir.types import dtype_of
 from tilewright.lowering.emit import Builder, V, const, int_type
-from tilewright.lowering.simt.equal_registers import is_sure
+from tilewright.lowering.simt.equal_registers import EqualRegisters
 from tilewright.ops import arith
 
 # By a constant, LLVM divides in three instructions or so; a run takes six, and one an element.
 LEAST_BY_CONSTANT = 4
 
 
-def length_of_runs(op: Op, infos: AxisMap, known: dict[Value, bool]) -> int:
+def length_of_runs(op: Op, infos: AxisMap, equal: EqualRegisters) -> int:
     """The number of successive registers of a dividend that hold consecutive integers, the first of
     which it divides, as it divides the divisors: a power of two. 1 for other ops.
-
-    Args:
-        known: as in `equal_registers`.
     """
     if not isinstance(op, arith.IntDiv | arith.Rem) or op.lhs.layout is None:
         return 1
@@ -35,7 +32,7 @@ def length_of_runs(op: Op, infos: AxisMap, known: dict[Value, bool]) -> int:
     is_constant = arith.constant_value(op.rhs) is not None
     if is_constant and value_range(op.lhs)[0] >= 0:
         return 1
-    if not (is_sure(op.lhs, known) and is_sure(op.rhs, known)):
+    if not (equal.is_sure(op.lhs) and equal.is_sure(op.rhs)):
         return 1
     dividend, divisor = infos[op.lhs], infos[op.rhs]
     axis = dividend.order[0]
