@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,23 @@ def test_only_right_configurations_are_timed_and_the_fastest_counts() -> None:
     assert (ours.config, ours.us, ours.error) == ("fast", 5.0, 0.0)
     assert ours.failures["wrong"].startswith("wrong result: error")
     assert "no such instruction" in ours.failures["broken"]
+
+
+def test_close_configurations_are_timed_in_more_turns() -> None:
+    """The first turns of one are at a higher clock."""
+    times = {"lucky": [4.0] * 3 + [5.0] * 4, "steady": [4.4] * 7, "slow": [9.0] * 3}
+    out = torch.zeros(4)
+    launches = {name: partial(out.fill_, 1.0) for name in times}
+
+    class Clock(FakeClock):
+        def quick(self, run: Run, touched: int) -> float:
+            return next(times[name].pop(0) for name in times if launches[name] is run)
+
+    bench = Bench(SMALL, ("tilewright",), Clock(dict.fromkeys(launches.values(), 4.5)), _ignore)
+    row = Row("family", "case")
+    measure_case(_case(launches, out, torch.ones(4)), bench, row)
+    assert row.outcomes["tilewright"].config == "steady"
+    assert not any(times.values())
 
 
 # -- a run --------------------------------------------------------------------------------------
