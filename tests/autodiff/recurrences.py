@@ -99,7 +99,7 @@ a = w
 at = i
 for t in range(n):
     a = tl.sin(a) * tl.load(x_ptr + at)
-    at += 8
+    at += 8 + i
 tl.store(y_ptr + i, a)
 """,
     "lanes that are not stored": """

@@ -20,6 +20,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from tilewright.base.llvm_library import parsed
+from tilewright.base.llvm_recurrences import has_long_recurrence
 from tilewright.base.locks import LLVM
 from tilewright.targets.amd.features import Processor, processor
 from tilewright.targets.amd.repairs import repair
@@ -112,7 +113,7 @@ def compile_text(text: str, chip: Processor) -> tuple[str, bytes]:
             module.triple = TRIPLE
             module.data_layout = str(machine.target_data)
             module.verify()
-            clean_up(module, text, _builder(chip))
+            clean_up(module, _builder(chip), numbered=not has_long_recurrence(text))
             optimised = repair(str(module))
         with parsed(optimised) as module:
             return optimised, machine.emit_object(module)

@@ -7,7 +7,6 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from tilewright.base.llvm_library import without_phi_of_ops
-from tilewright.base.llvm_recurrences import has_long_recurrence
 
 
 @cache
@@ -29,13 +28,11 @@ def _passes(numbered: bool) -> llvm.ModulePassManager:
     return passes
 
 
-def clean_up(
-    module: llvm.ModuleRef, text: str, builder: llvm.PassBuilder, *, numbered: bool = True
-) -> None:
-    """Optimise a module, of which `text` is the IR; hold the lock `locks.LLVM`.
+def clean_up(module: llvm.ModuleRef, builder: llvm.PassBuilder, *, numbered: bool) -> None:
+    """Optimise a module; hold the lock `locks.LLVM`.
 
     Args:
-        numbered: whether values are numbered, unless that takes too long (`llvm_recurrences`).
+        numbered: whether values are numbered; see `llvm_recurrences`.
     """
     with without_phi_of_ops():
-        _passes(numbered and not has_long_recurrence(text)).run(module, builder)
+        _passes(numbered).run(module, builder)

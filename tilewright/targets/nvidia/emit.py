@@ -23,6 +23,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from tilewright.base.llvm_library import option, parsed
+from tilewright.base.llvm_recurrences import has_long_recurrence
 from tilewright.base.locks import LLVM
 from tilewright.targets.gpu.emit import clean_up
 from tilewright.targets.nvidia.features import PACKED_PROGRAMS
@@ -101,7 +102,8 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
         module.triple = TRIPLE
         module.data_layout = str(machine.target_data)
         module.verify()
-        clean_up(module, text, _builder(cpu, ptx_version), numbered=not long)
+        numbered = not long and not has_long_recurrence(text)
+        clean_up(module, _builder(cpu, ptx_version), numbered=numbered)
         optimised = str(module)
         return optimised, _wrapping(_assembly(module, optimised, machine))
 
