@@ -12,6 +12,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tests.amd_emulator.launch import launch
 from tests.targets.amd.sources import WAVE_64, compiled, counted
+from tilewright.base.llvm_library import parsed
 from tilewright.targets.amd.features import PROCESSORS
 from tilewright.targets.amd.repairs import repair
 
@@ -123,3 +124,19 @@ def test_signed_shifts_by_bytes(count: int, mask: int, arch: str) -> None:
     for _ in range(3):
         a, b = ((a << (32 - count)) | ((a >> count) & np.int32(mask))) + b, a
     assert np.array_equal(found, a)
+
+
+def test_signed_shifts_of_values_without_names() -> None:
+    text = """
+define i64 @a(i64 %x, i64 %y) {
+  %1 = ashr i64 %x, 32
+  %2 = or i64 %1, %y
+  ret i64 %2
+}
+"""
+    shift, flip, sign = re.sub(r"shifted\.\d+", "shifted", repair(text)).splitlines()[2:5]
+    assert shift == "  %shifted = lshr i64 %x, 32"
+    assert flip == "  %shifted.flipped = xor i64 %shifted, 2147483648"
+    assert sign == "  %1 = sub i64 %shifted.flipped, 2147483648"
+    with parsed(repair(text)) as module:
+        module.verify()

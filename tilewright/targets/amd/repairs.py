@@ -116,10 +116,11 @@ def _with_sign_bytes(function: str) -> str:
         if name not in permuted or count % 8 or not count:
             return found[0]
         sign, type = 1 << (int(found["bits"]) - 1 - count), f"i{found['bits']}"
+        shifted = f"%shifted.{found.start()}"  # unique, as offsets are; a name may be a number
         lines = [
-            f"{name}.bytes = lshr {type} {found['src']}, {count}",
-            f"{name}.flipped = xor {type} {name}.bytes, {sign}",
-            f"{name} = sub {type} {name}.flipped, {sign}{found['rest']}",
+            f"{shifted} = lshr {type} {found['src']}, {count}",
+            f"{shifted}.flipped = xor {type} {shifted}, {sign}",
+            f"{name} = sub {type} {shifted}.flipped, {sign}{found['rest']}",
         ]
         return "\n".join(found["indent"] + line for line in lines)
 
