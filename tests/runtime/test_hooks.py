@@ -17,7 +17,6 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.base import knobs
 from tilewright.base.knobs import HookChain
-from tilewright.runtime import jit as jit_module
 from tilewright.runtime.async_compile import AsyncCompileMode, FutureKernel
 from tilewright.runtime.jit import JITFunction, jit
 
@@ -246,6 +245,58 @@ def test_cache_hook_can_cancel_the_launch() -> None:
     assert out.all()
 
 
+def test_programs_wrap_the_compilation_of_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, requests = JITFunction._do_compile, list[Any]()
+
+    def planned(self: Any, key: Any, *args: Any) -> Any:
+        requests.append((key, *args))
+        previous = self.compile
+        self.compile = lambda source, **given: (
+            sources.append((source, given)) or previous(source, **given)
+        )
+        try:
+            return original(self, key, *args)
+        finally:
+            self.compile = previous
+
+    sources: list[Any] = []
+    monkeypatch.setattr(JITFunction, "_do_compile", planned)
+    kernel, out = jit(fill), array()
+    compiled = kernel[(1,)](out, 1.0, N=8, num_warps=2)
+    kernel[(1,)](out, 3.0, N=8, num_warps=2)
+    assert out.tolist() == [3.0] * 8
+    ((key, signature, device, constexprs, options, attrs, warmup),) = requests
+    ((source, given),) = sources
+    assert (device, signature["out"], constexprs, warmup) == ("cpu", "*fp32", {(2,): 8}, False)
+    assert (source.signature, source.constants, source.attrs) == (signature, constexprs, attrs)
+    assert given["options"]["num_warps"] == options.num_warps == 2
+    cache = kernel.device_caches["cpu"]
+    assert (given["target"], cache.kernel_cache[key]) == (cache.target, compiled)
+
+
+def test_programs_compile_a_variant_by_its_parts() -> None:
+    requests: list[Any] = []
+    knobs.runtime.jit_cache_hook = lambda **reported: requests.append(reported)
+    kernel, out = jit(fill), array()
+    kernel[(1,)](out, 1.0, N=8)
+    (cache,) = kernel.device_caches.values()
+    (compiled,) = cache.kernel_cache.values()
+    made = requests[0]["compile"]
+    options = cache.backend.parse_options({})
+    types = made["signature"], 0, made["constants"], options, made["configs"][0]
+    again = kernel._do_compile("mine", *types, warmup=True)
+    assert again.hash == compiled.hash
+    assert (cache.kernel_cache["mine"], again.device) == (again, "cpu")
+    assert [r["key"] for r in requests] == [made["key"], "mine"]
+    assert (requests[1]["is_manual_warmup"], requests[1]["compile"]["device"]) == (True, "cpu")
+    calls: list[Any] = []
+    hook = lambda **reported: calls.append(reported) or "value"  # noqa: E731
+    arguments = "k", made["signature"], "cpu", made["constants"], options, made["configs"], False
+    assert kernel._call_hook(hook, *arguments) == "value"
+    assert kernel._call_hook(None, *arguments) is None
+    assert calls[0]["compile"]["specialization_data"]
+
+
 def test_compilation_listener_receives_times_and_cache_hits() -> None:
     received: list[dict[str, Any]] = []
     knobs.compilation.listener = lambda **reported: received.append(reported)
@@ -284,7 +335,7 @@ def test_recorded_variant_is_preloaded(
     assert json.loads(text)["name"] == fn.__name__
     kernel, out = jit(fn), array()
     preloaded = kernel.preload(text)
-    monkeypatch.setattr(jit_module, "compile_source", None)  # nothing is compiled any more
+    monkeypatch.setattr(JITFunction, "compile", None)  # nothing is compiled any more
     assert kernel[(1,)](out, *args, **kwargs) is preloaded
 
 

@@ -17,12 +17,11 @@ from tests.threads import in_threads
 from tilewright.base import knobs
 from tilewright.frontend import source
 from tilewright.frontend.dependencies import Dependencies
-from tilewright.runtime import jit as jit_module
 from tilewright.runtime.async_compile import AsyncCompileMode, FutureKernel
 from tilewright.runtime.autotuner import autotune
 from tilewright.runtime.config import Config
 from tilewright.runtime.devices import cpu
-from tilewright.runtime.jit import jit
+from tilewright.runtime.jit import JITFunction, jit
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -58,13 +57,13 @@ def test_the_first_launches_of_many_threads_compile_once(
     wrapped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled: list[Any] = []
-    compile_source = jit_module.compile_source
+    compile_kernel = JITFunction.compile
 
-    def counted(*args: Any) -> Any:
+    def counted(*args: Any, **kwargs: Any) -> Any:
         compiled.append(threading.get_ident())
-        return compile_source(*args)
+        return compile_kernel(*args, **kwargs)
 
-    monkeypatch.setattr(jit_module, "compile_source", counted)
+    monkeypatch.setattr(JITFunction, "compile", staticmethod(counted))
     kernel: Any = jit(fill)
     if wrapped:
         kernel = autotune([Config({"BLOCK": 8})], key=["value"])(kernel)
@@ -98,15 +97,15 @@ def test_a_child_compiles_what_a_thread_of_its_parent_was_compiling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun, go_on, parent = threading.Event(), threading.Event(), os.getpid()
-    compile_source = jit_module.compile_source
+    compile_kernel = JITFunction.compile
 
-    def slow(*args: Any) -> Any:
+    def slow(*args: Any, **kwargs: Any) -> Any:
         if os.getpid() == parent:
             begun.set()
             go_on.wait()
-        return compile_source(*args)
+        return compile_kernel(*args, **kwargs)
 
-    monkeypatch.setattr(jit_module, "compile_source", slow)
+    monkeypatch.setattr(JITFunction, "compile", staticmethod(slow))
     kernel = jit(fill)
     thread = threading.Thread(target=lambda: kernel[(1,)](np.zeros(8, np.int32), 5, BLOCK=8))
     thread.start()

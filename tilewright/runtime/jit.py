@@ -25,7 +25,7 @@ from tilewright.base.lazy import cached_property
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
 from tilewright.compiler.artifact import CompiledKernel
-from tilewright.compiler.driver import cache_key, compile_source
+from tilewright.compiler.driver import cache_key
 from tilewright.compiler.driver import compile as compile_kernel
 from tilewright.compiler.source import CONSTEXPR, ArgPath, ASTSource
 from tilewright.frontend.constant_key import constant_key
@@ -128,11 +128,15 @@ class _DeviceCaches(ObservedDict[str, DeviceCache]):
         super().__init__(changed)
         self._make = make
 
-    def __missing__(self, device: Any) -> DeviceCache:
+    def name_of(self, device: Any) -> str:
+        """The name of a device given by any of these."""
         if isinstance(device, int):
-            return self[driver.name_of(driver.active, device)]
+            return driver.name_of(driver.active, device)
+        return str(device)
+
+    def __missing__(self, device: Any) -> DeviceCache:
         if not isinstance(device, str):
-            return self[str(device)]
+            return self[self.name_of(device)]
         return self.setdefault(device, self._make(device))
 
 
@@ -183,7 +187,7 @@ class JITFunction(SourceFunction, NativeInterface):
     def _start_empty(self) -> None:
         """Initialise the state of a function that was never called in this process."""
         self.launchers: weakref.WeakSet[Launcher] = weakref.WeakSet()
-        self.device_caches: dict[str, DeviceCache] = _DeviceCaches(self._new_cache, self._forget)
+        self.device_caches = _DeviceCaches(self._new_cache, self._forget)
         self._compiling: dict[Any, Lock] = {}
         self._preloaded: dict[str, CompiledKernel] = {}
 
@@ -403,33 +407,92 @@ class JITFunction(SourceFunction, NativeInterface):
         given: Mapping[str, Any],
         warmup: bool,
     ) -> Any:
-        device = self.device_of(key.devices, values)
         source = ASTSource(self, *self._types(key, values))
         options = self.options_of(cache.backend, source, given)
-        record = Variant(source, cache.target, options, variant, device, warmup)
-        before, after = knobs.runtime.jit_cache_hook, knobs.runtime.jit_post_compile_hook
-        if before is not None and before(**hook_arguments(record)):
+        kernel = self._do_compile(
+            variant,
+            source.signature,
+            self.device_of(key.devices, values),
+            source.constants,
+            options,
+            source.attrs,
+            warmup,
+        )
+        if key.read_only and kernel is not None:
+            try:
+                self._require_writable(key, kernel)
+            except ValueError:
+                cache.kernel_cache.pop(variant, None)
+                raise
+        return kernel
+
+    def _do_compile(
+        self,
+        key: str,
+        signature: dict[str, Any],
+        device: Any,
+        constexprs: dict[ArgPath, Any],
+        options: Any,
+        attrs: dict[ArgPath, list[Any]],
+        warmup: bool,
+    ) -> Any:
+        """Compile a variant and add it to the kernels of a device, calling the hooks. All variants
+        are compiled by this method, so that programs may wrap it, as they wrap Triton's.
+
+        Args:
+            key: the variant's key in `DeviceCache.kernel_cache`.
+            signature, constexprs, attrs: as for `ASTSource`.
+            device: a key of `device_caches`.
+            options: options parsed by the target.
+            warmup: whether this is a compilation without a launch.
+
+        Returns a `CompiledKernel`; a `FutureKernel` in an `AsyncCompileMode`; None if a hook
+        cancelled the compilation.
+        """
+        variant = key, signature, device, constexprs, options, [attrs], warmup
+        if self._call_hook(knobs.runtime.jit_cache_hook, *variant):
             return None
+        cache = self.device_caches[device]
+        source = self.ASTSource(self, signature, constexprs, attrs)
         name = cache_key(source, cache.target, options)
 
         def compile() -> CompiledKernel:
-            return self._preloaded.pop(name, None) or compile_source(source, cache.target, options)
+            return self._preloaded.pop(name, None) or self.compile(
+                source, target=cache.target, options=options_dict(options)
+            )
 
         def finish(kernel: CompiledKernel) -> None:
-            kernel.device = device
-            self._require_writable(key, kernel)
-            cache.kernel_cache[variant] = kernel
-            if after is not None:
-                after(**hook_arguments(record))
+            kernel.device = self.device_caches.name_of(device)
+            cache.kernel_cache[key] = kernel
+            self._call_hook(knobs.runtime.jit_post_compile_hook, *variant)
 
         mode = active_mode()
         if mode is not None:
             kernel: Any = mode.submit(name, compile, finish)
-            cache.kernel_cache[variant] = kernel
+            cache.kernel_cache[key] = kernel
             return kernel
         kernel = compile()
         finish(kernel)
         return kernel
+
+    def _call_hook(
+        self,
+        hook: Callable[..., Any] | None,
+        key: str,
+        signature: dict[str, Any],
+        device: Any,
+        constants: dict[ArgPath, Any],
+        options: Any,
+        configs: list[dict[ArgPath, list[Any]]],
+        is_warmup: bool,
+    ) -> Any:
+        """What a compilation hook returns for a variant, whose attributes are `configs[0]`."""
+        if hook is None:
+            return None
+        source = self.ASTSource(self, signature, constants, configs[0])
+        caches = self.device_caches
+        name, target = caches.name_of(device), caches[device].target
+        return hook(**hook_arguments(Variant(source, target, options, key, name, is_warmup)))
 
     def preload(self, specialization_data: str) -> CompiledKernel:
         """Compile a variant from the data that a hook received (`compile["specialization_data"]`)
