@@ -187,10 +187,14 @@ def test_the_maximum_of_a_row_is_shared_evenly() -> None:
         ("1 / (1 + tl.exp2(-x))", (0, 0)), ("2.0 * tl.sigmoid(2 * x) - 1.0", (0, 0)),
         ("tl.where(x > 20, x, tl.log(1 + tl.exp(x)))", (0, 1)),
         ("1.0 / tl.exp(x.to(tl.float32)).to(tl.float64)", (None, 0)),
+        ("tl.log(1 + tl.exp(x))", (0, 1)), ("tl.log2(1 + tl.exp2(x))", (0, 1)),
+        ("tl.log(tl.exp(-x) + 3.0)", (-1, 0)), ("tl.log(tl.exp(x))", (None, 1)),
+        ("tl.extra.libdevice.log1p(tl.exp(x))", (0, 1)),
+        ("tl.log(1 + tl.exp(x.to(tl.float32)))", (0, 1)),
     ],
 )  # fmt: skip
 def test_exponentials_that_overflow(expression: str, limits: tuple[float | None, ...]) -> None:
-    """The gradient far to the left and to the right, where a function is finite."""
+    """The gradient far to the left and to the right, where a function is finite, or may be."""
     for side, limit in zip((-1e4, 1e4), limits, strict=True):
         if limit is None:
             continue

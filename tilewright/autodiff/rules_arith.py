@@ -51,7 +51,11 @@ declare(Zero("it is a constant"), Constant)
 declare(Zero("it is piecewise constant"), Cmp)
 declare(Zero("it counts as a constant"), StopGradient)
 declare(Zero("it takes integers"), IntDiv, And, Or, Xor, Shl, Shr, MulHi)
-no_derivative("the bits of a float are not a differentiable function of it", Bitcast)
+no_derivative(
+    "the bits of a float are not a differentiable function of it (tl.sort and tl.topk of more than "
+    "65536 pairs of elements compare bits)",
+    Bitcast,
+)
 
 
 @partial(Add)

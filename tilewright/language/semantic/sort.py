@@ -4,6 +4,9 @@ Elements are sorted as integer keys with the same order, so that comparators are
 and the bits of elements are preserved. The key of a float is its bit pattern, with the magnitude
 bits inverted if the sign is set: -inf < … < -0.0 < 0.0 < … < inf. NaN follows inf, with any
 sign.
+
+Bits of floats have no derivative. In a kernel that is differentiated, floats are therefore selected
+by their places, which are found by comparing all pairs of keys, if these are not too many.
 """
 
 from __future__ import annotations
@@ -15,18 +18,21 @@ from typing import Any
 
 from tilewright.base.codes import coded
 from tilewright.ir.core import Region
-from tilewright.ir.types import FP16, I1, I8, I32, DType, int_type, shape_of
+from tilewright.ir.types import FP16, I1, I8, I32, DType, derivative_type, int_type, shape_of
 from tilewright.language.semantic import arith, convert, reduce, shape
 from tilewright.language.semantic.context import Semantic, static_assert
 from tilewright.language.semantic.convert import compile_time_int, to_tensor
 from tilewright.language.semantic.shape import plain
 from tilewright.language.values import tensor, tuple
+from tilewright.ops.arith import StopGradient
 from tilewright.ops.control import Yield
 from tilewright.ops.histogram import Histogram
 from tilewright.ops.map import Map
 from tilewright.ops.sort import Sort
 
 Back = Callable[[tensor], tensor]
+
+MOST_PAIRS = 1 << 16  # that are compared for the places of elements
 
 
 def _as_keys(s: Semantic, x: tensor) -> builtins.tuple[tensor, Back]:
@@ -75,9 +81,41 @@ def _minor_axis(x: tensor, dim: Any, name: str) -> int:
 def sort(s: Semantic, x: tensor, dim: Any, descending: Any, merge: bool = False) -> tensor:
     """Sort along the last axis; with `merge`, of a bitonic sequence."""
     extent = _minor_axis(x, dim, "bitonic_merge" if merge else "sort")
+    if _has_derivative(s, x):
+        return _by_places(s, x, extent, bool(plain(descending)))
     keys, back = _as_keys(s, x)
     merge &= extent & (extent - 1) == 0
     return back(s.emit(Sort(keys.handle, bool(plain(descending)), merge)))
+
+
+def _has_derivative(s: Semantic, x: tensor) -> bool:
+    is_float = isinstance(x.dtype, DType) and x.dtype.is_floating()
+    lengths = shape_of(x.type)
+    return s.options.derivatives and is_float and prod(lengths) * lengths[-1] <= MOST_PAIRS
+
+
+def _by_places(s: Semantic, x: tensor, count: int, largest_first: bool) -> tensor:
+    """The elements of the first `count` places along the last axis. The place of an element is the
+    number of those before it; of equal ones, the first is before the others."""
+    lengths = shape_of(x.type)
+    axis, extent = len(lengths) - 1, lengths[-1]
+    keys, _ = _as_keys(s, s.emit(StopGradient(x.handle)))
+    own, other = convert.with_axis(s, keys, axis + 1), convert.with_axis(s, keys, axis)
+    i, j = (shape.index_along(s, (*lengths, extent), a) for a in (axis, axis + 1))
+    better = arith.gt if largest_first else arith.lt
+    earlier = arith.logical_and(s, arith.eq(s, other, own), arith.lt(s, j, i))
+    before = arith.logical_or(s, better(s, other, own), earlier)
+    place = reduce.total(s, convert.cast(s, before, I32), axis + 1, False, None)
+
+    wide = derivative_type(x.dtype)
+    assert isinstance(wide, DType)
+    is_there = arith.eq(
+        s, convert.with_axis(s, place, axis + 1),
+        shape.index_along(s, (*lengths, count), axis + 1),
+    )  # fmt: skip
+    elements = convert.with_axis(s, convert.cast(s, x, wide), axis + 1)
+    taken = reduce.total(s, arith.where(s, is_there, elements, 0.0), axis, False, None)
+    return convert.cast(s, taken, x.dtype)
 
 
 def topk(s: Semantic, x: tensor, k: Any, dim: Any, descending: Any) -> tensor:
@@ -93,7 +131,10 @@ def topk(s: Semantic, x: tensor, k: Any, dim: Any, descending: Any) -> tensor:
     static_assert(count <= extent, "topk: k must not exceed the size of the selected dimension")
     if count == extent:
         return sort(s, x, None, largest_first)
-    keys, back = _as_keys(s, reduce.widened(s, x))
+    x = reduce.widened(s, x)
+    if _has_derivative(s, x):
+        return _by_places(s, x, count, largest_first)
+    keys, back = _as_keys(s, x)
     outer, blocks = shape_of(x.type)[:-1], extent // count
     if extent & (extent - 1):
         ordered = s.emit(Sort(keys.handle, largest_first, False))
