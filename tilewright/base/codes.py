@@ -53,6 +53,7 @@ Code = Literal[
     "needs-constant",
     "run-time-text",
     "print-prefix",
+    "combine-function",
     "constexpr-reassigned",
     # control flow
     "tile-condition",

@@ -557,7 +557,8 @@ def inline(
 ) -> Any:
     """Translate the body of a `@jit` function at the insertion point; its result."""
     if not isinstance(fn, SourceFunction):
-        raise TypeError(f"a combine function must be decorated with @triton.jit, {fn} is not")
+        message = f"a combine function must be decorated with @triton.jit, {fn} is not"
+        raise coded("combine-function", TypeError(message), function=fn)
     if fn.vjp is not None and frame.context.options.derivatives:
         raise TypeError(
             f"{fn.__name__} has a derivative rule, which does not apply in a combine function: "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from inspect import signature
 
 import tilewright.language as tl
 from tilewright.base.codes import Code
@@ -38,6 +39,11 @@ def needs_constant(mistake: Mistake) -> str | None:
                 )
         elif _constant(value):
             return f"`{name}` is a local variable: write `{name}: tl.constexpr = …` to keep it one"
+        elif value.type is value.dtype:
+            return (
+                f"`{name}` is computed when the kernel runs: compute it from `tl.constexpr` "
+                f"parameters{', with `//`' if value.dtype.is_floating() else ''}"
+            )
     return None
 
 
@@ -83,10 +89,21 @@ def number_of_python(mistake: Mistake) -> str | None:
 @suggests("print-prefix")
 def text_first(mistake: Mistake) -> str | None:
     """`tl.device_print` without a text."""
-    if not mistake.operands:
+    values = mistake.tensors or mistake.operands
+    if not values:
         return None
-    text = mistake.operands[-1].text
-    return f"the first argument is a text: `tl.device_print('{text} =', {text})`"
+    text = values[0].text
+    return f"the first argument is a text: `tl.device_print({text + ' ='!r}, {text})`"
+
+
+@suggests("combine-function")
+def combine_function(mistake: Mistake) -> str:
+    """A function of Python's, or of the language, that is to combine elements."""
+    name = getattr(mistake.facts["function"], "__name__", "")
+    found = getattr(tl, name, None)
+    if callable(found) and is_builtin(found) and "axis" in signature(found).parameters:
+        return f"`tl.{name}(x, axis)`"
+    return "write a function of two elements at module level with `@triton.jit`"
 
 
 # -- suggestions that depend on the code only ------------------------------------------------------
@@ -121,6 +138,7 @@ _SYNTAX = {
     "ClassDef": "define it at module level, with `@tl.core._aggregate`",
     "Dict": "use a tuple, or a named tuple",
     "Set": "use a tuple",
+    "Delete": "omit it: a value takes no space after its last use",
     "Try": "kernels raise nothing; check with `tl.device_assert`",
     "Raise": "use `tl.device_assert`, or `tl.static_assert` of what is known at compile time",
     "Import": "import at module level",

@@ -86,11 +86,18 @@ def _load(pointer: Operand) -> str:
     return f"`{pointer.text}` is a pointer; to read the value, `tl.load({pointer.text})`"
 
 
-@suggests("wrong-element-type", "needs-float", "fp8-mix", "floor-division", "pointer-cast", "axis")
+@suggests("wrong-element-type", "needs-float", "fp8-mix", "floor-division", "axis")
 def pointer_as_value(mistake: Mistake) -> str | None:
     """A pointer where a number is required."""
     pointers = mistake.pointers
     return _load(pointers[0]) if pointers else None
+
+
+@suggests("pointer-cast")
+def converted_pointer(mistake: Mistake) -> str | None:
+    """A pointer where a number is converted: in an access the value, which follows the address."""
+    pointers = mistake.pointers
+    return _load(pointers[-1]) if pointers else None
 
 
 @suggests("not-a-pointer")
@@ -160,6 +167,9 @@ def operator(mistake: Mistake) -> str | None:
             return print_values(value.text)
         case "==" | "!=", operands if mistake.facts["rhs"] is None and operands[0].is_tensor:
             return "a run-time value is never None; `x is None` is known at compile time"
+        case "==" | "!=", [a, b] if _is_text(a) != _is_text(b):
+            value = b.text if _is_text(a) else a.text
+            return f"a text is a compile-time value: `{value}` must be one, `{value}: tl.constexpr`"
         case _, operands:
             return next((t for o in operands if (t := _no_number(o)) is not None), None)
 
