@@ -14,6 +14,7 @@ from tilewright.passes.narrow_loads import narrow_loads
 from tilewright.passes.pad_tiles import pad_tiles
 from tilewright.passes.pipeline_loads import pipeline_loads
 from tilewright.passes.prefetch_loads import prefetch_loads
+from tilewright.passes.spread_reductions import spread_reductions
 from tilewright.passes.strip_mine import strip_mine
 from tilewright.targets.gpu import codegen as _codegen
 from tilewright.targets.gpu.check import check_kernel
@@ -56,6 +57,7 @@ def steps(
         Step(remove_dead_code),
         Step(merge_equal_values),
         Step(defer_reductions),
+        Step(spread_reductions),
         Step(limit_stages, when="async_copy"),
         *pipeline,
         Step(pipeline_loads, when="async_copy"),
