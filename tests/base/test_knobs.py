@@ -128,15 +128,15 @@ def test_cache_key_contains_exactly_the_settings_that_change_code() -> None:
 
 def test_cache_folder_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert knobs.cache.folder() == tmp_path / ".cache/tilewright"
+    assert knobs.cache.folder() == str(tmp_path / ".cache/tilewright")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
-    assert knobs.cache.folder() == tmp_path / ".cache/tilewright"
+    assert knobs.cache.folder() == str(tmp_path / ".cache/tilewright")
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert knobs.cache.folder() == Path("/xdg/tilewright")
+    assert knobs.cache.folder() == "/xdg/tilewright"
     monkeypatch.setenv("TRITON_HOME", "/home2")
-    assert knobs.cache.folder() == Path("/home2/.cache/tilewright")
+    assert knobs.cache.folder() == "/home2/.cache/tilewright"
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", "~/kernels")
-    assert knobs.cache.folder() == tmp_path / "kernels"
+    assert knobs.cache.folder() == str(tmp_path / "kernels")
 
 
 def test_documentation_lists_every_setting() -> None:

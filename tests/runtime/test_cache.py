@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
 def _entry(cache: DiskCache) -> Path:
     path = cache.path(KEY)
     assert path is not None
-    return path
+    return Path(path)
 
 
 def _run(program: str, *arguments: object) -> "subprocess.Popen[str]":
@@ -101,8 +101,9 @@ def test_every_truncation_and_changed_byte_is_a_miss_and_is_replaced(root: Path)
 def test_entry_under_another_key_is_a_miss(root: Path) -> None:
     cache = DiskCache(root)
     cache.put(KEY, FILES)
-    other = cache.path(digest("another kernel"))
-    assert other is not None
+    name = cache.path(digest("another kernel"))
+    assert name is not None
+    other = Path(name)
     other.parent.mkdir(exist_ok=True)
     other.write_bytes(_entry(cache).read_bytes())
     other.chmod(0o600)
@@ -159,8 +160,8 @@ def test_full_disk_warns_and_leaves_the_old_entry(
     cache = DiskCache(root)
     cache.put(KEY, FILES)
 
-    def full(path: Path, content: bytes) -> None:
-        path.write_bytes(content[:10])
+    def full(path: str, content: bytes) -> None:
+        Path(path).write_bytes(content[:10])
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(cache_module, "_write_private", full)
@@ -352,7 +353,7 @@ def test_shared_cache_follows_the_setting(tmp_path: Path) -> None:
     with knobs.cache.scope():
         knobs.cache.dir = str(tmp_path / "one")
         one = disk_cache()
-        assert one.root == tmp_path / "one"
+        assert one.root == str(tmp_path / "one")
         assert disk_cache() is one
         knobs.cache.dir = str(tmp_path / "two")
-        assert disk_cache().root == tmp_path / "two"
+        assert disk_cache().root == str(tmp_path / "two")

@@ -22,7 +22,7 @@ import tilewright.language as tl
 from tilewright import knobs
 from tilewright.compiler import driver as compiling
 from tilewright.runtime import cache as cache_module
-from tilewright.runtime.cache import DiskCache, disk_cache
+from tilewright.runtime.cache import DiskCache, disk_cache, lock_of
 from tilewright.runtime.cache_entries import entries
 from tilewright.runtime.cache_maintenance import faults
 
@@ -264,9 +264,8 @@ def test_a_read_only_home_directory(mode: int, tmp_path: Path) -> None:
 
 def entry_of(folder: Path) -> Path:
     """The entry of the kernel, which is the largest."""
-    return max(
-        entries(DiskCache(folder).root), key=lambda entry: b"double" in entry.path.read_bytes()
-    ).path
+    paths = [Path(entry.path) for entry in entries(str(folder))]
+    return max(paths, key=lambda path: b"double" in path.read_bytes())
 
 
 ALTERED: dict[str, Callable[[Path], Any]] = {
@@ -288,7 +287,7 @@ def test_a_modified_entry_is_rejected_and_recompiled(how: str, folder: Path) -> 
     assert run() == ["found"]
     path = entry_of(folder)
     ALTERED[how](path)
-    assert [entry.path for entry, _ in faults(DiskCache(folder))] == [path]
+    assert [entry.path for entry, _ in faults(DiskCache(folder))] == [str(path)]
     if how == "a folder":  # which no file can take the place of
         with pytest.warns(RuntimeWarning, match="cannot be written"):
             assert run() == ["compiled"]
@@ -316,11 +315,12 @@ def test_a_clock_jump_changes_nothing(
     assert run() == ["found"]
     for path in folder.rglob("*.twc"):
         path.unlink()
-    lock = DiskCache(folder).path("0" * 64)
-    assert lock is not None
+    path = DiskCache(folder).path("0" * 64)
+    assert path is not None
+    lock = Path(lock_of(path))
     # A lock that another machine has just created by its own clock does not block for long.
     lock.parent.mkdir(exist_ok=True)
-    lock.with_suffix(".lock").write_text('{"host": "another", "pid": 1}')
+    lock.write_text('{"host": "another", "pid": 1}')
     begin = time.monotonic()
     with DiskCache(folder).compiling("0" * 64):
         assert time.monotonic() - begin < cache_module.WAIT_SECONDS / 2

@@ -23,6 +23,9 @@ IDLE = (
     "tilewright.targets.nvidia.emit",
 )
 
+# Python's modules that would take 5 of 20 ms: OpenSSL, and what `pathlib` imports in Python 3.11.
+SLOW = ("_hashlib", "ipaddress", "pathlib", "urllib.parse")
+
 COMMON = """
 import json, sys
 import numpy as np
@@ -92,6 +95,12 @@ TELL = """
 print(json.dumps([hits, sorted(sys.modules)]))
 """
 
+NUMPY_ALONE = """
+import json, sys
+import numpy as np
+hits = []
+"""
+
 
 def _run(program: Path, cache: Path) -> tuple[list[bool], set[str]]:
     """Whether each kernel came from the store, and what the process has loaded."""
@@ -113,6 +122,17 @@ def test_hit_in_a_new_process_loads_no_compiler(device: str, tmp_path: Path) -> 
     hits, loaded = _run(program, tmp_path / "cache")
     assert hits == [True]
     assert not loaded.intersection(IDLE)
+
+
+def test_hit_on_the_cpu_loads_no_slow_modules(tmp_path: Path) -> None:
+    program, alone = tmp_path / "program.py", tmp_path / "alone.py"
+    program.write_text(COMMON + ON_CPU + TELL)
+    alone.write_text(NUMPY_ALONE + TELL)
+    _run(program, tmp_path / "cache")
+    _, needed = _run(alone, tmp_path / "cache")
+    hits, loaded = _run(program, tmp_path / "cache")
+    assert hits == [True]
+    assert not (loaded - needed).intersection(SLOW)
 
 
 def test_native_code_is_loaded_by_the_second_launch(tmp_path: Path) -> None:

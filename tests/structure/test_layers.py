@@ -62,6 +62,9 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "jax": ("interop/jax_*.py", "jax.py"),
     "matplotlib": ("tools/perf_report.py",),
     "pandas": ("tools/perf_report.py",),
+    # Modules of Python itself, of different versions.
+    "_sha2": ("base/digest.py",),
+    "_sha256": ("base/digest.py",),
 }
 
 # Only here may an import be inside a function: optional packages, and tools that start fast.

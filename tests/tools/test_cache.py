@@ -76,7 +76,7 @@ def test_verify_reports_and_removes(folder: Path, capsys: pytest.CaptureFixture[
     assert "3 entries, 0 invalid" in capsys.readouterr().out
     path = DiskCache(folder).path(digest("tuned"))
     assert path is not None
-    path.write_bytes(path.read_bytes().replace(b"tuned", b"tamed"))
+    Path(path).write_bytes(Path(path).read_bytes().replace(b"tuned", b"tamed"))
     assert run(folder, "verify") == 1
     output = capsys.readouterr().out
     assert f"{path}: its contents do not match its digest" in output

@@ -27,11 +27,8 @@ from tilewright.base.lazy_import import lazy_import
 from tilewright.base.spelling import similar
 
 if TYPE_CHECKING:
-    import pathlib
-
     from tilewright.base import triton_knobs
 else:
-    pathlib = lazy_import("pathlib")
     triton_knobs = lazy_import("tilewright.base.triton_knobs")
 
 
@@ -376,7 +373,7 @@ class Cache(Group):
         "The user's cache folder, as defined by the XDG base directory specification.",
     )
 
-    def folder(self) -> pathlib.Path:
+    def folder(self) -> str:
         """The folder of the disk cache: `dir`, else `tilewright` in `home_dir`/.cache, else in
         `$XDG_CACHE_HOME`, else in ~/.cache.
 
@@ -384,13 +381,25 @@ class Cache(Group):
             RuntimeError: none of these is set, and the user has no home folder.
         """
         if self.dir:
-            return pathlib.Path(self.dir).expanduser()
+            return _with_home(self.dir)
         if self.home_dir:
-            return pathlib.Path(self.home_dir).expanduser() / ".cache" / "tilewright"
+            return os.path.join(_with_home(self.home_dir), ".cache", "tilewright")
         # The specification requires ignoring relative paths.
-        if self.xdg_cache_home and pathlib.Path(self.xdg_cache_home).is_absolute():
-            return pathlib.Path(self.xdg_cache_home) / "tilewright"
-        return pathlib.Path.home() / ".cache" / "tilewright"
+        if self.xdg_cache_home and os.path.isabs(self.xdg_cache_home):
+            return os.path.join(self.xdg_cache_home, "tilewright")
+        return os.path.join(_with_home("~"), ".cache", "tilewright")
+
+
+def _with_home(path: str) -> str:
+    """A path whose first part may be ``~`` or ``~user``.
+
+    Raises:
+        RuntimeError: that user has no home folder.
+    """
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):
+        raise RuntimeError(f"could not determine the home folder of {path}")
+    return expanded
 
 
 class Compilation(Group):

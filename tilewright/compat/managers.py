@@ -70,20 +70,20 @@ class FileCacheManager(CacheManager):
 
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
         self.key = key
-        self.cache_dir = str(self._root(override, dump) / key)
+        self.cache_dir = os.path.join(self._root(override, dump), key)
         self.lock_path = None if override else os.path.join(self.cache_dir, "lock")
         if not override:
             os.makedirs(self.cache_dir, exist_ok=True)
 
-    def _root(self, override: bool, dump: bool) -> Path:
+    def _root(self, override: bool, dump: bool) -> str:
         """The folder of the folders."""
         if not (override or dump):
             return knobs.cache.folder()
         name = "dump_dir" if dump else "override_dir"
-        folder = getattr(knobs.cache, name)
+        folder: str | None = getattr(knobs.cache, name)
         if not folder:
             raise RuntimeError(f"Could not create or locate cache dir: knobs.cache.{name} is unset")
-        return Path(folder)
+        return folder
 
     def _path(self, filename: str) -> str:
         return os.path.join(self.cache_dir, filename)

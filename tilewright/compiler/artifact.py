@@ -10,15 +10,12 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from tilewright.base import knobs
 from tilewright.base.locks import Lock
 from tilewright.targets.protocol import GPUTarget, Stage
 from tilewright.targets.registry import target as find_target
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 METADATA_FILE = "metadata.json"
 STAGE_ALIASES = {"tile": "ttir"}
@@ -278,7 +275,7 @@ class CompiledKernel:
         self._binary = list(stages)[-1]
         self.times: Times | None = None
         self.loaded: Launch | None = None
-        self.stored_at: Path | None = None
+        self.stored_at: str | None = None
         self._failure: Exception | None = None
         self._run: Run | None = None
 
@@ -303,8 +300,7 @@ class CompiledKernel:
         """Names and paths of its files in the disk cache: one file with all stages, or none. Read
         it with `python -m tilewright cache`."""
         path = self.stored_at
-        # Not path.exists(), which raises if the folder is not accessible.
-        return {path.name: str(path)} if path is not None and os.path.exists(path) else {}
+        return {os.path.basename(path): path} if path is not None and os.path.exists(path) else {}
 
     @property
     def n_regs(self) -> int:

@@ -225,7 +225,7 @@ def _internal_error(
             {"tilewright": VERSION, "target": target.key()},
         )
         folder = knobs.compilation.reproducer_dir
-        path = reproducer.write(Path(folder) if folder else knobs.cache.folder() / "reproducers")
+        path = reproducer.write(Path(folder or Path(knobs.cache.folder(), "reproducers")))
     except Exception as second:  # the first error matters more than why it cannot be saved
         return InternalCompilerError(source.name, failing, problem, None, repr(second))
     return InternalCompilerError(source.name, failing, problem, path)

@@ -19,8 +19,6 @@ from tilewright.targets.registry import described
 from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tilewright.compiler import build
 else:
     build = lazy_import("tilewright.compiler.build")
@@ -31,7 +29,7 @@ class KernelStore(Protocol):
 
     def get(self, key: str) -> dict[str, bytes] | None: ...
     def put(self, key: str, files: dict[str, bytes]) -> None: ...
-    def path(self, key: str) -> Path | None:
+    def path(self, key: str) -> str | None:
         """The file of a key, whether or not it exists; None if nothing is stored."""
         ...
 
@@ -49,7 +47,7 @@ class NoStore:
     def put(self, key: str, files: dict[str, bytes]) -> None:
         pass
 
-    def path(self, key: str) -> Path | None:
+    def path(self, key: str) -> str | None:
         return None
 
     def compiling(self, key: str) -> AbstractContextManager[Any]:

@@ -41,7 +41,7 @@ def stages_name(source: Source, device: GPUTarget, options: Any) -> str:
 def dump(kernel: CompiledKernel, source: Source, device: GPUTarget, options: Any) -> pathlib.Path:
     """Write the stages of a kernel to its folder below the setting `cache.dump_dir`."""
     root = knobs.cache.dump_dir
-    folder = pathlib.Path(root) if root else knobs.cache.folder() / "dump"
+    folder = pathlib.Path(root or pathlib.Path(knobs.cache.folder(), "dump"))
     folder = folder / stages_name(source, device, options)
     folder.mkdir(parents=True, exist_ok=True)
     for stage, content in kernel.asm.items():

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import wraps
 from math import prod
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tilewright.base import knobs
@@ -243,10 +242,10 @@ class _Folder(FileCacheManager):
     def __init__(self, device: int, key: str) -> None:
         from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
 
-        self.root = Path(triton_cache_dir(device))
+        self.root = triton_cache_dir(device)
         super().__init__(base32(key))
 
-    def _root(self, override: bool, dump: bool) -> Path:
+    def _root(self, override: bool, dump: bool) -> str:
         return self.root
 
 

@@ -18,15 +18,9 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tilewright.base.digest import sha256
-from tilewright.base.lazy_import import lazy_import
-
-if TYPE_CHECKING:
-    import pathlib
-else:
-    pathlib = lazy_import("pathlib")
 
 _MAGIC = b"TWCACHE1"
 _DIGEST = slice(8, 40)
@@ -55,7 +49,7 @@ class Entry(NamedTuple):
     """
 
     key: str
-    path: pathlib.Path
+    path: str
     size: int
     used: float
 
@@ -104,7 +98,7 @@ def _require_trusted(status: os.stat_result) -> None:
         raise InvalidEntry("it is writable by other users")
 
 
-def read_entry(path: pathlib.Path, *, used: bool = True) -> bytes:
+def read_entry(path: str, *, used: bool = True) -> bytes:
     """Read the raw bytes of an entry, for `decode`.
 
     Args:
@@ -126,18 +120,16 @@ def read_entry(path: pathlib.Path, *, used: bool = True) -> bytes:
         return file.readall()
 
 
-def entries(root: pathlib.Path | None) -> Iterator[Entry]:
+def entries(root: str | None) -> Iterator[Entry]:
     """The entries in the folder of a cache, valid or not, in no particular order."""
     for file in files_in(root, lambda name: name.endswith(SUFFIX) and not name.startswith(".")):
         with contextlib.suppress(OSError):  # removed in the meantime
             status = file.stat(follow_symlinks=False)
             key = file.name.removesuffix(SUFFIX)
-            yield Entry(key, pathlib.Path(file.path), status.st_size, status.st_mtime)
+            yield Entry(key, file.path, status.st_size, status.st_mtime)
 
 
-def files_in(
-    root: pathlib.Path | None, matches: Callable[[str], bool]
-) -> Iterator[os.DirEntry[str]]:
+def files_in(root: str | None, matches: Callable[[str], bool]) -> Iterator[os.DirEntry[str]]:
     """The files in the subfolders, which are named by the first digits of keys."""
     if root is None:
         return
@@ -154,6 +146,6 @@ def remove(found: Iterable[Entry]) -> int:
     count = 0
     for entry in found:
         with contextlib.suppress(OSError):
-            entry.path.unlink()
+            os.unlink(entry.path)
             count += 1
     return count

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from pathlib import Path
 
 from tilewright.runtime.cache_entries import Entry, entries, files_in, remove
 
@@ -16,7 +15,7 @@ ABANDONED_SECONDS = 3600.0
 """Private files and locks older than this belong to writers that were killed."""
 
 
-def sweep(root: Path | None, bound: int) -> int:
+def sweep(root: str | None, bound: int) -> int:
     """Remove files left by killed writers and, if the folder exceeds its bound in bytes, the least
     recently used entries; returns the number of evicted entries. Does not raise OSError.
 

@@ -29,7 +29,7 @@ from tilewright.base.child import python_command, signal_name
 from tilewright.base.findings import NOTE, OK, PROBLEM, Finding
 from tilewright.compiler.version import PACKAGE, VERSION, compiler_key
 from tilewright.runtime import driver
-from tilewright.runtime.cache import digest, disk_cache
+from tilewright.runtime.cache import digest, disk_cache, lock_of
 from tilewright.runtime.cache_entries import InvalidEntry, decode, entries, read_entry
 from tilewright.targets import registry
 from tilewright.tools.cache import size_text
@@ -259,7 +259,7 @@ def _write_fault() -> str:
         return f"an entry cannot be read back: {error}"
     finally:
         with contextlib.suppress(OSError):
-            path.unlink()
+            os.unlink(path)
 
 
 def _can_lock() -> bool:
@@ -268,7 +268,7 @@ def _can_lock() -> bool:
     path = cache.path(key)
     assert path is not None
     with cache.compiling(key):
-        return path.with_suffix(".lock").exists()
+        return os.path.exists(lock_of(path))
 
 
 # -- settings -------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ object code is cached on disk, keyed by the text, the platform and LLVM's versio
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.fact_cache import cached_bytes
@@ -130,7 +130,8 @@ def _pool_ir() -> str:
         "MONOTONIC": time.CLOCK_MONOTONIC,
         "REALTIME": time.CLOCK_REALTIME,
     }
-    text = Path(__file__).with_name("cpu_pool.ll").read_text("utf-8")
+    with open(os.path.join(os.path.dirname(__file__), "cpu_pool.ll"), encoding="utf-8") as file:
+        text = file.read()
     for name, value in values.items():
         text = text.replace(f"@{name}@", str(value))
     return text

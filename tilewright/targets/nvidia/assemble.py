@@ -292,7 +292,7 @@ def _explained(log: str, lines: Sequence[str]) -> list[str]:
 def _keep(ptx: str) -> tuple[str | None, str]:
     """Write the PTX to the folder of reproducers. Returns its path, or None and the error."""
     folder = knobs.compilation.reproducer_dir
-    root = Path(folder) if folder else knobs.cache.folder() / "reproducers"
+    root = Path(folder or Path(knobs.cache.folder(), "reproducers"))
     path = root / f"{hashlib.sha256(ptx.encode()).hexdigest()[:16]}.ptx"
     try:
         root.mkdir(parents=True, exist_ok=True)
