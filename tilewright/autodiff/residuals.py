@@ -31,7 +31,7 @@ from tilewright.ops import arith
 from tilewright.ops.control import For
 from tilewright.ops.math import Log, Log2
 from tilewright.ops.memory import Load, Store
-from tilewright.ops.view import View
+from tilewright.ops.view import viewed
 
 SINGLE = 32  # bits of the narrowest float in which a logarithm of sums is exact enough
 
@@ -183,7 +183,7 @@ def _stored_quotient(total: Value, unit: Value, stored: Collection[Value]) -> St
     """The store of a sum that is divided by another one."""
     for user in total.users:
         match user:
-            case arith.Div(lhs, rhs) if lhs is total and _viewed(rhs) is unit:
+            case arith.Div(lhs, rhs) if lhs is total and viewed(rhs) is unit:
                 pass
             case arith.Mul(lhs, rhs) if _is_reciprocal(rhs if lhs is total else lhs, unit):
                 pass
@@ -195,16 +195,9 @@ def _stored_quotient(total: Value, unit: Value, stored: Collection[Value]) -> St
     return None
 
 
-def _viewed(value: Value) -> Value:
-    """The value whose elements are spread along further axes."""
-    while isinstance(value.op, View) and len(value.op.operands) == 1:
-        value = value.op.operands[0]
-    return value
-
-
 def _is_reciprocal(value: Value, unit: Value) -> bool:
     """Whether a value is 1 / unit, for each element of unit along the same axis."""
-    op = _viewed(value).op
+    op = viewed(value).op
     return isinstance(op, arith.Div) and arith.constant_value(op.lhs) == 1.0 and op.rhs is unit
 
 

@@ -31,7 +31,7 @@ from tilewright.ops import arith
 from tilewright.ops.math import Exp, Exp2
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.reduce import Reduce, simple_combine
-from tilewright.ops.view import View
+from tilewright.ops.view import View, viewed
 
 
 class NeedsMaximumError(Exception):
@@ -112,20 +112,13 @@ def _quotient(value: Value) -> tuple[Value, Value, Value] | None:
         value = value.op.src
     op = value.op
     if isinstance(op, arith.Div):
-        return value, op.lhs, _viewed(op.rhs)
+        return value, op.lhs, viewed(op.rhs)
     if isinstance(op, arith.Mul):
         for term, factor in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
-            inverse = _viewed(factor).op
+            inverse = viewed(factor).op
             if isinstance(inverse, arith.Div) and arith.constant_value(inverse.lhs) == 1.0:
-                return value, term, _viewed(inverse.rhs)
+                return value, term, viewed(inverse.rhs)
     return None
-
-
-def _viewed(value: Value) -> Value:
-    """The value whose elements are spread along further axes."""
-    while isinstance(value.op, View) and len(value.op.operands) == 1:
-        value = value.op.operands[0]
-    return value
 
 
 def _has_weight(weights: Weights, total: Value, own: object) -> bool:

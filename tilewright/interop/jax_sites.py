@@ -18,7 +18,8 @@ from tilewright.base import knobs
 from tilewright.base.spelling import similar
 from tilewright.interop.jax_batches import Batches
 from tilewright.interop.jax_static import Static
-from tilewright.interop.jax_wrappers import Grids, Named, computed_names, grids_of, inner_kernel
+from tilewright.interop.jax_wrappers import Grids, Named, grids_of
+from tilewright.interop.kernel_wrappers import computed_names, inner_kernel
 from tilewright.runtime.grid import Grid
 from tilewright.runtime.jit import JITFunction, MockTensor
 from tilewright.runtime.tensors import element_type
@@ -68,7 +69,7 @@ class Site:
     @property
     def inner(self) -> JITFunction:
         """The kernel without autotuning and heuristics."""
-        return inner_kernel(self.kernel)
+        return inner_kernel(self.kernel, "tilewright.jax.call")
 
     @property
     def aliases(self) -> dict[int, int]:
@@ -159,7 +160,7 @@ def bind(
     Raises:
         the errors of `call`.
     """
-    inner = inner_kernel(kernel)
+    inner = inner_kernel(kernel, "tilewright.jax.call")
     inner.check_globals()  # a program that exists already would run the code for the old values
     outputs = _Outputs(list(leaves), keys, _output_aliases(leaves, keys, aliases))
     for name in outputs.own_names:

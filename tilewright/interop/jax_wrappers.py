@@ -16,37 +16,13 @@ import numpy as np
 from jax.core import Tracer
 
 from tilewright.interop.jax_static import Static
+from tilewright.interop.kernel_wrappers import computed_names, inner_kernel, wrappers_of
 from tilewright.runtime.autotuner import Autotuner
 from tilewright.runtime.grid import Grid, extents_of
 from tilewright.runtime.heuristics import Heuristics
 from tilewright.runtime.jit import JITFunction, MockTensor
 
 Named = dict[str, Any]
-
-
-def inner_kernel(kernel: Any) -> JITFunction:
-    """The kernel in wrappers of autotuning and heuristics.
-
-    Raises:
-        TypeError: it is no kernel.
-    """
-    inner = kernel
-    while isinstance(inner, Autotuner | Heuristics):
-        inner = inner.fn
-    if not isinstance(inner, JITFunction):
-        raise TypeError(f"{kernel!r} is no kernel: decorate the function with @tilewright.jit")
-    return inner
-
-
-def computed_names(kernel: Any) -> Iterable[str]:
-    """The parameters and options that the wrappers of a kernel set."""
-    while isinstance(kernel, Autotuner | Heuristics):
-        if isinstance(kernel, Heuristics):
-            yield from kernel.values
-        else:
-            for config in kernel.configs:
-                yield from config.all_kwargs()
-        kernel = kernel.fn
 
 
 # -- grids ----------------------------------------------------------------------------------------
@@ -82,7 +58,7 @@ def grids_of(kernel: Any, grid: Any, named: Named, mocks: Named) -> Grid | Grids
     Raises:
         the errors of `grid_of`.
     """
-    inner = inner_kernel(kernel)
+    inner = inner_kernel(kernel, "tilewright.jax.call")
     if kernel is inner:
         return grid_of(inner, grid, named)
     names = tuple(dict.fromkeys(n for n in computed_names(kernel) if n in inner.arg_names))
@@ -154,13 +130,12 @@ def chosen_settings(kernel: Any, mocks: Named, options: Named, grid: Any, device
         ValueError: the configuration has a hook, which a program of JAX cannot call.
     """
     found: Named = {}
-    while isinstance(kernel, Autotuner | Heuristics):
+    for wrapper in wrappers_of(kernel):
         known = mocks | options | found
-        if isinstance(kernel, Heuristics):
-            found |= _heuristic_values(kernel, known)
+        if isinstance(wrapper, Heuristics):
+            found |= _heuristic_values(wrapper, known)
         else:
-            found |= _tuned(kernel, known, grid, device)
-        kernel = kernel.fn
+            found |= _tuned(wrapper, known, grid, device)
     return found
 
 

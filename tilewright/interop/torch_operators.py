@@ -17,7 +17,7 @@ its code: it is checked when a variant is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from weakref import WeakSet
@@ -28,9 +28,8 @@ from tilewright.base.located import error_at
 from tilewright.base.spelling import similar
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.frontend.source import JITCallable
+from tilewright.interop.kernel_wrappers import computed_names, inner_kernel
 from tilewright.interop.torch_gradients import laid_out
-from tilewright.runtime.autotuner import Autotuner
-from tilewright.runtime.heuristics import Heuristics
 from tilewright.runtime.jit import JITFunction, MockTensor
 from tilewright.targets.registry import target as find_target
 
@@ -153,7 +152,7 @@ class Operator:
         backward: Backward | None,
     ) -> None:
         self.kernel = kernel
-        self._inner = _inner_kernel(kernel)
+        self._inner = inner_kernel(kernel, "tilewright.torch.custom_op")
         self.__name__ = self._inner.__name__
         self.__doc__ = self._inner.fn.__doc__
         parsed = _parsed(schema)
@@ -167,7 +166,8 @@ class Operator:
         self._given = arguments
         self._checked: WeakSet[CompiledKernel] = WeakSet()
         _require_fit(self._inner, [a.name for a in self._arguments], parsed, outputs, arguments)
-        _require_values(kernel, {a.name for a in self._arguments}, outputs, arguments)
+        given = {a.name for a in self._arguments} | outputs.keys() | arguments.keys()
+        _require_values(self._inner, given | {*computed_names(kernel)})
         self.definition = self._define(schema)
         if backward is not None:
             _Derivative(self, backward).register(self.definition)
@@ -359,18 +359,6 @@ class _Derivative:
 # -- the schema -----------------------------------------------------------------------------------
 
 
-def _inner_kernel(kernel: Any) -> JITFunction:
-    inner = kernel
-    while isinstance(inner, Autotuner | Heuristics):
-        inner = inner.fn
-    if not isinstance(inner, JITFunction):
-        raise TypeError(
-            f"custom_op takes a kernel, not {kernel!r}: decorate the function with "
-            "@tilewright.jit, and above that with @custom_op"
-        )
-    return inner
-
-
 def _parsed(schema: str) -> Any:
     """The parsed schema.
 
@@ -435,21 +423,11 @@ def _require_fit(
         )
 
 
-def _require_values(
-    kernel: Any, names: set[str], outputs: Iterable[str], arguments: Iterable[str]
-) -> None:
+def _require_values(kernel: JITFunction, known: set[str]) -> None:
     """Raise ValueError unless each parameter has a value."""
-    known = {*names, *outputs, *arguments}
-    inner = kernel
-    while isinstance(inner, Autotuner | Heuristics):
-        if isinstance(inner, Heuristics):
-            known |= inner.values.keys()
-        else:
-            known |= {name for config in inner.configs for name in config.all_kwargs()}
-        inner = inner.fn
-    for param in inner.params:
+    for param in kernel.params:
         if param.name not in known and not param.has_default:
             raise ValueError(
-                f"the parameter {param.name!r} of {inner.__name__} has no value: make it an "
+                f"the parameter {param.name!r} of {kernel.__name__} has no value: make it an "
                 f"argument of the schema, or give it in arguments={{{param.name!r}: …}}"
             )

@@ -297,6 +297,31 @@ class PermuteBuffer(Op, name="gpu.permute_buffer", traits=PURE):
         return np.transpose(buffer, self.order)
 
 
+BUFFER_VIEWS = (Slot, PermuteBuffer)
+"""The ops whose result is a view of their operand's memory."""
+
+
+def unconverted(tile: Value) -> Value:
+    """The tile before conversions of its layout."""
+    while isinstance(tile.op, ConvertLayout):
+        tile = tile.op.src
+    return tile
+
+
+def unpermuted(buffer: Value) -> Value:
+    """The buffer of which the value is a view with permuted axes."""
+    while isinstance(buffer.op, PermuteBuffer):
+        buffer = buffer.op.buffer
+    return buffer
+
+
+def whole_buffer(view: Value) -> Value:
+    """The buffer of which the value is a view."""
+    while isinstance(view.op, BUFFER_VIEWS):
+        view = view.op.buffer
+    return view
+
+
 class CopyAsync(Op, name="gpu.copy_async", traits=READS | WRITES | LOCAL):
     """Starts an asynchronous copy from `ptr` to a buffer; masked-off elements become 0.
 

@@ -26,3 +26,10 @@ class View(Op):
         """Whether it has one result, which contains all elements of `src`, at indices that depend
         only on attributes."""
         return len(self.operands) == len(self.results) == 1
+
+
+def viewed(value: Value) -> Value:
+    """The value of whose elements alone the value consists, before any views."""
+    while isinstance(value.op, View) and len(value.op.operands) == 1:
+        value = value.op.src
+    return value

@@ -27,7 +27,7 @@ from tilewright.ir.types import FP32, FP64, DType, Tile, dtype_of, element_of, s
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout, log2
 from tilewright.ops.arith import Add, And, Cmp, Constant, Max, Min, Mul, Or, Select, Sub, Xor
 from tilewright.ops.control import For, Yield
-from tilewright.ops.gpu import ConvertLayout
+from tilewright.ops.gpu import ConvertLayout, unconverted
 from tilewright.ops.math import Exp, Exp2
 from tilewright.ops.reduce import Reduce, simple_combine
 from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Reshape, Splat
@@ -130,21 +130,14 @@ def _may_scale(factor: Value, reduce: Reduce) -> bool:
 
 def _is_shrinking(factor: Value) -> bool:
     """Whether a value is exp(x - max(x, …))."""
-    power = _unconverted(factor).op
+    power = unconverted(factor).op
     if not isinstance(power, Exp | Exp2):
         return False
-    difference = _unconverted(power.src).op
+    difference = unconverted(power.src).op
     if not isinstance(difference, Sub):
         return False
-    less, most = _unconverted(difference.lhs), _unconverted(difference.rhs).op
-    return isinstance(most, Max) and less in map(_unconverted, most.operands)
-
-
-def _unconverted(value: Value) -> Value:
-    """The value before conversions of its layout."""
-    while isinstance(value.op, ConvertLayout):
-        value = value.op.src
-    return value
+    less, most = unconverted(difference.lhs), unconverted(difference.rhs).op
+    return isinstance(most, Max) and less in map(unconverted, most.operands)
 
 
 def _conversions(value: Value) -> list[Value]:

@@ -22,7 +22,7 @@ from tilewright.lowering.simt.combine import exchanged
 from tilewright.lowering.simt.convert import from_bits, to_bits
 from tilewright.lowering.simt.hardware import Atomic
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
-from tilewright.lowering.simt.memory import groups, one_of_many
+from tilewright.lowering.simt.memory import one_of_many
 from tilewright.lowering.simt.shared_memory import scratch
 from tilewright.lowering.simt.staging import Staged, staged_bytes
 from tilewright.lowering.types import memory_type, register_type
@@ -62,7 +62,7 @@ def emit_rmw(kernel: Kernel, op: AtomicRMW) -> None:
     what = Atomic(op.kind, element, op.sem, op.scope, bool(op.result.users))
     known = kernel.hw.atomic_length(what)
     length = max(1, min(known, kernel.access_length(op.ptr, op.mask)))
-    starts = list(groups(kernel, op.ptr, length))
+    starts = kernel.access_starts(op.ptr, length)
     fenced = known == 0 or len(starts) > 1
     if fenced:
         what = replace(what, order="relaxed")

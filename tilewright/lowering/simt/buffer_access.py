@@ -23,9 +23,9 @@ PlaceOf = Callable[[int], Place]
 
 
 def places(
-    kernel: Kernel, ptr: Value, mask: Value | None, policy: CachePolicy, accesses: int
+    kernel: Kernel, ptr: Value, mask: Value | None, policy: CachePolicy, length: int
 ) -> PlaceOf | None:
-    """The place of each register's access; None if it is no access of a buffer.
+    """The place of each register's access of `length` elements; None if it is none of a buffer.
 
     Without a mask, the descriptor only pays for several accesses of a thread: they need no address
     of 64 bits each, and in a loop none that moves.
@@ -33,7 +33,7 @@ def places(
     plain = is_plain(policy.cache, policy.evict, policy.volatile)
     if not kernel.hw.has_buffers or not plain or ptr.layout is None:
         return None
-    if mask is None and accesses == 1:
+    if mask is None and len(kernel.access_starts(ptr, length)) == 1:
         return None
     span = span_of(kernel.fn, ptr)
     if span is None:

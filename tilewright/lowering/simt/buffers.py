@@ -9,7 +9,6 @@ from tilewright.layout.linear import REGISTER
 from tilewright.lowering.emit import I8
 from tilewright.lowering.simt.convert import from_bits
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
-from tilewright.lowering.simt.shared_memory import VIEWS
 from tilewright.lowering.simt.tile_access import (
     VECTOR_BYTES,
     element_type,
@@ -21,6 +20,7 @@ from tilewright.lowering.simt.tile_access import (
     store_tile,
 )
 from tilewright.ops.gpu import (
+    BUFFER_VIEWS,
     Allocate,
     AllocateRing,
     CommitCopies,
@@ -46,7 +46,7 @@ def emit_share(kernel: Kernel, op: Share) -> None:
 def _readers(buffer: Value) -> Iterator[Op]:
     """The ops that access the buffer's memory, directly or through views."""
     for user in buffer.users:
-        if isinstance(user, VIEWS):
+        if isinstance(user, BUFFER_VIEWS):
             yield from _readers(user.results[0])
         else:
             yield user

@@ -246,6 +246,11 @@ class Kernel:
         length = self.infos.access_length(ptr, mask, axis, size)
         return min(ptr.layout.num_consecutive((axis,)), length, self.access_bytes // size)
 
+    def access_starts(self, ptr: Value, length: int) -> Sequence[int]:
+        """The first register of each access, without registers that hold copies."""
+        copies = ptr.layout.free_variables(REGISTER) if ptr.layout is not None else 0
+        return [r for r in range(0, register_count(ptr), length) if not r & copies]
+
     def _is_by_register(self, op: Op) -> bool:
         """Whether an op is emitted for each register that is read of its result, by itself."""
         own = emitter_of(type(op), self.hw.name) is not None

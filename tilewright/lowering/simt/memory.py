@@ -8,12 +8,11 @@ that hold an element.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import reduce
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
-from tilewright.layout.linear import REGISTER
 from tilewright.lowering.emit import I64, LType, V, const, int_type
 from tilewright.lowering.simt.access_report import report_access
 from tilewright.lowering.simt.buffer_access import load_buffer, places
@@ -89,13 +88,6 @@ def _stepped(kernel: Kernel, op: memory.AddPtr) -> Registers | None:
     return with_unread(found, register_count(op.result))
 
 
-def groups(kernel: Kernel, ptr: Value, length: int) -> Iterator[int]:
-    """The first register of each access, without registers that hold copies."""
-    count = len(kernel.env[ptr])
-    copies = ptr.layout.free_variables(REGISTER) if ptr.layout is not None else 0
-    return (r for r in range(0, count, length) if not r & copies)
-
-
 @emits(memory.Load)
 def emit_load(kernel: Kernel, op: memory.Load) -> None:
     length = kernel.access_length(op.ptr, op.mask)
@@ -106,7 +98,7 @@ def emit_load(kernel: Kernel, op: memory.Load) -> None:
     pointers = kernel.env[op.ptr]
     masks = kernel.env[op.mask] if op.mask is not None else None
     others = kernel.env[op.other] if op.other is not None else None
-    place = places(kernel, op.ptr, op.mask, policy, len(list(groups(kernel, op.ptr, length))))
+    place = places(kernel, op.ptr, op.mask, policy, length)
     done: dict[tuple[V, ...], Registers] = {}
     found: Registers = []
     for start in range(0, len(pointers), length):
@@ -137,10 +129,10 @@ def emit_store(kernel: Kernel, op: memory.Store) -> None:
     pointers = kernel.env[op.ptr]
     masks = kernel.env[op.mask] if op.mask is not None else None
     owner = one_of_many(kernel, op.ptr)
-    place = places(kernel, op.ptr, op.mask, policy, len(list(groups(kernel, op.ptr, length))))
+    place = places(kernel, op.ptr, op.mask, policy, length)
 
     def store(values: Mapping[int, V]) -> None:
-        for start in groups(kernel, op.ptr, length):
+        for start in kernel.access_starts(op.ptr, length):
             if start not in values:
                 continue
             mask = masks[start] if masks else None

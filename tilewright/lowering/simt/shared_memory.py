@@ -24,14 +24,13 @@ from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import Shared
 from tilewright.lowering.emit import I8, I32, Builder, Module, V, array, const
 from tilewright.ops.control import Barrier, For, While
-from tilewright.ops.gpu import Allocate, AllocateRing, CopyAsync, PermuteBuffer, Share, Slot
+from tilewright.ops.gpu import BUFFER_VIEWS, Allocate, AllocateRing, CopyAsync, Share, whole_buffer
 
 ALIGN = 1024  # bytes of a buffer; the period of the widest swizzle
 SCRATCH_ALIGN = 16
 SMALL = 1024  # scratch up to this size (bytes) is not reused by other ops, which saves barriers
 LASTING = 16 * 1024  # the most bytes of scratch of a program that are not reused by other ops
 
-VIEWS = (Slot, PermuteBuffer)  # ops whose result is a view of their operand's memory
 
 Scratch = Callable[[Any], int]
 SCRATCH: OpTable[Scratch] = OpTable("sizes of scratch")
@@ -87,9 +86,7 @@ Flights = Mapping[Op, Sequence[Value]]  # of each op in flight, what holds its u
 
 def buffer_owner(value: Value) -> Op:
     """The op that allocates the memory of which the value is a view."""
-    op = value.op
-    while isinstance(op, VIEWS):
-        op = op.buffer.op
+    op = whole_buffer(value).op
     assert isinstance(op, Share | Allocate), "only these ops create buffers"
     return op
 
@@ -172,7 +169,7 @@ class SharedMemory:
 
     def _accesses(self, op: Op) -> list[Access]:
         """The accesses of the op, before any barrier of its own."""
-        if isinstance(op, (*VIEWS, Allocate)):
+        if isinstance(op, (*BUFFER_VIEWS, Allocate)):
             return []
         found: list[Access] = []
         if isinstance(op, Share) or op in self.spans:
@@ -488,7 +485,7 @@ def _last_use(
     """
     last = moments[owner][1]
     for user in value.users:
-        if isinstance(user, VIEWS):
+        if isinstance(user, BUFFER_VIEWS):
             last = max(last, _last_use(user.results[0], owner, moments, flights))
         readers = [user, *(u for held in flights.get(user, ()) for u in held.users)]
         holders = [_last_holder(reader, owner) for reader in readers]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilewright.analysis.block_begins import is_launch_invariant
-from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.core import Function, Op
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import Shared
 from tilewright.ops.control import Barrier, For
-from tilewright.ops.gpu import Allocate, AllocateRing, CopyAsync, PermuteBuffer, Slot
+from tilewright.ops.gpu import Allocate, AllocateRing, CopyAsync, whole_buffer
 from tilewright.ops.nvidia import Turn, Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive, Roles, WaitBarrier
 from tilewright.targets.nvidia.choose_mma import GROUP_WARPS
@@ -87,7 +87,7 @@ def _started_at_once(loop: For) -> Sequence[Wgmma]:
     if any(isinstance(op, CopyAsync) for op in inner) or not any(map(_is_computed_with, inner)):
         return ()
     buffers = [v for op in products for v in op.operands if isinstance(v.type, Shared)]
-    if any(_owner(buffer) in inner for buffer in buffers):
+    if any(whole_buffer(buffer).op in inner for buffer in buffers):
         return ()
     between = _between(products[0], products[-1])
     if not all(op.pure or isinstance(op, Wgmma | WaitBarrier | Arrive) for op in between):
@@ -102,18 +102,12 @@ def _between(first: Op, last: Op) -> Iterator[Op]:
         op = op.next
 
 
-def _owner(buffer: Value) -> Op | None:
-    """The op that creates the buffer of which a value is a view."""
-    op = buffer.op
-    while isinstance(op, Slot | PermuteBuffer):
-        op = op.buffer.op
-    return op
-
-
 def _is_shared_by_threads(product: Wgmma) -> bool:
     """Whether threads have written an operand to shared memory."""
     buffers = [v for v in product.operands if isinstance(v.type, Shared)]
-    return not all(isinstance(_owner(buffer), Allocate | AllocateRing) for buffer in buffers)
+    return not all(
+        isinstance(whole_buffer(buffer).op, Allocate | AllocateRing) for buffer in buffers
+    )
 
 
 def _is_computed_with(wait: Op) -> bool:

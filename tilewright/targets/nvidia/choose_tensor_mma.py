@@ -39,7 +39,7 @@ from tilewright.ops.arith import Add, constant_value
 from tilewright.ops.control import For
 from tilewright.ops.dot import Dot
 from tilewright.ops.dot_scaled import DotScaled
-from tilewright.ops.gpu import PermuteBuffer, Share
+from tilewright.ops.gpu import PermuteBuffer, Share, unpermuted
 from tilewright.ops.memory import Load
 from tilewright.ops.shape import Permute
 from tilewright.ops.tensor_memory import (
@@ -299,10 +299,9 @@ def _bytes_of(value: Value) -> int:
 
 
 def _share_of(buffer: Value) -> Share:
-    while isinstance(buffer.op, PermuteBuffer):
-        buffer = buffer.op.buffer
-    assert isinstance(buffer.op, Share)
-    return buffer.op
+    share = unpermuted(buffer).op
+    assert isinstance(share, Share)
+    return share
 
 
 def _erase(buffer: Value) -> None:

@@ -7,7 +7,7 @@ from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import I32
 from tilewright.ops.arith import Cmp, Constant
 from tilewright.ops.control import Barrier, For
-from tilewright.ops.gpu import CommitCopies, PermuteBuffer, Share, Slot
+from tilewright.ops.gpu import CommitCopies, Share, Slot, unpermuted
 from tilewright.ops.nvidia import Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive
 from tilewright.rewrites.control import set_yields, take_region
@@ -65,18 +65,11 @@ def _is_carried(product: Wgmma, loop: For) -> bool:
 def _operands_stay(product: Wgmma, loop: For) -> bool:
     """Whether the operands are not overwritten before the next iteration's product has started."""
     for operand in (product.lhs, product.rhs):
-        buffer = _unpermuted(operand)
+        buffer = unpermuted(operand)
         outside = isinstance(buffer.op, Share) and buffer.region is not loop.body
         if not outside and not isinstance(buffer.op, Slot):
             return False
     return True
-
-
-def _unpermuted(buffer: Value) -> Value:
-    """The buffer of which the value is a view with permuted axes."""
-    while isinstance(buffer.op, PermuteBuffer):
-        buffer = buffer.op.buffer
-    return buffer
 
 
 def _overlap(loop: For, products: list[Wgmma]) -> None:

@@ -28,9 +28,9 @@ from tilewright.ops.gpu import (
     AllocateRing,
     Fetch,
     HasSpare,
-    PermuteBuffer,
     Slot,
     WaitLaunches,
+    unpermuted,
 )
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
 from tilewright.ops.tensor_memory import CommitProducts, TensorProduct, TensorWait, buffers_of
@@ -514,16 +514,8 @@ def _may_follow(wait: TensorWait, body: Region) -> bool:
     carried = all(user.terminator for user in wait.result.users)
     return carried and all(
         isinstance(source, Slot) or source is None or source.parent is not body
-        for source in map(_buffer_of, buffers_of(product))
+        for source in (unpermuted(operand).op for operand in buffers_of(product))
     )
-
-
-def _buffer_of(operand: Value) -> Op | None:
-    """The op that makes an operand's buffer, without the views of it."""
-    op = operand.op
-    while isinstance(op, PermuteBuffer):
-        op = op.buffer.op
-    return op
 
 
 def _wait_after(loop: For) -> None:
