@@ -184,3 +184,28 @@ def test_accesses_along_two_axes(body: str, types: list[str]) -> None:
             layout = op.ptr.layout
             assert layout is not None
             assert layout.num_consecutive((infos[op.ptr].order[0],)) >= 4, op.loc
+
+
+@pytest.mark.parametrize("warps", [1, 4])
+def test_what_is_converted_was_not_converted_before(warps: int) -> None:
+    """A value that is needed in a third layout comes from the first, as loaded."""
+    kernel = kernel_from("""
+        def kernel(q, v, state, n):
+            q, v, state = tl.multiple_of(q, 16), tl.multiple_of(v, 16), tl.multiple_of(state, 16)
+            row, column = tl.arange(0, 128), tl.arange(0, 8)
+            at = row[:, None] * 128 + column[None, :]
+            h = tl.load(state + at)
+            for t in range(n):
+                x = tl.load(q + t * 128 + row).to(tl.float32)
+                x = x / tl.sqrt(tl.sum(x * x))
+                y = tl.load(v + column).to(tl.float32) - tl.sum(h * x[:, None], 0)
+                h += x[:, None] * y[None, :]
+            tl.store(state + at, h)
+    """)
+    signature = {"q": "*bf16", "v": "*bf16", "state": "*fp32", "n": "i32"}
+    ready = laid_out(
+        build(kernel, signature), warps=warps, lanes=32, features=FEATURES, layout_steps=STEPS
+    )
+    converted = [op.src for op in ready.entry.walk() if isinstance(op, ConvertLayout)]
+    assert converted
+    assert not any(isinstance(value.op, ConvertLayout) for value in converted)

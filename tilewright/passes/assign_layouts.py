@@ -34,7 +34,7 @@ from tilewright.layout.linear import REGISTER, LinearLayout
 from tilewright.ops.arith import Cast, Div
 from tilewright.ops.atomic import AnyAtomic, Reading
 from tilewright.ops.control import For, If, While
-from tilewright.ops.gpu import ConvertLayout, Share
+from tilewright.ops.gpu import ConvertLayout, Share, unconverted
 from tilewright.ops.math import MathFunction
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.reduce import Scan
@@ -523,6 +523,7 @@ class _Assignment:
 
     def _in_layout(self, value: Value, layout: LinearLayout) -> Value:
         """The value in this layout: itself, a rematerialisation, or a conversion."""
+        value = unconverted(value)
         if value.layout == layout:
             return value
         found = self.copies.get((value, layout))
