@@ -60,6 +60,8 @@ COMPUTED = (
     {"y": "acc / l * 2.0"},
     {"y": "tl.sin(acc / l)"},
     {"place": "i // 2"},
+    {"lse": "tl.flip(m + tl.log(l))"},
+    {"lse": "tl.flip(m) + tl.log(l)"},
 )
 
 

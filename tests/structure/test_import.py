@@ -26,9 +26,9 @@ EAGER = {
     "values",
     "tilewright.language.extra": "cpu cuda hip threads",
     "tilewright.language.semantic": "context",
-    "tilewright.runtime": "_allocation async_compile cache cache_entries descriptors driver grid "
-    "interface jit kinds launch observed_dict placement reachable slots specialization_data "
-    "specialize tensors wrappers",
+    "tilewright.runtime": "_allocation async_compile cache cache_entries descriptors "
+    "device_caches driver grid interface jit kinds launch observed_dict placement reachable slots "
+    "specialization_data specialize tensors wrappers",
     "tilewright.runtime.drivers": "protocol",
     "tilewright.targets": "base_backend protocol registry",
 }

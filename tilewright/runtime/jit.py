@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from tilewright.base import knobs
 from tilewright.base.lazy import cached_property
@@ -35,6 +35,7 @@ from tilewright.frontend.source import KernelParam as KernelParam
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver
 from tilewright.runtime.async_compile import FutureKernel, active_mode
+from tilewright.runtime.device_caches import DeviceCache, DeviceCaches
 from tilewright.runtime.grid import computed, extents_of
 from tilewright.runtime.interface import Chain, NativeInterface
 from tilewright.runtime.interface import KernelInterface as KernelInterface
@@ -70,7 +71,7 @@ from tilewright.targets.registry import target as find_target
 if TYPE_CHECKING:
     from tilewright.compiler import alignment
     from tilewright.runtime import argument_errors, launch_steps
-    from tilewright.runtime.launch_steps import Specialization, StepBinder
+    from tilewright.runtime.launch_steps import Specialization
     from tilewright.runtime.native.launcher import Launcher
 else:
     alignment = lazy_import("tilewright.compiler.alignment")
@@ -98,46 +99,6 @@ def watching_launches(watcher: Watcher) -> Generator[None]:
         yield
     finally:
         _watchers.remove(watcher)
-
-
-class DeviceCache(NamedTuple):
-    """The state of a kernel for one device.
-
-    Attributes:
-        kernel_cache: compiled kernels by the name of their variant, see `_name_of`.
-        key_cache: the name of the variant that is compiled, by the key of the arguments' binder and
-            by the variant's own key, which has less where a property of the arguments does not
-            matter.
-        target: the target.
-        backend: the compiler of the target.
-        binder: binds the arguments of a launch that is taken in steps; see `launch_steps`.
-    """
-
-    kernel_cache: dict[str, CompiledKernel]
-    key_cache: dict[Any, str]
-    target: GPUTarget
-    backend: Target
-    binder: StepBinder
-
-
-class _DeviceCaches(ObservedDict[str, DeviceCache]):
-    """Creates the state for a device, by name or as torch's device, on first access. ``[0]`` is the
-    state for device 0 of the active driver, as in Triton, where devices are numbers."""
-
-    def __init__(self, make: Callable[[str], DeviceCache], changed: Callable[[], None]) -> None:
-        super().__init__(changed)
-        self._make = make
-
-    def name_of(self, device: Any) -> str:
-        """The name of a device given by any of these."""
-        if isinstance(device, int):
-            return driver.name_of(driver.active, device)
-        return str(device)
-
-    def __missing__(self, device: Any) -> DeviceCache:
-        if not isinstance(device, str):
-            return self[self.name_of(device)]
-        return self.setdefault(device, self._make(device))
 
 
 class JITFunction(SourceFunction, NativeInterface):
@@ -187,7 +148,7 @@ class JITFunction(SourceFunction, NativeInterface):
     def _start_empty(self) -> None:
         """Initialise the state of a function that was never called in this process."""
         self.launchers: weakref.WeakSet[Launcher] = weakref.WeakSet()
-        self.device_caches = _DeviceCaches(self._new_cache, self._forget)
+        self.device_caches = DeviceCaches(self._new_cache, self._forget)
         self._compiling: dict[Any, Lock] = {}
         self._preloaded: dict[str, CompiledKernel] = {}
 

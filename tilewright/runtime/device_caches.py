@@ -1,0 +1,54 @@
+"""What a kernel keeps for each device: its compiled variants, by the keys of their launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tilewright.compiler.artifact import CompiledKernel
+from tilewright.runtime import driver
+from tilewright.runtime.observed_dict import ObservedDict
+from tilewright.targets.protocol import GPUTarget, Target
+
+if TYPE_CHECKING:
+    from tilewright.runtime.launch_steps import StepBinder
+
+
+class DeviceCache(NamedTuple):
+    """The state of a kernel for one device.
+
+    Attributes:
+        kernel_cache: compiled kernels by the name of their variant, see `_name_of`.
+        key_cache: the name of the variant that is compiled, by the key of the arguments' binder and
+            by the variant's own key, which has less where a property of the arguments does not
+            matter.
+        target: the target.
+        backend: the compiler of the target.
+        binder: binds the arguments of a launch that is taken in steps; see `launch_steps`.
+    """
+
+    kernel_cache: dict[str, CompiledKernel]
+    key_cache: dict[Any, str]
+    target: GPUTarget
+    backend: Target
+    binder: StepBinder
+
+
+class DeviceCaches(ObservedDict[str, DeviceCache]):
+    """Creates the state for a device, by name or as torch's device, on first access. ``[0]`` is the
+    state for device 0 of the active driver, as in Triton, where devices are numbers."""
+
+    def __init__(self, make: Callable[[str], DeviceCache], changed: Callable[[], None]) -> None:
+        super().__init__(changed)
+        self._make = make
+
+    def name_of(self, device: Any) -> str:
+        """The name of a device given by any of these."""
+        if isinstance(device, int):
+            return driver.name_of(driver.active, device)
+        return str(device)
+
+    def __missing__(self, device: Any) -> DeviceCache:
+        if not isinstance(device, str):
+            return self[self.name_of(device)]
+        return self.setdefault(device, self._make(device))
