@@ -17,7 +17,12 @@ ENDLESS = [
     ("again(x)", "again calls itself with the same compile-time values and types"),
     (
         "for i in tl.static_range(500):\n        x += i\n        if x > 9:\n            break",
-        "nested more than 128 deep. An unrolled loop that is left by `break`",
+        "nested more than 128 deep. Each `elif` nests one",
+    ),
+    (
+        "if x == 0:\n        y = 1"
+        + "".join(f"\n    elif x == {i}:\n        y = {i}" for i in range(150)),
+        "nested more than 128 deep. Each `elif` nests one: divide a long chain in halves",
     ),
 ]
 FUNCTIONS = """
