@@ -16,10 +16,12 @@ import numpy as np
 from tests.fuzz.forms.expressions import Expression, Expressions, applied, cast, name
 from tests.fuzz.programs.kinds import ALL, FLOATS, INTEGERS
 from tests.ir_values import random_array
-from tilewright.ir.types import FP16, FP32, FP64, I1, I32, I64, U32, DType, Tile
+from tilewright.ir.types import BF16, FP16, FP32, FP64, I1, I8, I32, I64, U32, DType, Tile
 
 GUARD = 16  # elements around an array that no kernel may change
 WHOLE = (*INTEGERS, FP16, FP32, FP64)
+OPERANDS = (FP16, FP16, BF16, FP32, I8)
+WIDTHS = (5, 8, 16, 16, 24, 32, 64)
 
 
 @dataclass
@@ -28,14 +30,15 @@ class Matrix:
 
     Attributes:
         strides: of rows and columns; 0 for an axis that it does not have.
-        offset: of its first element, from an aligned address.
         array: the elements that a kernel may access.
+        columns: how many, if other than those of the computation.
     """
 
     name: str
     dtype: DType
     strides: tuple[int, int]
     array: np.ndarray
+    columns: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,36 @@ class Atomic:
     where: Expression | None
 
 
-Statement = Load | Let | Store | Reduction | Scan | Atomic
+@dataclass(frozen=True)
+class Inner:
+    """Elements that are products: of a row of one matrix, and a column's row of another."""
+
+    to: str
+    left: Matrix
+    right: Matrix
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product of a row's elements and a matrix, of which each column has a row.
+
+    Attributes:
+        to: the name of the product within `result`, which is stored.
+    """
+
+    to: str
+    value: Expression
+    right: Matrix
+    into: Matrix
+    result: Expression
+
+
+def sum_type(dtype: DType) -> DType:
+    """The type of a product of matrices."""
+    return {I8: I32, FP64: FP64}.get(dtype, FP32)
+
+
+Statement = Load | Let | Store | Reduction | Scan | Atomic | Inner | Product
 
 
 @dataclass
@@ -142,7 +174,12 @@ class Computation:
     @property
     def is_elementwise(self) -> bool:
         """Whether no element depends on others, but those that are loaded."""
-        return not self.states and not self.of_rows and len(self.passes) == 1
+        alone = not self.states and not self.of_rows and len(self.passes) == 1
+        return alone and not self.has_products
+
+    @property
+    def has_products(self) -> bool:
+        return any(isinstance(s, Inner | Product) for p in self.passes for s in p.statements)
 
     def arrays(self) -> list[np.ndarray]:
         """Copies of the arrays with what is around them."""
@@ -223,13 +260,17 @@ class Draw:
             made.statements.append(
                 self._load(rng.choice(stored if again else self._inputs()), again)
             )
+        if not elementwise and rng.random() < 0.2:
+            made.statements.append(self._inner())
         for _ in range(rng.randint(0, 2)):
             self._let(made)
+        if not elementwise and rng.random() < 0.3:
+            made.statements.append(self._product())
         draws = [self._store, self._store, self._atomic]
         draws += [] if elementwise else [self._reduction, self._reduction, self._scan]
         for _ in range(rng.randint(1, 3)):
             made.statements.append(rng.choice(draws)())
-        if not any(isinstance(s, Store | Atomic | Reduction) for s in made.statements):
+        if not any(isinstance(s, Store | Atomic | Reduction | Product) for s in made.statements):
             made.statements.append(self._store())
         # Elements of a block are gone after it.
         self.elements.leaves = [x for x in self.elements.leaves if x.text[0] != "v"]
@@ -288,10 +329,39 @@ class Draw:
 
     def _whole(self, dtype: DType) -> Expression:
         """Of floats whole numbers, whose extrema are exact and have one zero."""
-        if dtype not in FLOATS:
-            return self.elements.of(dtype)
+        return self._small(dtype) if dtype in FLOATS else self.elements.of(dtype)
+
+    def _small(self, dtype: DType) -> Expression:
+        """Whole numbers from -7 to 8."""
         x = applied("(({} & 15) - 7)", (self.elements.of(I32),), I32)
         return cast(x, dtype)
+
+    def _factor(self, dtype: DType, rows: int, columns: int) -> Matrix:
+        """A matrix of small whole numbers."""
+        padded = columns + self.rng.choice((0, 0, 3, 16 - columns % 16))
+        strides = self.rng.choice(((padded, 1), (padded, 1), (1, rows)))
+        last = (rows - 1) * strides[0] + (columns - 1) * strides[1]
+        content = self.numbers.integers(-3, 4, last + 1)
+        found = Matrix(self.new("w"), dtype, strides, content.astype(dtype.numpy), columns)
+        self.made.matrices.append(found)
+        return found
+
+    def _inner(self) -> Inner:
+        rng, sizes, to = self.rng, self.made.sizes, self.new("v")
+        dtype, columns = rng.choice(OPERANDS), rng.choice(WIDTHS)
+        made = Inner(to, self._factor(dtype, sizes["M"], columns),
+                     self._factor(dtype, sizes["N"], columns))  # fmt: skip
+        self.elements.leaves.append(name(to, sum_type(dtype), "mn"))
+        return made
+
+    def _product(self) -> Product:
+        rng, to = self.rng, self.new("p")
+        dtype, columns = rng.choice(OPERANDS), rng.choice(WIDTHS)
+        right = self._factor(dtype, self.made.sizes["N"], columns)
+        into = self._factor(rng.choice(ALL), self.made.sizes["M"], columns)
+        results = Expressions(rng)
+        results.leaves = [*self.rows.leaves, *[name(to, sum_type(dtype), "mn")] * 4]
+        return Product(to, self._small(dtype), right, into, results.of(into.dtype, 2))
 
     def _scan(self) -> Scan:
         kind = self.rng.choice(("sum", "max", "linear"))

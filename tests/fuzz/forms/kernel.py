@@ -14,13 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from tests.fuzz.forms import products
 from tests.fuzz.forms.computation import (
     Atomic,
     Computation,
+    Inner,
     Let,
     Load,
     Matrix,
     Pass,
+    Product,
     Reduction,
     Scan,
     Statement,
@@ -114,12 +117,15 @@ class Form:
         self.rng = rng = random.Random((made.seed << 8) + seed)
         forms = ["program", "persistent", "block", "block"]
         self.rows = rng.choice(forms + ["flat", "flat", "grid"] * made.is_elementwise)
-        columns = rng.choice((16, 16, 32, 64, 128, 24, 48))
-        self.block = (rng.choice((1, 2, 4, 8)), columns)
+        rows, columns = (1, 2, 4, 8), (16, 16, 32, 64, 128, 24, 48)
+        if made.has_products:  # GPUs have none of fewer columns
+            rows, columns = (1, 8, 16, 16, 32, 64), (32, 32, 64, 128, 48)
+        self.block = (rng.choice(rows), rng.choice(columns))
         names = [*made.sizes, *(f"{m.name}_{i}" for m in made.matrices for i in (0, 1))]
         share = rng.choice((0.0, 0.3, 1.0))
         self.known = {n for n in names if rng.random() < share}
         self.wide = rng.random() < 0.3
+        self.extents: dict[str, int] = {}  # of tiles of products
         self.lines: list[str] = []
         self.indent = 1
         self.count = 0
@@ -248,6 +254,10 @@ class Form:
                 self._scan(s)
             case Atomic():
                 self._atomic(s)
+            case Inner():
+                products.add_inner(self, s)
+            case Product():
+                products.add_product(self, s)
 
     def _load(self, s: Load) -> None:
         if self.is_block(s.matrix, s.column):
@@ -372,12 +382,20 @@ class Form:
         self.tiles = {f"{s.to}_tile" for s in found if rng.random() < 0.35}
         for s in found:
             self._start_tile(s)
+        for s in p.statements:
+            if isinstance(s, Inner):
+                products.start_inner(self, s)
+            elif isinstance(s, Product):
+                products.start_product(self, s)
         if self.rows in ("flat", "grid"):
             self._body(p)
         else:
             self._loop(p, ordered)
         for s in found:
             self._finish_tile(s)
+        for s in p.statements:
+            if isinstance(s, Product):
+                products.finish_product(self, s)
         self._after(p)
 
     def _start_tile(self, s: Reduction) -> None:

@@ -51,10 +51,10 @@ class Branch:
             raise error_at(
                 frame,
                 node,
-                f"run-time branches are nested more than {MAX_NESTING} deep. Each `elif` nests one: "
-                "divide a long chain in halves, such as by `if n < 64:`, or load its result from "
-                "an array. An unrolled loop that is left by `break` or `return` at run time nests "
-                "one for each iteration; a loop over `range` does not",
+                f"run-time branches are nested more than {MAX_NESTING} deep. Each `elif` nests "
+                "one: divide a long chain in halves, such as by `if n < 64:`, or load its result "
+                "from an array. An unrolled loop that is left by `break` or `return` at run time "
+                "nests one for each iteration; a loop over `range` does not",
             )
         frame.context.nesting += 1
         outer = frame.names
