@@ -104,6 +104,32 @@ def test_nor_on_an_emulated_gpu(kind: str) -> None:
         assert np.isfinite(found[name]).all()
 
 
+# What is computed where it is not chosen is NaN there, and so is its derivative.
+CHOICES = {
+    "a logarithm": "y = tl.where(x > 0, tl.log(x) * w, 0.0)",
+    "a root, otherwise": "y = tl.where(x <= 0, w, tl.sqrt(x))",
+    "a logarithm and a product": "y = tl.where(x > 0, tl.log(x), 0.0) + x * w",
+    "one in another": "y = tl.where(x > 0, tl.where(w > 0.7, tl.log(x), x), w)",
+    "two that exclude each other": "y = tl.where(x > 0, tl.log(x), tl.log(-x))",
+    "with a row that all share": "y = tl.where(x > 0, tl.sqrt(x) * tl.sum(u, 0)[None, :], w)",
+    "in a product": "y = tl.dot(tl.where(x > 0, tl.log(x), 0.0), u)",
+    "in a running sum": "y = tl.cumsum(tl.where(x > 0, tl.log(x), w), 1)",
+}
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("kind", CHOICES)
+def test_what_is_not_chosen_reaches_no_gradient(kind: str, masked: bool) -> None:
+    text = KERNEL.format(compute="    " + CHOICES[kind])
+    if not masked:
+        text = text.replace("(i < m)", "(i < 4)").replace(", mask=rows, other=0.0", "")
+        text = text.replace(", mask=inside", "")
+    rng = np.random.default_rng(0)
+    args: dict[str, Any] = {f"{name}_ptr": rng.uniform(0.5, 1, (4, 4)) for name in "xwu"}
+    args["x_ptr"] *= rng.choice([-1.0, 1.0], (4, 4))
+    check_gradients(text, 1, {**args, "y_ptr": np.zeros((4, 4)), "m": 3}, INPUTS, ("y_ptr",))
+
+
 def outputs_of(args: dict[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in ("y_ptr", "z_ptr") if name in args)
 

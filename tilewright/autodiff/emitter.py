@@ -285,6 +285,25 @@ class Emitter:
         """`a` where the condition holds, else `b`, or 0."""
         return self.op(arith.Select(condition, a, b if b is not None else self.zeros(a.type)))
 
+    def chosen(self, condition: Value, a: Value, whole: bool) -> Value:
+        """A derivative `a` where the kernel chooses a value by a condition, else 0.
+
+        Args:
+            whole: whether what is computed from it is zero where the condition does not hold,
+                too: the value there has finite derivatives.
+        """
+        made, masks = self.where(condition, a), self._masks.get(a, ())
+        if not whole:
+            narrowed = [self._narrowed(mask, condition) for mask in masks] or [condition]
+            self._masks[made] = tuple(dict.fromkeys(narrowed))
+        return made
+
+    def _narrowed(self, mask: Value, condition: Value) -> Value:
+        return mask if mask is condition else self.builder.value(arith.And(mask, condition))
+
+    def negated(self, condition: Value) -> Value:
+        return self.builder.value(arith.Xor(condition, self.integer(True, condition.type)))
+
     def compare(self, a: Value, b: Value, predicate: str) -> Value:
         return self.builder.value(arith.Cmp(a, b, predicate))
 

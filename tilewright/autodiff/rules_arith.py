@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.autodiff.beyond import is_finite
 from tilewright.autodiff.refusals import no_gradient
 from tilewright.autodiff.registry import (
     AdjointPoint,
@@ -106,9 +107,13 @@ def _extremum(d: Point, op: Min | Max, index: int, t: Value) -> Value:
 
 @partial(Select)
 def _select(d: Point, op: Select, index: int, t: Value) -> Value:
-    """∂(c ? x : y) = (c ? 1 : 0), (c ? 0 : 1)"""
-    condition, zero = d.plain(op.condition), d.emit.zeros(t.type)
-    return d.emit.where(condition, t, zero) if index == 1 else d.emit.where(condition, zero, t)
+    """∂(c ? x : y) = (c ? 1 : 0), (c ? 0 : 1)
+
+    The operand that is not chosen may have an infinite derivative, as log(x) in c ? log(x) : y.
+    """
+    condition = d.plain(op.condition)
+    taken = condition if index == 1 else d.emit.negated(condition)
+    return d.emit.chosen(taken, t, is_finite(op.operands[index]))
 
 
 @partial(Neg)
