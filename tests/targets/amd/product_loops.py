@@ -2,8 +2,8 @@
 
     TILEWRIGHT_TRITON_PYTHON=… python -m tests.targets.amd.product_loops
 
-prints both; the tests compare with what is recorded here. Operands are fp16, of tiles of 128 x 128
-with four waves (eight for K = 64), and known to be aligned.
+prints both; the tests compare with what is recorded here. Results have 128 x 128 elements; rows of
+operands have 64 bytes a step, with four waves, or 128, with eight, and are known to be aligned.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tests.plug_in_metadata import on_module_path, write_metadata
 from tests.targets.amd.sources import ALIGNED, WAVE_32, WAVE_64
 from tilewright.compiler.driver import compile
 from tilewright.compiler.source import ASTSource
+from tilewright.ir.types import dtype_of, scalar_type
 from tilewright.targets.amd.features import processor
 from tilewright.targets.protocol import GPUTarget
 
@@ -37,14 +38,14 @@ def product(
     k = tl.arange(0, BK)
     a += m * a_row + k[None, :]
     b += n * b_row + k[:, None] if ALONG_K else k[:, None] * b_row + n
-    acc = tl.zeros((128, 128), tl.float32)
+    acc = tl.zeros((128, 128), tl.int32 if a.dtype.element_ty == tl.int8 else tl.float32)
     for start in range(0, K, BK):
         if MASKED:
             x = tl.load(a, mask=k[None, :] < K - start, other=0.0)
             y = tl.load(b, mask=k[:, None] < K - start, other=0.0)
         else:
             x, y = tl.load(a), tl.load(b)
-        acc = tl.dot(x, y, acc)
+        acc = tl.dot(x, y, acc, out_dtype=acc.dtype)
         a += BK
         b += BK if ALONG_K else BK * b_row
     tl.store(c + m * c_row + n, acc.to(tl.float16))
@@ -58,16 +59,19 @@ class Loop(NamedTuple):
         along_k: whether the right operand is contiguous along K.
         masked: whether loads are masked along K.
         range: whether arguments have a pointer range.
+        type: of the operands.
     """
 
     k: int
     along_k: bool
     masked: bool
     range: bool
+    type: str = "fp16"
 
     def __str__(self) -> str:
-        words = ["K" if self.along_k else "N", "masked" * self.masked, "range" * self.range]
-        return " ".join([f"128x128x{self.k}", "right operand along", *filter(None, words)])
+        words = [self.type, "K" if self.along_k else "N"]
+        words += ["masked" * self.masked, "range" * self.range]
+        return " ".join([f"128x128x{self.k}", *filter(None, words)])
 
 
 LOOPS = [
@@ -76,21 +80,33 @@ LOOPS = [
     for along_k in (True, False)
     for k in (32, 64)
 ]
+NARROW_LOOPS = {
+    WAVE_64: [Loop(k, along_k, False, True, type) for type in ("i8", "fp8e4b8")
+              for along_k in (True, False) for k in (64, 128)],
+    WAVE_32: [Loop(k, along_k, False, True, "i8") for along_k in (True, False) for k in (64, 128)],
+}  # fmt: skip
+_BYTES_64 = 57, 63, 120, 129, 57, 63, 120, 129
+_BYTES_32 = 161, 189, 1099, 997
 _COUNTS = {
-    WAVE_64: (56, 62, 65, 78, 64, 69, 72, 86, 85, 87, 97, 104),
-    WAVE_32: (123, 141, 264, 305, 131, 151, 286, 318, 213, 288, 437, 817),
+    WAVE_64: (56, 62, 65, 78, 64, 69, 72, 86, 85, 87, 97, 104, *_BYTES_64),
+    WAVE_32: (123, 141, 264, 305, 131, 151, 286, 318, 213, 288, 437, 817, *_BYTES_32),
 }
-RECORDED = {arch: dict(zip(LOOPS, counts, strict=True)) for arch, counts in _COUNTS.items()}
+RECORDED = {
+    arch: dict(zip([*LOOPS, *NARROW_LOOPS[arch]], counts, strict=True))
+    for arch, counts in _COUNTS.items()
+}
 """The instructions of each loop by Triton 3.6, from the TTIR that the plug-in writes."""
 
 
 def instructions(loop: Loop, target: GPUTarget) -> int:
     """The instructions from the first one of a loop to its last branch back."""
-    types = {**dict.fromkeys("abc", "*fp16"), **dict.fromkeys(("K", *ROWS), "i32")}
+    types = {**dict.fromkeys("ab", f"*{loop.type}"), "c": "*fp16"}
+    types |= dict.fromkeys(("K", *ROWS), "i32")
     constants = {"BK": loop.k, "ALONG_K": loop.along_k, "MASKED": loop.masked}
     attrs = {(i,): [*ALIGNED, *(RANGE if loop.range and i < 3 else [])] for i in range(7)}
     source = ASTSource(product, types, constants, attrs)
-    return _longest_loop(source, target, 4 if loop.k == 32 else 8)
+    row_bytes = loop.k * dtype_of(scalar_type(loop.type)).nbytes_in_memory
+    return _longest_loop(source, target, row_bytes // 16)
 
 
 @tw.jit

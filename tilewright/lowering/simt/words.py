@@ -14,13 +14,18 @@ WORD_BITS = 32
 def row(b: Builder, values: Sequence[V], type: ir.Type) -> V:
     """Registers as one vector of the type's representation in memory; a single one as a scalar.
 
-    Floats remain floats, so that LLVM can narrow adjacent elements by one packed instruction.
+    Floats remain floats, so that LLVM can narrow adjacent elements by one packed instruction, but
+    for parts of words: these are a vector of the words, which LLVM does not always recognise.
     """
-    natural = [_natural(b, v, type) for v in values]
-    if len(natural) == 1:
-        return natural[0]
-    found = poison(vector(natural[0].type, len(natural)))
-    for i, value in enumerate(natural):
+    return joined(b, whole_words(values) or [_natural(b, v, type) for v in values])
+
+
+def joined(b: Builder, values: Sequence[V]) -> V:
+    """Values of one type as a vector; a single one as it is."""
+    if len(values) == 1:
+        return values[0]
+    found = poison(vector(values[0].type, len(values)))
+    for i, value in enumerate(values):
         found = b.insert(found, value, i)
     return found
 
@@ -38,13 +43,13 @@ def words(b: Builder, values: Sequence[V], type: ir.Type, bits: int = 32) -> lis
 
     The elements must fill whole integers, or else a single narrower one.
     """
-    joined = row(b, values, type)
-    total = joined.type.bits * (joined.type.lanes or 1)
+    whole = row(b, values, type)
+    total = whole.type.bits * (whole.type.lanes or 1)
     word = int_type(min(bits, total))
     if total <= bits:
-        return [b.bitcast(joined, word)]
+        return [b.bitcast(whole, word)]
     count = total // bits
-    whole = b.bitcast(joined, vector(word, count))
+    whole = b.bitcast(whole, vector(word, count))
     return [b.extract(whole, i) for i in range(count)]
 
 
@@ -91,12 +96,9 @@ class Words:
         if len(words) == 1:
             elements = b.bitcast(words[0], vector(int_type(bits), self.length))
         else:
-            packed = poison(vector(words[0].type, len(words)))
-            for i, word in enumerate(words):
-                packed = b.insert(packed, word, i)
-            elements = packed
+            elements = joined(b, words)
             if bits != self.bits:
-                elements = b.bitcast(packed, vector(int_type(bits), self.length))
+                elements = b.bitcast(elements, vector(int_type(bits), self.length))
         found = [self._to_register(b.extract(elements, i)) for i in range(self.length)]
         if bits < self.bits == WORD_BITS:
             for i, value in enumerate(found):

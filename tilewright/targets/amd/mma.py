@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
-from tilewright.lowering.emit import I1, V, const, poison, vector
-from tilewright.lowering.simt.kernel import Kernel, Registers, emits
-from tilewright.lowering.simt.words import row, whole_words
+from tilewright.lowering.emit import I1, V, const
+from tilewright.lowering.simt.kernel import Kernel, emits
+from tilewright.lowering.simt.words import joined, row
 from tilewright.lowering.types import register_type
 from tilewright.ops.amd import Mma
 from tilewright.targets.amd.hardware import AmdHardware
@@ -36,7 +36,7 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
     steps = ir.shape_of(op.lhs.type)[1] // how.step(hw.lanes)
     rows, columns = len(left) // steps, len(right) // steps
     count = len(sums) // (rows * columns)
-    blocks = [_joined(kernel, sums[i : i + count]) for i in range(0, len(sums), count)]
+    blocks = [joined(b, sums[i : i + count]) for i in range(0, len(sums), count)]
     # Instructions that follow each other do not depend on each other, and operands die early.
     for step in range(steps):
         for block, acc in enumerate(blocks):
@@ -50,23 +50,8 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
 def _operands(kernel: Kernel, value: Value, width: int, how: Instruction) -> list[V]:
     """The operand of each instruction."""
     b, registers = kernel.b, kernel.env[value]
-    found: list[V] = []
-    for start in range(0, len(registers), width):
-        part = registers[start : start + width]
-        words = whole_words(part)
-        joined = row(b, part, value.type) if words is None else _joined(kernel, words)
-        found.append(b.bitcast(joined, how.operand))
-    return found
-
-
-def _joined(kernel: Kernel, values: Registers) -> V:
-    """Values as a vector; a single one as it is."""
-    if len(values) == 1:
-        return values[0]
-    found = poison(vector(values[0].type, len(values)))
-    for i, value in enumerate(values):
-        found = kernel.b.insert(found, value, i)
-    return found
+    parts = (registers[start : start + width] for start in range(0, len(registers), width))
+    return [b.bitcast(row(b, part, value.type), how.operand) for part in parts]
 
 
 def _emit(
