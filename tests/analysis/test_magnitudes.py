@@ -8,7 +8,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.targets.nvidia.lowered import ptx_of
-from tilewright.analysis.magnitudes import largest_magnitude
+from tilewright.analysis.magnitudes import interval, largest_magnitude
 from tilewright.ir.core import Op
 from tilewright.ir.parser import parse_module
 from tilewright.targets.nvidia.target import NvidiaTarget
@@ -37,8 +37,8 @@ func @bounds(%u: fp32, %h: fp16) {
     [
         ("a", 100),
         ("b", 50),
-        ("c", 150),
-        ("d", 150),
+        ("c", 113.5),
+        ("d", 113.5),
         ("f", math.inf),
         ("g", math.inf),  # a narrow float may overflow
         ("n", math.inf),  # of an infinity it is NaN
@@ -49,6 +49,58 @@ def test_bound(name: str, most: float) -> None:
     found = largest_magnitude(ops["iahbcdefgzn".index(name)].result)
     assert found == pytest.approx(most, rel=1e-4)
     assert found >= most
+
+
+INTERVALS = """
+func @intervals(%x: 8xfp32, %y: 8xfp32, %h: 8xfp16) {
+  %one = arith.constant value=1.0, type=8xfp32 : () -> 8xfp32
+  %huge = arith.constant value=2e38, type=8xfp32 : () -> 8xfp32
+  %exp = math.exp %x : 8xfp32 -> 8xfp32
+  %sum = arith.add %exp, %one : (8xfp32, 8xfp32) -> 8xfp32
+  %neg = arith.neg %sum : 8xfp32 -> 8xfp32
+  %less = arith.sub %one, %exp : (8xfp32, 8xfp32) -> 8xfp32
+  %square = arith.mul %x, %x : (8xfp32, 8xfp32) -> 8xfp32
+  %product = arith.mul %x, %y : (8xfp32, 8xfp32) -> 8xfp32
+  %scaled = arith.mul %exp, %sum : (8xfp32, 8xfp32) -> 8xfp32
+  %magnitude = arith.abs %neg : 8xfp32 -> 8xfp32
+  %most = arith.max %x, %one, propagate_nan=False : (8xfp32, 8xfp32) -> 8xfp32
+  %least = arith.min %sum, %most, propagate_nan=False : (8xfp32, 8xfp32) -> 8xfp32
+  %both = arith.max %x, %sum, propagate_nan=False : (8xfp32, 8xfp32) -> 8xfp32
+  %nan = arith.max %x, %sum, propagate_nan=True : (8xfp32, 8xfp32) -> 8xfp32
+  %over = arith.add %huge, %huge : (8xfp32, 8xfp32) -> 8xfp32
+  %wide = arith.cast %h, to=fp32, rounding="rtne" : 8xfp16 -> 8xfp32
+  control.return [] : () -> ()
+}
+"""
+INF = math.inf
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("exp", 0, INF),
+        ("sum", 1, INF),
+        ("neg", -INF, -1),
+        ("less", -INF, 1),
+        ("square", 0, INF),
+        ("product", -INF, INF),
+        ("scaled", 0, INF),
+        ("magnitude", 1, INF),
+        ("most", 1, INF),
+        ("least", 1, INF),
+        ("both", -INF, INF),  # x where the other one is NaN
+        ("nan", 1, INF),
+        ("over", 4e38, INF),  # overflows
+        ("wide", -INF, INF),
+    ],
+)
+def test_interval(name: str, least: float, most: float) -> None:
+    ops: list[Op] = list(parse_module(INTERVALS).entry.body)
+    names = [line.split()[0][1:] for line in INTERVALS.splitlines() if " = " in line]
+    found = interval(ops[names.index(name)].result)
+    assert tuple(found) == pytest.approx((least, most), rel=1e-4)
+    assert found.least <= least
+    assert found.most >= most
 
 
 @tw.jit

@@ -1,51 +1,147 @@
-"""Bounds of the magnitudes of floats, for functions that treat large arguments differently.
+"""Intervals of floats, for functions that treat large or small arguments differently.
 
 Bounds are computed on demand, through at most `MAX_DEPTH` definitions, so that a query takes
-bounded time. A NaN has no magnitude: all bounds hold for the other elements. The IR is not
+bounded time. A NaN is in no interval: all bounds hold for the other elements. The IR is not
 modified.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Op, Value
 from tilewright.ir.types import FP32, FP64, element_of, is_int
 from tilewright.ops import arith
+from tilewright.ops.math import Exp, Exp2, Sqrt
+from tilewright.ops.reduce import Reduce, simple_combine
 from tilewright.ops.view import View
 
 MAX_DEPTH = 8
 
 _ROUNDED = 1 + 2.0**-20  # more than the relative error of an operation
+_SMALLEST_NORMAL = 2.0**-126  # smaller results of fp32 may be flushed to 0
+_OVERFLOWS = 3e38  # above, results of fp32 may be infinite
 
 
-def largest_magnitude(value: Value, depth: int = MAX_DEPTH) -> float:
-    """The largest magnitude that the elements of a float value may have; infinity if unknown.
+class Interval(NamedTuple):
+    """The numbers from `least` to `most`, either of which may be infinite."""
 
-    Of narrow floats, which overflow early, only constants have a bound.
+    least: float
+    most: float
+
+    @property
+    def largest_magnitude(self) -> float:
+        return max(abs(self.least), abs(self.most))
+
+    @property
+    def smallest_magnitude(self) -> float:
+        return max(self.least, -self.most, 0.0)
+
+
+_ALL = Interval(-math.inf, math.inf)
+_NOT_NEGATIVE = Interval(0.0, math.inf)
+
+
+def largest_magnitude(value: Value) -> float:
+    """The largest magnitude that the elements of a float value may have; infinity if unknown."""
+    return interval(value).largest_magnitude
+
+
+def interval(value: Value, depth: int = MAX_DEPTH) -> Interval:
+    """An interval that contains the elements of a float value.
+
+    Of narrow floats, which overflow early, it is known for constants only.
     """
-    op = value.op
-    if isinstance(op, arith.Constant):
-        return abs(float(op.value))
-    if op is None or depth == 0 or element_of(value.type) not in (FP32, FP64):
-        return math.inf
-    return _bound(op, depth - 1)
+    constant = arith.constant_value(value)
+    if constant is not None:
+        number = float(constant)
+        return _ALL if math.isnan(number) else Interval(number, number)
+    if value.op is None or depth == 0 or element_of(value.type) not in (FP32, FP64):
+        return _ALL
+    return _interval(value.op, depth - 1)
 
 
-def _bound(op: Op, depth: int) -> float:
+def _interval(op: Op, depth: int) -> Interval:
     match op:
-        case arith.Cast() if is_int(op.src.type):
-            return max(map(abs, value_range(op.src))) * _ROUNDED
         case arith.Cast() | arith.Neg() | arith.Abs() | View():
-            return largest_magnitude(op.operands[0], depth) * _ROUNDED
+            return _of_one(op, depth)
         case arith.Add() | arith.Sub():
-            return sum(largest_magnitude(v, depth) for v in op.operands) * _ROUNDED
+            first, second = (interval(v, depth) for v in op.operands)
+            if isinstance(op, arith.Sub):
+                second = Interval(-second.most, -second.least)
+            return _rounded(first.least + second.least, first.most + second.most)
         case arith.Mul():
-            first, second = (largest_magnitude(v, depth) for v in op.operands)
-            unknown = math.isinf(first) or math.isinf(second)
-            return math.inf if unknown else first * second * _ROUNDED
+            return _product(op, depth)
         case arith.Select():
-            return max(largest_magnitude(v, depth) for v in op.operands[1:])
+            return _union(*(interval(v, depth) for v in op.operands[1:]))
+        case arith.Max() | arith.Min():
+            return _extreme(op, depth)
+        case Exp() | Exp2() | Sqrt():
+            return _NOT_NEGATIVE
+        case Reduce() if isinstance(simple_combine(op), arith.Add):
+            return _NOT_NEGATIVE if interval(op.srcs[0], depth).least >= 0 else _ALL
         case _:
-            return math.inf
+            return _ALL
+
+
+def _of_one(op: arith.Cast | arith.Neg | arith.Abs | View, depth: int) -> Interval:
+    """The interval of an op with one operand."""
+    (src,) = op.operands
+    if is_int(src.type):
+        return _rounded(*map(float, value_range(src))) if isinstance(op, arith.Cast) else _ALL
+    found = interval(src, depth)
+    match op:
+        case arith.Neg():
+            return Interval(-found.most, -found.least)
+        case arith.Abs():
+            return Interval(found.smallest_magnitude, found.largest_magnitude)
+        case arith.Cast():
+            return _rounded(*found)
+        case _:
+            return found
+
+
+def _rounded(least: float, most: float) -> Interval:
+    """What an operation whose exact results are between two numbers may return."""
+    return Interval(-_at_most(-least), _at_most(most))
+
+
+def _at_most(bound: float) -> float:
+    bound = max(bound * _ROUNDED, bound / _ROUNDED)
+    if math.isnan(bound) or bound > _OVERFLOWS:
+        return math.inf
+    return max(bound, 0.0) if abs(bound) < _SMALLEST_NORMAL else bound
+
+
+def _product(op: arith.Mul, depth: int) -> Interval:
+    """Products of finite intervals, of a number with itself, and of numbers that are not
+    negative."""
+    first, second = (interval(v, depth) for v in op.operands)
+    if not math.isinf(first.largest_magnitude) and not math.isinf(second.largest_magnitude):
+        corners = [a * b for a in first for b in second]
+        return _rounded(min(corners), max(corners))
+    same = op.lhs is op.rhs or (first.least >= 0 and second.least >= 0)
+    return _NOT_NEGATIVE if same else _ALL
+
+
+def _union(*intervals: Interval) -> Interval:
+    return Interval(min(i.least for i in intervals), max(i.most for i in intervals))
+
+
+def _extreme(op: arith.Max | arith.Min, depth: int) -> Interval:
+    """Of a number and a NaN, it is the number, so that a bound of one operand bounds the result
+    only if that operand is never NaN, or the result then is."""
+    intervals = [interval(v, depth) for v in op.operands]
+    whole = _union(*intervals)
+    sure = [
+        found
+        for v, found in zip(op.operands, intervals, strict=True)
+        if op.propagate_nan or (found != _ALL and arith.constant_value(v) is not None)
+    ]
+    if not sure:
+        return whole
+    if isinstance(op, arith.Max):
+        return Interval(max(i.least for i in sure), whole.most)
+    return Interval(whole.least, min(i.most for i in sure))

@@ -128,6 +128,39 @@ def test_quotients_by_one_number_take_two_products_each() -> None:
     assert len(re.findall(r"setp\.\w+\.f32", found)) == 2
 
 
+def test_divisors_that_are_known_to_be_normal_are_not_scaled() -> None:
+    """1 + exp(x) is 1 at least; where it is large, 1 - 2 / (1 + exp(x)) is 1 all the same."""
+    text = """
+    def kernel(p, KIND: tl.constexpr):
+        i = tl.arange(0, 1024)
+        x = tl.load(p + i)
+        d = tl.exp(x) + 1
+        q = 2 / d
+        if KIND == 0:
+            y = 1 - q
+        elif KIND == 1:
+            y = 0.5 * q - 1
+        elif KIND == 2:
+            y = x * q
+        elif KIND == 3:
+            y = (1 - q) * q
+        elif KIND == 4:
+            y = x / (tl.exp(x) * 0.5 + 1e-30) - 1
+        elif KIND == 5:
+            y = 1 - 2 / (tl.exp(x) - 1)
+        tl.store(p + i, y)
+    """
+    kernel = kernel_from(text)
+    # Comparisons, and products that are not fused with sums: of what is scaled, and quotients.
+    expected = ((0, 0), (0, 1), (1, 2), (1, 2), (1, 2), (2, 1))
+    for kind, (comparisons, products) in enumerate(expected):
+        module = build(kernel, {"p": "*fp32", "KIND": "constexpr"}, {"KIND": kind})
+        found = ptx_of(module, num_warps=1)
+        assert found.count("rcp.approx.ftz.f32") == 32
+        assert len(re.findall(r"setp\.\w+\.f32", found)) == 32 * comparisons
+        assert found.count("mul.rn.f32") == 32 * products
+
+
 def test_halves_of_a_word_widen_by_one_instruction_each() -> None:
     text = ptx_of(applied([lambda x: arith.Cast(x, ir.FP32, "rtne")], 1, ir.BF16, size=1024))
     assert len(re.findall(r"and\.b32 .*, -65536;", text)) == 4

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilewright.analysis.magnitudes import Interval, interval
 from tilewright.analysis.ranges import value_range
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
@@ -275,24 +276,74 @@ def lower_div(b: Builder, op: arith.Div, lhs: V, rhs: V) -> V:
     element = _element(op)
     if op.ieee or element == ir.FP64:
         return common.lower_div(b, op, lhs, rhs)
-    return narrow(b, quotient_f32(b, widen(b, lhs, element), widen(b, rhs, element)), element)
+    return narrow(b, _quotient(b, op, widen(b, lhs, element), widen(b, rhs, element)), element)
 
 
-def quotient_f32(b: Builder, x: V, y: V) -> V:
+SMALLEST, LARGEST = 2.0**-126, 2.0**126  # numbers between them have normal reciprocals
+
+
+def _quotient(b: Builder, op: arith.Div, x: V, y: V) -> V:
     """x * s * (1 / (y * s)), the bits of div.full, where s scales very large and very small y so
     that the reciprocal is normal.
 
     div.full scales x by branches of its own; quotients by one number, as of a row by its sum, have
-    everything but two products in common here. They are not fused with a sum.
+    everything but two products in common here. Quotients are fused with a sum, as products are,
+    only if the other summand is constant, so that equal quotients have a difference of 0.
     """
     if y.number is not None:
         return instruction(b, "div.full.f32", x, y)
-    with b.flags(""):
-        magnitude = fabs(b, y)
-        small = b.select(b.fcmp("olt", magnitude, 2.0**-126), const(F32, 2.0**24), const(F32, 1.0))
-        scale = b.select(b.fcmp("ogt", magnitude, 2.0**126), const(F32, 0.25), small)
-        reciprocal = instruction(b, "rcp.approx.ftz.f32", b.fmul(y, scale))
-        return instruction(b, "mul.rn.f32", b.fmul(x, scale), reciprocal)
+    name = "mul.f32" if _is_added(op.result) else "mul.rn.f32"
+    scale = None if _vanishes(op) else _scale(b, y, interval(op.rhs))
+    if scale is not None:
+        with b.flags(""):
+            x, y = b.fmul(x, scale), b.fmul(y, scale)
+    return instruction(b, name, x, instruction(b, "rcp.approx.ftz.f32", y))
+
+
+def _scale(b: Builder, y: V, bounds: Interval) -> V | None:
+    """The factor that makes the reciprocal of y normal; None if it is 1 for all y in the bounds."""
+    magnitude, scale = fabs(b, y), None
+    if bounds.smallest_magnitude < SMALLEST:
+        small = b.fcmp("olt", magnitude, SMALLEST)
+        scale = b.select(small, const(F32, 2.0**24), const(F32, 1.0))
+    if bounds.largest_magnitude > LARGEST:
+        large = b.fcmp("ogt", magnitude, LARGEST)
+        scale = b.select(large, const(F32, 0.25), const(F32, 1.0) if scale is None else scale)
+    return scale
+
+
+LARGE_SUMMAND = 2.0**-60
+MOST_FACTOR = 2.0**20
+
+
+def _vanishes(op: arith.Div) -> bool:
+    """Whether a quotient by a number above `LARGEST` does not change any result, as in
+    1 - 2 / (exp(x) + 1). Its reciprocal may be flushed to 0 then."""
+    dividend = arith.constant_value(op.lhs)
+    if dividend is None or interval(op.rhs).smallest_magnitude < SMALLEST:
+        return False
+    return abs(dividend) <= MOST_FACTOR and _is_added(op.result, may_scale=True)
+
+
+def _is_added(value: Value, may_scale: bool = False) -> bool:
+    """Whether a value is only added to constants that are not tiny.
+
+    Args:
+        may_scale: also after it was multiplied by a constant that is not huge.
+    """
+
+    def is_added_by(user: Op) -> bool:
+        if not isinstance(user, arith.Add | arith.Sub | arith.Mul):
+            return False
+        lhs, rhs = user.operands
+        constant = arith.constant_value(rhs if lhs is value else lhs)
+        if constant is None:
+            return False
+        if isinstance(user, arith.Mul):
+            return may_scale and abs(constant) <= MOST_FACTOR and _is_added(user.result)
+        return abs(constant) >= LARGE_SUMMAND
+
+    return bool(value.users) and all(is_added_by(user) for user in value.users)
 
 
 @lowers(arith.Fma, target=NAME)
