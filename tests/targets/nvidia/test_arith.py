@@ -161,6 +161,12 @@ def test_divisors_that_are_known_to_be_normal_are_not_scaled() -> None:
         assert found.count("mul.rn.f32") == 32 * products
 
 
+@pytest.mark.parametrize("element", [ir.FP8E4NV, ir.FP8E5])
+def test_one_instruction_narrows_two_numbers_to_fp8(element: ir.DType) -> None:
+    text = ptx_of(applied([lambda x: arith.Cast(x, element, "rtne")], 1, ir.FP32, size=1024))
+    assert text.count("cvt.rn.satfinite") == 1024 // 128 // 2
+
+
 def test_halves_of_a_word_widen_by_one_instruction_each() -> None:
     text = ptx_of(applied([lambda x: arith.Cast(x, ir.FP32, "rtne")], 1, ir.BF16, size=1024))
     assert len(re.findall(r"and\.b32 .*, -65536;", text)) == 4

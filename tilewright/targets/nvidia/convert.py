@@ -6,7 +6,10 @@ those of `lowering/convert.py`, except for the sign of a NaN, which is lost.
 
 from __future__ import annotations
 
+from tilewright.ir.core import Op
+from tilewright.ir.types import FP32, element_of
 from tilewright.lowering.emit import F16, F32, I8, I16, Builder, V, const, vector
+from tilewright.ops import arith
 
 _FP8 = {"fp8e4nv": "e4m3", "fp8e5": "e5m2"}
 
@@ -24,11 +27,20 @@ def cast(b: Builder, x: V, source: str, to: str, features: frozenset[str]) -> V 
     return None
 
 
+def narrows_pairs(op: Op) -> bool:
+    """Whether an op converts two numbers at once to fp8."""
+    if not isinstance(op, arith.Cast) or element_of(op.src.type) != FP32:
+        return False
+    return op.to.short in _FP8 and op.rounding == "rtne"
+
+
 def _to_fp8(b: Builder, x: V, kind: str) -> V:
-    """The instruction converts two numbers, the second to the lower byte."""
+    """The instruction converts two numbers, the second to the lower byte: those of a vector, or one
+    and a zero."""
+    low, high = (b.extract(x, 0), b.extract(x, 1)) if x.type.lanes else (x, const(F32, 0.0))
     code = f"cvt.rn.satfinite.{kind}x2.f32 $0, $1, $2;"
-    pair = b.inline_asm(code, "=h,f,f", I16, [const(F32, 0.0), x])
-    return b.trunc(pair, I8)
+    pair = b.inline_asm(code, "=h,f,f", I16, [high, low])
+    return b.bitcast(pair, vector(I8, 2)) if x.type.lanes else b.trunc(pair, I8)
 
 
 def _from_fp8(b: Builder, x: V, kind: str) -> V:

@@ -35,7 +35,7 @@ from tilewright.ops import arith
 from tilewright.targets.nvidia.arith import shifts_pairs
 from tilewright.targets.nvidia.atomic import emit_atomic, instruction, longest
 from tilewright.targets.nvidia.code import Code, row
-from tilewright.targets.nvidia.convert import cast
+from tilewright.targets.nvidia.convert import cast, narrows_pairs
 from tilewright.targets.nvidia.features import DEFAULT_ARCH, WARP_SIZE, processor
 from tilewright.targets.nvidia.name import NAME
 from tilewright.targets.nvidia.small_integers import converts_pairs
@@ -107,6 +107,8 @@ class NvidiaHardware(PlainHardware):
         element = ir.element_of(op.results[0].type)
         feature, ops = PAIRS.get(element, ("", ())) if isinstance(element, ir.DType) else ("", ())
         pairs = type(op) in ops or shifts_pairs(op) or converts_pairs(op)
+        if narrows_pairs(op):
+            feature, pairs = "fp8_cvt", True
         return 2 if pairs and feature in self.features else 1
 
     def thread(self, b: Builder) -> V:
