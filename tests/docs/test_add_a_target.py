@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,14 @@ from tilewright.tools.cli import main
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"`(mychip/(\w+)\.py)`:\n\n```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def project(text: str) -> dict[str, Any]:
+    """The project of the page's `pyproject.toml`: pip requires a name and a version."""
+    (block,) = re.findall(r"^```toml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    found = tomllib.loads(block)["project"]
+    assert (found["name"], found["version"]) == ("mychip", "1.0")
+    return found
 
 
 @tw.jit
@@ -46,11 +55,14 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Any]]:
         monkeypatch.setitem(sys.modules, module.__name__, module)
         exec(compile(code, file, "exec"), vars(module))
     assert list(modules) == ["compiler", "launch", "driver"]
-    entry = re.search(r'^plain = "mychip\.(\w+):(\w+)"$', text, re.MULTILINE)
-    assert entry is not None
-    factory = getattr(modules[entry[1]], entry[2])
+    points = project(text)["entry-points"]
+    factory, launcher = (
+        getattr(modules[module.removeprefix("mychip.")], name)
+        for group in ("targets", "launchers")
+        for module, name in [points[f"tilewright.{group}"]["plain"].split(":")]
+    )
     registry.register("plain", factory)
-    monkeypatch.setitem(LOADERS, "plain", modules["launch"].PlainLaunch)
+    monkeypatch.setitem(LOADERS, "plain", launcher)
     modules["driver"].activate()
     yield factory
     driver.reset_active()
