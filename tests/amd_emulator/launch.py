@@ -33,46 +33,63 @@ def launch(
     """The arrays after a launch of the only kernel of a code object.
 
     Args:
-        args: of the run-time parameters: arrays, `Shifted` arrays, numbers. An array may be a part
-            of an earlier one.
+        args: of the run-time parameters: arrays, `Shifted` arrays, numbers. Arrays may overlap.
         starts: for some arguments, the element of the array that the kernel gets the address of.
     """
     (found,) = read_kernels(hsaco).values()
     entries = [e for e in found.metadata[".args"] if not e[".value_kind"].startswith("hidden_")]
     machine = Machine(arch)
     segment = bytearray(found.metadata[".kernarg_segment_size"])
-    places: list[tuple[int, int, Array]] = []
-    for number, (entry, value) in enumerate(zip(entries, args, strict=True)):
+    arrays = [_array(value) for value in args]
+    places = placed(machine, args)
+    for number, (entry, value) in enumerate(zip(entries, arrays, strict=True)):
         offset, size = entry[".offset"], entry[".size"]
         if is_array(value):
-            array = value.array if isinstance(value, Shifted) else value
-            shift = value.shift * array.itemsize if isinstance(value, Shifted) else 0
-            start, shift = _shared(array, places) or (
-                machine.memory.place(np.concatenate([np.zeros(shift, np.uint8), _bytes(array)])),
-                shift,
-            )
-            places.append((start, shift, array))
-            raw = struct.pack("<Q", start + shift + starts.get(number, 0) * array.itemsize)
+            start, shift = places[number]
+            raw = struct.pack("<Q", start + shift + starts.get(number, 0) * value.itemsize)
         else:
             raw = _scalar(value, size)
         segment[offset : offset + size] = raw
     machine.launch(hsaco, _full(grid), bytes(segment), warps * machine.lanes)
     return [
-        machine.memory.content(start)[shift : shift + a.nbytes]
-        .view(a.dtype)
-        .reshape(a.shape)
+        machine.memory.content(start)[shift : shift + arrays[number].nbytes]
+        .view(arrays[number].dtype)
+        .reshape(arrays[number].shape)
         .copy()
-        for start, shift, a in places
+        for number, (start, shift) in places.items()
     ]
 
 
-def _shared(array: Array, places: Sequence[tuple[int, int, Array]]) -> tuple[int, int] | None:
-    """The place of an array that is a part of an earlier one, as in `places`."""
-    for start, shift, other in places:
-        ahead = array.ctypes.data - other.ctypes.data
-        if ahead >= 0 and ahead + array.nbytes <= other.nbytes:
-            return start, shift + ahead
-    return None
+def placed(machine: Machine, args: Sequence[Any]) -> dict[int, tuple[int, int]]:
+    """Where the arrays are in the machine's memory: the start of a block, and bytes behind it.
+    Those that overlap are in one block."""
+    blocks: list[dict[int, Any]] = []
+    arrays = {i: value for i, value in enumerate(args) if is_array(value)}
+    end = 0
+    for number, value in sorted(arrays.items(), key=lambda item: _address(item[1])):
+        if not blocks or _address(value) >= end:
+            blocks.append({})
+        blocks[-1][number] = value
+        end = max(end, _address(value) + _array(value).nbytes)
+    places: dict[int, tuple[int, int]] = {}
+    for block in blocks:
+        first = next(iter(block.values()))
+        begin = first.shift * first.array.itemsize if isinstance(first, Shifted) else 0
+        shifts = {n: begin + _address(value) - _address(first) for n, value in block.items()}
+        content = np.zeros(max(shifts[n] + _array(v).nbytes for n, v in block.items()), np.uint8)
+        for n, value in block.items():
+            content[shifts[n] : shifts[n] + _array(value).nbytes] = _bytes(_array(value))
+        start = machine.memory.place(content)
+        places |= {n: (start, shift) for n, shift in shifts.items()}
+    return dict(sorted(places.items()))
+
+
+def _array(value: Any) -> Array:
+    return value.array if isinstance(value, Shifted) else value
+
+
+def _address(value: Any) -> int:
+    return _array(value).ctypes.data
 
 
 def _bytes(array: Array) -> Array:

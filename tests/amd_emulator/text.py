@@ -23,6 +23,7 @@ _OF_GFX90A = {"sc0": "glc", "nt": "slc", "sc1": "scc"}  # other names of the sam
 _HINTS = {1: "NT", 2: "HT", 3: "LU"}  # of RDNA4, how long data is kept in caches
 _SCOPES = {1: "SE", 2: "DEV", 3: "SYS"}
 _SHORT_FORMATS = ("VOP1", "VOP2", "VOPC")
+_WITHOUT_SUFFIX = ("v_readfirstlane", "v_nop", "v_accvgpr", "v_swap")
 
 
 class Printer:
@@ -111,7 +112,7 @@ class Printer:
         if made.sdwa is not None:
             return "_sdwa"
         if made.format in _SHORT_FORMATS:
-            fixed = made.base.startswith((*FIXED, "v_readfirstlane", "v_nop", "v_accvgpr"))
+            fixed = made.base.startswith((*FIXED, *_WITHOUT_SUFFIX))
             return "_dpp" if made.dpp is not None else "" if fixed else "_e32"
         if made.format != "VOP3":
             return ""

@@ -81,7 +81,9 @@ def _operation(made: Instruction, sources: list[Operand]) -> Operation:
         result = found(*values)
         result = result * result.dtype.type(factor)
         if clamps:
-            result = np.where(np.isnan(result), result.dtype.type(0), np.clip(result, 0, 1))
+            # LLVM takes it for the larger of the result and 0.0, which is not -0.0.
+            within = np.clip(result, 0, 1) + result.dtype.type(0)
+            result = np.where(np.isnan(result), result.dtype.type(0), within)
         return result
 
     return run

@@ -30,7 +30,7 @@ from tests.fuzz.derivatives.check import (
 from tests.fuzz.disabled import random_disabled
 from tests.fuzz.forms.check import check_forms, check_forms_emulated
 from tests.fuzz.ir_generator import GRID, Features, random_args, random_module
-from tests.fuzz.mutants.check import check_mutant, check_mutant_emulated
+from tests.fuzz.mutants.check import check_mutant, check_mutant_amd, check_mutant_emulated
 from tests.fuzz.programs.aliased import check_aliased
 from tests.fuzz.programs.check import (
     Difference,
@@ -172,6 +172,7 @@ CHECKS: dict[str, Check] = {
     "derivatives-tiled-launched": check_tiled_launched,
     "mutants": check_mutant,
     "mutants-emulated": check_mutant_emulated,
+    "mutants-amd": check_mutant_amd,
     "derivatives-shaped": check_shaped,
     "derivatives-shaped-launched": check_shaped_launched,
     "derivatives-applied": check_applied,

@@ -14,6 +14,7 @@ from tests.arrays import copied
 from tests.fuzz.mutants.check import (
     Invalid,
     check_mutant,
+    check_mutant_amd,
     check_mutant_emulated,
     original,
     valid_mutant,
@@ -34,6 +35,11 @@ def test_mutant_agrees_on_the_cpu(fuzz_seed: int) -> None:
 def test_mutant_agrees_on_an_emulated_gpu(fuzz_seed: int) -> None:
     if fuzz_seed % 5 == 0:  # the emulator is slow
         check_mutant_emulated(fuzz_seed)
+
+
+def test_mutant_agrees_on_an_emulated_amd_processor(fuzz_seed: int) -> None:
+    if fuzz_seed % 5 == 1:
+        check_mutant_amd(fuzz_seed)
 
 
 def test_a_seed_has_one_mutant() -> None:

