@@ -96,6 +96,7 @@ def test_registers_are_not_saved_for_ctas_that_memory_excludes(
         (256, 240, 0, 0),
         (256, 60, 0, 0),
         (256, 80, 110 * 1024, 0),  # memory limits the number to 2
+        (160, 174, 256 * 1024, 0),  # none fits
     ],
 )
 def test_registers_that_no_further_cta_needs_are_spare(

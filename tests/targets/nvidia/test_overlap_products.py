@@ -206,7 +206,7 @@ def test_copies_that_start_before_the_wait(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_overwritten_operands_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlap_products, "_operands_stay", lambda product, loop: True)
+    monkeypatch.setattr(overlap_products, "_is_shared_outside", lambda buffer, loop: True)
     late, ctx = after(rows_loop(CARRIED), 1, "overlap_products")
     assert ctx.counts["overlapped"] == 1
     with pytest.raises(InterpreterError) as found:

@@ -19,11 +19,15 @@ from tilewright.base import knobs
 from tilewright.base.diagnostics import InterpreterError
 from tilewright.ir.core import Module, Op
 from tilewright.ir.types import I1, I32, shape_of
+from tilewright.lowering.simt.shared_memory import allocated_bytes
 from tilewright.ops.arith import Constant, Xor
 from tilewright.ops.control import For
 from tilewright.ops.gpu import Allocate, AllocateRing, HasSpare
 from tilewright.ops.nvidia import LoadBlock, Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
+from tilewright.targets.nvidia.features import processor
+
+SHARED_BYTES = processor(90).shared_limit
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4, 5])
@@ -53,6 +57,7 @@ def no_free_slots() -> Iterator[None]:
         ((128, 128, 64), 4, 2, 3),  # for two
         ((128, 256, 64), 8, 2, 4),  # for one
         ((128, 128, 32), 4, 2, 6),
+        ((64, 64, 128), 4, 4, 7),  # for six, but with memory for one of four slots
     ],
 )
 def test_slots_that_cost_no_program(
@@ -64,6 +69,77 @@ def test_slots_that_cost_no_program(
     found = {shape_of(ring.type)[0] - getattr(ring, "spare", 0) for ring in rings[:2]}
     assert found == {slots}
     check(program, module)
+
+
+@tw.jit
+def mirrored_kernel(a_ptr, b_ptr, c_ptr, d_ptr, programs, K, BK: tl.constexpr):
+    """A product and its transpose, unless the program returns first."""
+    if tl.program_id(0) >= programs:
+        return
+    m, n = tl.arange(0, 128), tl.arange(0, 128)
+    acc = tl.zeros((128, 128), tl.float32)
+    for k in range(0, K, BK):
+        inner = k + tl.arange(0, BK)
+        a = tl.load(a_ptr + m[:, None] * K + inner)
+        acc = tl.dot(a, tl.load(b_ptr + inner[:, None] * 128 + n), acc)
+    tl.store(c_ptr + m[:, None] * 128 + n, acc)
+    tl.store(d_ptr + m[:, None] * 128 + n, acc.T)
+
+
+def test_rings_leave_memory_for_what_follows_in_the_same_branch() -> None:
+    """The ring is live until the end of the control flow around its loop, so that scratch of the
+    ops there is elsewhere."""
+    k = 64 * 3
+    a, b = products.matrix("fp16", 128, k), products.matrix("fp16", k, 128)
+    exact, bound = products.product(a, b, "fp16")
+    c = exact.astype(np.float32)
+    outputs = [np.zeros_like(c), np.zeros_like(c)]
+    expected = [a, b, c, np.ascontiguousarray(c.T)]
+    program = Program(
+        mirrored_kernel, [a, b, *outputs, 1, k], {"BK": 64}, (2,), bound.max(), expected
+    )
+    module, counts = lowered(program, 4, 4, tensor_copies=True)
+    assert counts["rings"] == 1
+    assert allocated_bytes(module.entry) <= SHARED_BYTES
+    check(program, module)
+
+
+@tw.jit
+def two_sums_kernel(a_ptr, b_ptr, few_ptr, c_ptr, d_ptr, K, BK: tl.constexpr):
+    """The rows of `a` times two matrices, of 64 and 16 columns."""
+    m, n, few = tl.arange(0, 64), tl.arange(0, 64), tl.arange(0, 16)
+    c, d = tl.zeros((64, 64), tl.float32), tl.zeros((64, 16), tl.float32)
+    for k in range(0, K, BK):
+        inner = k + tl.arange(0, BK)
+        a = tl.load(a_ptr + m[:, None] * K + inner)
+        c = tl.dot(a, tl.load(b_ptr + inner[:, None] * 64 + n), c)
+        d = tl.dot(a, tl.load(few_ptr + inner[:, None] * 16 + few), d)
+    tl.store(c_ptr + m[:, None] * 64 + n, c)
+    tl.store(d_ptr + m[:, None] * 16 + few, d)
+
+
+@pytest.mark.parametrize("spare", [True, False])
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 9])
+def test_operands_of_several_sums_are_released_together(steps: int, spare: bool) -> None:
+    """All products are in flight until those of the next iteration have started, so that there is
+    one pair of barriers for each slot, and more slots than requested."""
+    k = 32 * steps
+    a, b, few = (products.matrix("fp16", *s) for s in ((64, k), (k, 64), (k, 16)))
+    exact, bound = products.product(a, b, "fp16")
+    small, _ = products.product(a, few, "fp16")
+    outputs = [np.zeros((64, 64), np.float32), np.zeros((64, 16), np.float32)]
+    expected = [a, b, few, exact.astype(np.float32), small.astype(np.float32)]
+    program = Program(
+        two_sums_kernel, [a, b, few, *outputs, k], {"BK": 32}, (1,), bound.max(), expected
+    )
+    module, counts = lowered(program, 4, 3, tensor_copies=True)
+    assert counts["rings"] == counts["overlapped"] == 1
+    (barriers,) = (op for op in module.walk() if isinstance(op, InitBarriers))
+    (slots,) = {slots for slots, _ in _rings(module)}
+    assert slots == 8
+    assert len(barriers.arrivals) == 2 * slots
+    check(program, module, spare=spare)
+    check(program, module, seed=steps, spare=spare)
 
 
 def _rings(module: Module) -> list[tuple[int, int]]:

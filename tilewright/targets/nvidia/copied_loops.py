@@ -31,13 +31,14 @@ from tilewright.ops.memory import Load, Store
 from tilewright.ops.nvidia import Wgmma
 from tilewright.ops.tensor_memory import TensorProduct
 from tilewright.ops.view import View
-from tilewright.passes.software_pipelining import outermost, shares_of, up_to_end_of
+from tilewright.passes.software_pipelining import shares_of, up_to_end_of
 from tilewright.targets.nvidia.occupancy import (
     OTHER_REGISTERS,
     REGISTER_BYTES,
     RESERVED_SHARED,
     resident_by_registers,
 )
+from tilewright.targets.nvidia.overlap_products import sums
 from tilewright.targets.nvidia.tensor_copies import NoTensorCopy, TensorCopy, tensor_copy
 
 NAME = "specialize_warps"
@@ -202,7 +203,7 @@ def releases_at_once(loops: Sequence[CopiedLoop]) -> bool:
 
 def _add_free_slots(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> None:
     """Give the ring the slots, up to `MOST_SLOTS`, with which as many programs are resident as
-    their registers allow.
+    their registers, and the slots that the source requests, allow.
 
     A ring of a few kilobytes is empty while a copy that waits for a slot is on its way; more
     programs would hide that, but registers limit them.
@@ -211,10 +212,11 @@ def _add_free_slots(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> 
         return
     gpu = ctx.gpu
     needed = results_of(loops, gpu) + OTHER_REGISTERS
-    programs = max(resident_by_registers(gpu.warps + 1, needed), 1)
-    memory = (gpu.shared_bytes + RESERVED_SHARED) // programs - RESERVED_SHARED
     slot = sum(bytes_of(copied.share) for copied in loops[0].copies) + 2 * BARRIER_BYTES
-    more = (memory - shared_bytes(fn, loops)) // slot
+    memory = gpu.shared_bytes + RESERVED_SHARED
+    by_memory = memory // (loops[0].slots * slot + RESERVED_SHARED)  # at most
+    programs = max(min(resident_by_registers(gpu.warps + 1, needed), by_memory), 1)
+    more = (memory // programs - RESERVED_SHARED - shared_bytes(fn, loops)) // slot
     slots = min(loops[0].slots + max(more, 0), max(MOST_SLOTS, loops[0].slots))
     loops[0].ring.slots = slots
     for loop in loops:
@@ -256,17 +258,18 @@ def shared_bytes(fn: Function, loops: Sequence[CopiedLoop]) -> int:
 
 def _other_bytes(fn: Function, loops: Sequence[CopiedLoop]) -> int:
     """An upper bound of the shared memory live together with the rings: buffers of other operands,
-    and scratch of the ops before their last use."""
+    and scratch of the ops before the end of their live range, that of the control flow around."""
     copied = [c.share for loop in loops for c in loop.copies]
     shares = [op for op in fn.walk() if isinstance(op, Share) and op not in copied]
-    scratch = [
-        SCRATCH[type(op)](op)
-        for loop in loops
-        for op in outermost(loop.loop).walk()
-        if type(op) in SCRATCH
-    ]
+    around = dict.fromkeys(_outermost(loop.loop) for loop in loops)
+    scratch = [SCRATCH[type(op)](op) for o in around for op in o.walk() if type(op) in SCRATCH]
     barriers = sum(BARRIER_BYTES * 2 * loop.slots * len(loop.parts) for loop in loops)
     return sum(map(bytes_of, shares)) + max(scratch, default=0) + barriers + ALIGN
+
+
+def _outermost(op: Op) -> Op:
+    """The outermost control flow around an op, or itself."""
+    return [op, *op.ancestors()][-1]
 
 
 def bytes_of(share: Share) -> int:
@@ -303,6 +306,11 @@ def _copied_loop(
         places = [i for i, op in enumerate(ops) if op in needed]
         spans.append((places[0], places[-1]))
     spans = _joined(copies, spans)
+    if sums(loop, lambda buffer: buffer.op in shares):
+        # All products of an iteration are in flight until those of the next one have started
+        # (`overlap_products`), so that their operands become free together.
+        last = max(last for _, last in spans)
+        spans = [(first, last) for first, _ in spans]
     order = sorted(range(len(copies)), key=lambda i: spans[i])
     copies, spans = [copies[i] for i in order], [spans[i] for i in order]
     parts: dict[int, list[int]] = {}

@@ -101,6 +101,8 @@ def ctas_with_spare_registers(chip: Processor, threads: int, registers: int, sha
     """The number of resident CTAs, if registers limit it and each thread could have considerably
     more of them; else 0."""
     ctas = resident_ctas(chip, threads, registers, shared)
+    if not ctas:
+        return 0
     limited = ctas == resident_by_registers(-(-threads // WARP_SIZE), registers)
     spare = min(registers_for(ctas, threads), MAX_REGISTERS) - registers
     return ctas if limited and registers >= MANY_REGISTERS and spare >= LEAST_SPARE else 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import I32
@@ -28,7 +30,9 @@ def overlap_products(fn: Function, ctx: PassContext) -> bool:
     changed = False
     for op in list(fn.walk()):
         if isinstance(op, For):
-            products = _products(op)
+            # For slots that are freed within nested control flow, the readers are unknown.
+            nested = any(isinstance(o, Arrive) and o.parent is not op.body for o in op.body.walk())
+            products = [] if nested else sums(op, lambda buffer: isinstance(buffer.op, Slot))
             if products:
                 _overlap(op, products)
                 ctx.count("overlapped")
@@ -36,13 +40,21 @@ def overlap_products(fn: Function, ctx: PassContext) -> bool:
     return changed
 
 
-def _products(loop: For) -> list[Wgmma]:
-    """The products of the loop, if the result of each is only carried to itself; else none."""
+def sums(loop: For, lasting: Callable[[Value], bool]) -> list[Wgmma]:
+    """The products of the loop, if the result of each is only carried to itself, and none of their
+    operands is overwritten before the next iteration's product has started; else none.
+
+    Args:
+        lasting: whether that is so for a buffer that the loop fills.
+    """
     products = [op for op in loop.body.walk() if isinstance(op, Wgmma)]
-    # For slots that are freed within nested control flow, the readers are unknown.
-    nested = any(isinstance(op, Arrive) and op.parent is not loop.body for op in loop.body.walk())
-    stay = all(_is_carried(op, loop) and _operands_stay(op, loop) for op in products)
-    return products if stay and not nested else []
+    buffers = [unpermuted(operand) for op in products for operand in (op.lhs, op.rhs)]
+    stay = all(_is_shared_outside(buffer, loop) or lasting(buffer) for buffer in buffers)
+    return products if stay and all(_is_carried(op, loop) for op in products) else []
+
+
+def _is_shared_outside(buffer: Value, loop: For) -> bool:
+    return isinstance(buffer.op, Share) and buffer.region is not loop.body
 
 
 def _is_carried(product: Wgmma, loop: For) -> bool:
@@ -60,16 +72,6 @@ def _is_carried(product: Wgmma, loop: For) -> bool:
         and list(result.users.items()) == [(end, 1)]
         and end.operands[acc.index - 1] is result
     )
-
-
-def _operands_stay(product: Wgmma, loop: For) -> bool:
-    """Whether the operands are not overwritten before the next iteration's product has started."""
-    for operand in (product.lhs, product.rhs):
-        buffer = unpermuted(operand)
-        outside = isinstance(buffer.op, Share) and buffer.region is not loop.body
-        if not outside and not isinstance(buffer.op, Slot):
-            return False
-    return True
 
 
 def _overlap(loop: For, products: list[Wgmma]) -> None:
