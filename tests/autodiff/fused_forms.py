@@ -253,3 +253,46 @@ def depthwise_conv2d(
     y = acc * tl.sigmoid(acc)
     mask = (pixels < OH * OW)[:, None] & (channels < C)[None, :]
     tl.store(y_ptr + (image * OH * OW + pixels)[:, None] * C + channels[None, :], y, mask=mask)
+
+
+@triton.jit
+def shifted_windows(
+    q_ptr: Any, k_ptr: Any, v_ptr: Any, o_ptr: Any, height: Any, width: Any, shift: Any,
+    scale: Any, SIDE: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    """Attention within windows of a rolled image, of rows of pixels."""
+    columns = width // SIDE
+    row, column = tl.program_id(0) // columns, tl.program_id(0) % columns
+    t = tl.arange(0, SIDE * SIDE)
+    y = (row * SIDE + t // SIDE + shift) % height
+    x = (column * SIDE + t % SIDE + shift) % width
+    at = (y * width + x)[:, None] * D + tl.arange(0, D)[None, :]
+    q, k, v = tl.load(q_ptr + at), tl.load(k_ptr + at), tl.load(v_ptr + at)
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+    p = tl.exp(s - tl.max(s, 1)[:, None])
+    p = p / tl.sum(p, 1)[:, None]
+    tl.store(o_ptr + at, tl.dot(p, v, input_precision="ieee"))
+
+
+@triton.jit
+def grouped_experts(
+    x_ptr: Any, w_ptr: Any, gate_ptr: Any, token_ptr: Any, expert_ptr: Any, y_ptr: Any,
+    count: Any, n: Any, d: Any, top: Any,
+    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """Blocks of tokens of one expert each, padded: their rows are gathered and put back."""
+    j, k = tl.program_id(1) * BN + tl.arange(0, BN), tl.arange(0, BD)
+    token = tl.load(token_ptr + tl.program_id(0) * BM + tl.arange(0, BM))
+    valid, expert = token < count, tl.load(expert_ptr + tl.program_id(0))
+    x_ptrs = x_ptr + (token // top)[:, None] * d + k[None, :]
+    w_ptrs = w_ptr + expert * n * d + j[None, :] * d + k[:, None]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, d, BD):
+        x = tl.load(x_ptrs, mask=valid[:, None] & (k[None, :] < d - start), other=0.0)
+        w = tl.load(w_ptrs, mask=(k[:, None] < d - start) & (j[None, :] < n), other=0.0)
+        acc += tl.dot(x, w, input_precision="ieee")
+        x_ptrs += BD
+        w_ptrs += BD
+    acc = acc * tl.load(gate_ptr + token, mask=valid, other=0.0)[:, None]
+    inside = valid[:, None] & (j[None, :] < n)
+    tl.store(y_ptr + token[:, None] * n + j[None, :], acc, mask=inside)

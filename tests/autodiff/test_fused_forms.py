@@ -171,9 +171,58 @@ def depthwise_conv2d() -> Case:
     )  # fmt: skip
 
 
+def shifted_windows() -> Case:
+    height, width, side, d = 8, 12, 4, 16
+    args = {name: normal(height * width, d) for name in ("q_ptr", "k_ptr", "v_ptr")}
+    args |= {"o_ptr": torch.empty(height * width, d), "height": height, "width": width}
+    args |= {"shift": 2, "scale": 0.25}
+
+    def in_windows(x: Any) -> Any:
+        x = x.reshape(height, width, d).roll((-2, -2), (0, 1)).reshape(2, side, 3, side, d)
+        return x.transpose(1, 2).reshape(6, side * side, d)
+
+    def function(a: Tensors) -> Tensors:
+        q, k, v = (in_windows(a[name]) for name in ("q_ptr", "k_ptr", "v_ptr"))
+        o = (q @ k.mT * 0.25).softmax(-1) @ v
+        o = o.reshape(2, 3, side, side, d).transpose(1, 2).reshape(height, width, d)
+        return {"o_ptr": o.roll((2, 2), (0, 1)).reshape(height * width, d)}
+
+    names = ("q_ptr", "k_ptr", "v_ptr")
+    return Case(
+        forms.shifted_windows, (6,), args, {"SIDE": side, "D": d}, function, names, ("o_ptr",),
+        (), names,
+    )  # fmt: skip
+
+
+def grouped_experts() -> Case:
+    tokens, n, d, experts, top, block = 6, 18, 20, 3, 2, 16
+    chosen = torch.stack([torch.randperm(experts)[:top] for _ in range(tokens)]).flatten()
+    order, owners = list[int](), list[int]()
+    for expert in range(experts):
+        own: list[int] = (chosen == expert).nonzero().flatten().tolist()
+        order += own + [tokens * top] * (-len(own) % block)
+        owners += [expert] * -(-len(own) // block)
+    args = {"x_ptr": normal(tokens, d), "w_ptr": normal(experts, n, d)}
+    args |= {"gate_ptr": torch.rand(tokens * top), "y_ptr": torch.empty(tokens * top, n)}
+    args |= {"token_ptr": torch.tensor(order), "expert_ptr": torch.tensor(owners)}
+    args |= {"count": tokens * top, "n": n, "d": d, "top": top}
+
+    def function(a: Tensors) -> Tensors:
+        x = a["x_ptr"].repeat_interleave(top, 0)
+        y = torch.einsum("td,tnd->tn", x, a["w_ptr"][chosen])
+        return {"y_ptr": y * a["gate_ptr"][:, None]}
+
+    return Case(
+        forms.grouped_experts, (len(owners), 2), args, {"BM": block, "BN": 16, "BD": 16}, function,
+        ("x_ptr", "w_ptr", "gate_ptr"), ("y_ptr",), (), ("x_ptr", "gate_ptr"),
+        ("token_ptr", "expert_ptr"),
+    )  # fmt: skip
+
+
 CASES = (
     fused_linear_cross_entropy, fused_linear_cross_entropy_with_a_cap, distillation,
-    rotary_attention, lstm, window_attention, gated_delta_rule, depthwise_conv2d,
+    rotary_attention, lstm, window_attention, gated_delta_rule, depthwise_conv2d, shifted_windows,
+    grouped_experts,
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ class Case(NamedTuple):
 
     Attributes:
         atomic: the inputs whose gradients are added up atomically.
+        tables: the arrays of integers that the gradient's launch reads.
     """
 
     kernel: Any
@@ -29,6 +30,7 @@ class Case(NamedTuple):
     outputs: tuple[str, ...]
     aux: tuple[str, ...] = ()
     atomic: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
 
 
 def normal(*shape: int) -> Any:
@@ -38,7 +40,8 @@ def normal(*shape: int) -> Any:
 def assert_gradients_agree(make: Callable[[], Case]) -> None:
     """Launch a case and its gradient, and compare both with torch."""
     torch.manual_seed(0)
-    kernel, grid, args, constexprs, function, inputs, outputs, aux, atomic = make()
+    case = make()
+    kernel, grid, args, constexprs, function, inputs, outputs, aux, atomic, tables = case
     kernel[grid](**args, **constexprs)
     leaves = {name: args[name].double().requires_grad_() for name in inputs}
     expected = function({**args, **leaves})
@@ -51,7 +54,7 @@ def assert_gradients_agree(make: Callable[[], Case]) -> None:
         [grads[name].double() for name in outputs],
     )  # fmt: skip
     into = {name: torch.full_like(args[name], torch.nan) for name in inputs}
-    backward = tw.grad(kernel, outputs=outputs, aux=aux, deterministic=not atomic)
+    backward = tw.grad(kernel, None, outputs, aux, deterministic=not atomic, tables=tables)
     backward[grid](**args, **constexprs, grads=grads, into=into)
     for name, gradient in zip(inputs, gradients, strict=True):
         error = (into[name] - gradient).abs().max() / gradient.abs().max()

@@ -183,29 +183,26 @@ class Points:
 
     def _loaded(self, op: Load) -> Array:
         index, pointer = np.zeros(self.count, np.int64), op.ptr
-        while True:
-            match pointer.op:
-                case AddPtr(ptr, offset):
-                    index = index + self.value(offset).astype(np.int64)
-                    pointer = ptr
-                case Hint(src):
-                    pointer = src
-                case _:
-                    break
-        table = self._tables.get(pointer)
-        if table is None or op.volatile:
-            raise UnknownNumber("it is loaded from an array that is not in tables")
-        is_read = np.ones(self.count, bool)
-        if op.mask is not None:
-            is_read = self.value(op.mask).astype(bool)
-        if np.any(is_read & ((index < 0) | (index >= len(table)))):
-            raise UnknownNumber("it is loaded from outside of its array")
-        found = np.zeros(self.count, table.dtype)
-        found[is_read] = table[index[is_read]]
-        if op.other is not None:
-            found[~is_read] = self.value(op.other)[~is_read]
-        elif not np.all(is_read):
+        while isinstance(pointer.op, AddPtr | Hint):
+            if isinstance(pointer.op, AddPtr):
+                index = index + self.value(pointer.op.offset).astype(np.int64)
+            pointer = pointer.op.operands[0]
+        mask = np.array(True) if op.mask is None else self.value(op.mask).astype(bool)
+        other = np.array(0) if op.other is None else self.value(op.other)
+        if op.other is None and not np.all(mask):
             raise UnknownNumber("it is loaded under a mask")
+        return self.read(None if op.volatile else pointer, index, mask, other)
+
+    def read(self, base: Value | None, index: Array, mask: Array, other: Array) -> Array:
+        """What a load reads of a table at each point."""
+        table = self._tables.get(base) if base is not None else None
+        if table is None:
+            raise UnknownNumber("it is loaded from an array that is not in tables")
+        mask = np.broadcast_to(mask, index.shape)
+        if np.any(mask & ((index < 0) | (index >= len(table)))):
+            raise UnknownNumber("it is loaded from outside of its array")
+        found = np.broadcast_to(other, index.shape).astype(table.dtype)
+        found[mask] = table[index[mask]]
         return found
 
     def _argument(self, value: Value, region: Region) -> Array:

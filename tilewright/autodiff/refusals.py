@@ -99,7 +99,8 @@ def stored_twice(array: Array, verdict: Verdict) -> Exception:
         verdict.at,
         f"the gradient of {array.name} is used once for each store of an element, and it is not "
         f"known that each element is stored once: {verdict.reason}",
-        "help: store each element by one program, once",
+        "help: store each element by one program, once; arrays that an index is loaded from can be "
+        "named in tables",
     )
 
 
