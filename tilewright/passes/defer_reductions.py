@@ -21,11 +21,12 @@ from itertools import groupby
 from math import inf, nan, prod
 from typing import Any, NamedTuple
 
+from tilewright.analysis.maxima import is_at_most_zero
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import FP32, FP64, DType, Tile, dtype_of, element_of, shape_of
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout, log2
-from tilewright.ops.arith import Add, And, Cmp, Constant, Max, Min, Mul, Or, Select, Sub, Xor
+from tilewright.ops.arith import Add, And, Cmp, Constant, Max, Min, Mul, Or, Select, Xor
 from tilewright.ops.control import For, Yield
 from tilewright.ops.gpu import ConvertLayout, unconverted
 from tilewright.ops.math import Exp, Exp2
@@ -131,13 +132,7 @@ def _may_scale(factor: Value, reduce: Reduce) -> bool:
 def _is_shrinking(factor: Value) -> bool:
     """Whether a value is exp(x - max(x, …))."""
     power = unconverted(factor).op
-    if not isinstance(power, Exp | Exp2):
-        return False
-    difference = unconverted(power.src).op
-    if not isinstance(difference, Sub):
-        return False
-    less, most = unconverted(difference.lhs), unconverted(difference.rhs).op
-    return isinstance(most, Max) and less in map(unconverted, most.operands)
+    return isinstance(power, Exp | Exp2) and is_at_most_zero(power.src)
 
 
 def _conversions(value: Value) -> list[Value]:

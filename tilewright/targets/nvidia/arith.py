@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.analysis.magnitudes import Interval, interval
+from tilewright.analysis.maxima import is_at_most_zero
 from tilewright.analysis.ranges import value_range
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
@@ -35,7 +36,8 @@ from tilewright.targets.nvidia.small_integers import from_integer, from_range
 
 Function = Callable[[Builder, V], V]
 
-LOG2_E = FORMAT_F32.log2e[0]
+LOG2_E = FORMAT_F32.log2e[0]  # less than log2(e)
+LOG2_E_ABOVE = 1.44269514083862305  # the next fp32
 
 
 def _element(op: arith.Op) -> ir.DType:
@@ -132,6 +134,17 @@ def exp_f32(b: Builder, x: V) -> V:
     return b.fma(power, rest, power)
 
 
+def exp_negative_f32(b: Builder, x: V) -> V:
+    """exp of x that is at most 0, or hardly above: as `exp_f32`, but 0 replaces the rest of -inf,
+    in the instruction that computes the rest. It is not negative elsewhere, as `LOG2_E_ABOVE` is
+    greater than log2(e)."""
+    e = instruction(b, "mul.rm.f32", x, const(F32, LOG2_E_ABOVE))
+    power = instruction(b, "ex2.approx.ftz.f32", e)
+    first, second = (const(F32, -part) for part in FORMAT_F32.ln2)
+    rest = instruction(b, "fma.rn.sat.f32", e, second, b.fma(e, first, x))
+    return b.fma(power, rest, power)
+
+
 def exp2_f32(b: Builder, x: V) -> V:
     """One instruction, which flushes subnormal results to 0. Without ``.ftz`` it takes three more
     (seen in SASS), a quarter of the inner loop of attention, for results below 2**-126."""
@@ -148,7 +161,9 @@ def lower_exp(b: Builder, op: math.Exp, src: V) -> V:
     element = _element(op)
     if element == ir.FP64:
         return common.lower_math(b, op, src)
-    function = exp_f32 if element == ir.FP32 else _exp_narrow
+    negative = is_at_most_zero(op.src) or interval(op.src).most <= 0
+    exact = exp_negative_f32 if negative else exp_f32
+    function = exact if element == ir.FP32 else _exp_narrow
     return _in_f32(b, element, function, src)
 
 
