@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.autodiff.cases import NAMES, NORMS, OVERLAPPING, SEVERAL_TIMES, SHARED, case
 from tests.autodiff.harness import (
     Arrays,
@@ -19,6 +20,7 @@ from tests.autodiff.harness import (
     run_forward,
     vjp,
 )
+from tests.frontend.kernels import function_from
 from tilewright.analysis.blocks import BlockFinder
 from tilewright.autodiff.arrays import arrays_of
 from tilewright.autodiff.coarsen import coarsening
@@ -260,3 +262,22 @@ def kernel(x_ptr, g_ptr, y_ptr):
     x = np.random.default_rng(0).standard_normal((4, 32))
     args = {"x_ptr": x, "g_ptr": np.zeros(4), "y_ptr": np.zeros((4, 32))}
     check_gradients(text, 4, args, ("x_ptr",), ("g_ptr", "y_ptr"))
+
+
+@pytest.mark.parametrize(("type", "error"), [("float16", 1e-6), ("float8e5", 0.2)])
+def test_values_are_taken_as_they_were_before_they_were_rounded(type: str, error: float) -> None:
+    """To 16 bits; those of 8 bits are quantised, and multiplied as such."""
+    text = f"""
+def kernel(x_ptr, w_ptr, y_ptr):
+    at = tl.arange(0, 64)
+    x = tl.sin(tl.load(x_ptr + at)).to(tl.{type})
+    tl.store(y_ptr + at, x * tl.load(w_ptr + at).to(tl.{type}))
+"""
+    kernel = tw.jit(function_from(text))
+    rng = np.random.default_rng(0)
+    x, w, y = (rng.uniform(0.5, 1, 64).astype(np.float32) for _ in range(3))
+    into = {name: np.zeros(64, np.float32) for name in ("x_ptr", "w_ptr")}
+    tw.grad(kernel)[(1,)](x, w, y, grads={"y_ptr": np.ones_like(y)}, into=into)
+    differences = np.abs(into["w_ptr"] - np.sin(x)), np.abs(into["x_ptr"] - np.cos(x) * w)
+    assert max(map(np.max, differences)) < error
+    assert (len(set(into["w_ptr"])) < 8) == (type == "float8e5")

@@ -19,6 +19,7 @@ from tilewright.ir.types import (
     DType,
     Scalar,
     Type,
+    derivative_type,
     dtype_of,
     element_of,
     is_float,
@@ -312,6 +313,15 @@ class Emitter:
         if a is None or b is None:
             return a if b is None else b
         return self.builder.value(arith.And(a, b))
+
+    def wide(self, value: Value) -> Value:
+        """A value of the kernel in the type of its derivative. One that the kernel has rounded to
+        16 bits is taken as it was before; rounding to fewer bits quantises it."""
+        type, op = derivative_type(value.type), value.op
+        has_16_bits = dtype_of(value.type).primitive_bitwidth == 16
+        if has_16_bits and isinstance(op, arith.Cast) and op.src.type == type:
+            return op.src
+        return self.cast(value, element_of(type))
 
     def cast(self, a: Value, to: Scalar) -> Value:
         """A float in another float type."""

@@ -89,7 +89,7 @@ class Lifted:
         return value
 
     def value(self, value: Value) -> Value:
-        return self.emit.cast(value, element_of(derivative_type(value.type)))
+        return self.emit.wide(value)
 
     def is_active(self, value: Value) -> bool:
         return value in self._active

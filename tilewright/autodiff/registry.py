@@ -40,7 +40,8 @@ class Point(Protocol):
         ...
 
     def value(self, value: Value) -> Value:
-        """The same in the type of its derivative: narrower floats are converted to fp32."""
+        """The same in the type of its derivative: narrower floats are converted to fp32, or taken
+        as they were before they were rounded. For what is not continuous, use `plain`."""
         ...
 
     def is_active(self, value: Value) -> bool:

@@ -345,8 +345,7 @@ class ReverseWalk:
         return self.replay.plain(value)
 
     def value(self, value: Value) -> Value:
-        here = self.plain(value)
-        return self.emit.cast(here, element_of(derivative_type(here.type)))
+        return self.emit.wide(self.plain(value))
 
     def is_active(self, value: Value) -> bool:
         return value in self.active

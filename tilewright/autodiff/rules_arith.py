@@ -92,7 +92,8 @@ def _rem(d: Point, op: Rem, index: int, t: Value) -> Value:
     """∂fmod(x, y) = 1, -trunc(x / y)"""
     if not index:
         return t
-    quotient = d.emit.div(d.value(op.lhs), d.value(op.rhs))
+    sides = (d.emit.cast(d.plain(v), element_of(t.type)) for v in op.operands)
+    quotient = d.emit.div(*sides)
     return d.emit.neg(d.emit.mul(t, d.emit.op(Trunc(quotient))))
 
 
