@@ -7,6 +7,7 @@ from benchmarks.forms.work import (
     chunks,
     fused,
     generated,
+    images,
     numerics,
     persistent,
     products,
@@ -17,6 +18,7 @@ from benchmarks.forms.work import (
     serving,
     serving_attention,
     streams,
+    tables,
     tokens,
     training,
     weights,
@@ -40,6 +42,8 @@ _GROUPS = (
     training,
     streams,
     generated,
+    images,
+    tables,
 )
 ALL = union(*(group.FORMS for group in _GROUPS))
 
