@@ -9,7 +9,7 @@ from tests.frontend.kernels import build, kernel_from
 from tests.lowering.simt.harness import laid_out
 from tilewright.analysis.axis_info import axis_info
 from tilewright.ir.core import Value
-from tilewright.ir.types import dtype_of, shape_of
+from tilewright.ir.types import dtype_of, element_of, is_pointer, shape_of
 from tilewright.ops.control import For
 from tilewright.ops.gpu import ConvertLayout
 from tilewright.ops.memory import Load, Store
@@ -209,3 +209,24 @@ def test_what_is_converted_was_not_converted_before(warps: int) -> None:
     converted = [op.src for op in ready.entry.walk() if isinstance(op, ConvertLayout)]
     assert converted
     assert not any(isinstance(value.op, ConvertLayout) for value in converted)
+
+
+def test_addresses_of_rows_by_a_table_are_computed_where_they_are_used() -> None:
+    """The numbers of rows are exchanged, or loaded again, instead of all addresses of a tile."""
+    kernel = kernel_from("""
+        def kernel(x, w, table, out, n):
+            x, w = tl.multiple_of(x, 16), tl.multiple_of(w, 16)
+            m, k, c = tl.arange(0, 128), tl.arange(0, 32), tl.arange(0, 64)
+            acc = tl.zeros((128, 64), tl.float32)
+            for i in range(n):
+                rows = tl.load(table + m * 27 + i)
+                known = (rows >= 0)[:, None]
+                a = tl.load(x + rows[:, None] * 64 + k[None, :], mask=known, other=0.0)
+                acc = tl.dot(a, tl.load(w + (i * 32 + k)[:, None] * 64 + c[None, :]), acc)
+            tl.store(out + m[:, None] * 64 + c[None, :], acc)
+    """)
+    pointers = {"x": "*fp16", "w": "*fp16", "table": "*i32", "out": "*fp32"}
+    module = build(kernel, {**pointers, "n": "i32"})
+    ready = laid_out(module, warps=4, lanes=32, features=FEATURES, layout_steps=STEPS)
+    found = [op.operands[0].type for op in ready.entry.walk() if isinstance(op, ConvertLayout)]
+    assert [shape_of(type) for type in found if is_pointer(element_of(type))] == []

@@ -64,6 +64,7 @@ from tilewright.passes.layout_sides import (
     Pair,
     Shape,
     choose_sides,
+    duplicates,
     is_store,
 )
 
@@ -541,7 +542,7 @@ class _Assignment:
         if found is None:
             op = value.op
             cheap = op is not None and (
-                (propagates_layout(op) and self._is_cheap(op, value))
+                (propagates_layout(op) and self._is_cheap(op, value, layout))
                 or self._is_loaded_again(value, layout)
             )
             found = (
@@ -551,16 +552,19 @@ class _Assignment:
             self.infos.set(found, self.infos[value])
         return found
 
-    def _is_cheap(self, op: Op, value: Value) -> bool:
-        """Whether an op that works in any layout takes less than a conversion of its result.
+    def _is_cheap(self, op: Op, value: Value, layout: LinearLayout) -> bool:
+        """Whether an op that works in any layout takes less in this one than a conversion of its
+        result.
 
-        Repeated elements are computed again for a store in another layout, but not for matrix
-        instructions: each warp that takes an operand would unpack all of it.
+        Repeated elements are computed again in another layout, such as the addresses of rows by a
+        table, but not several times: each warp that takes an operand of a matrix instruction would
+        unpack all of it.
         """
         assigned = self.assigned.get(value)
         if assigned is None or _widens(op):
             return True
-        return assigned.priority == REPEATED and (isinstance(op, View) or not self.has_products)
+        again = isinstance(op, View) or not self.has_products or not duplicates(layout)
+        return assigned.priority == REPEATED and again
 
     def _is_loaded_again(self, value: Value, layout: LinearLayout, depth: int = 8) -> bool:
         """Whether a small tile, or what is computed from it, is loaded in another layout, too,

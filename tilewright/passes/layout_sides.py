@@ -150,9 +150,9 @@ class _Sides:
         if not op.elementwise or shape not in self.layouts or len(shape) < 2:
             return
         work = WORK * FINE * _trips(value) * prod(shape)
-        cut.add_edge(op, cut.sink, work * _duplicates(self.layouts[shape]))
+        cut.add_edge(op, cut.sink, work * duplicates(self.layouts[shape]))
         if not self._is_first(value):
-            cut.add_edge(cut.source, op, work * _duplicates(layout))
+            cut.add_edge(cut.source, op, work * duplicates(layout))
 
     def _is_free(self, op: Op) -> bool:
         """Whether an op can work on either side."""
@@ -230,7 +230,7 @@ def _trips(value: Value) -> int:
     return TRIPS ** sum(isinstance(op, For | While) for op in holders)
 
 
-def _duplicates(layout: LinearLayout) -> int:
+def duplicates(layout: LinearLayout) -> int:
     """The number of further threads that hold each element."""
     free = layout.free_variables(LANE).bit_count() + layout.free_variables(WARP).bit_count()
     return (1 << free) - 1
