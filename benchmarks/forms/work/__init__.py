@@ -3,12 +3,14 @@
 from benchmarks.forms.form import Form as Form
 from benchmarks.forms.form import union
 from benchmarks.forms.work import (
+    algebra,
     attention,
     chunks,
     fused,
     generated,
     heads,
     images,
+    layers,
     numerics,
     persistent,
     products,
@@ -36,6 +38,8 @@ _GROUPS = (
     chunks,
     fused,
     numerics,
+    algebra,
+    layers,
     quantised,
     serving,
     tokens,
