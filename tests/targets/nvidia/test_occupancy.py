@@ -92,8 +92,8 @@ def test_registers_are_not_saved_for_ctas_that_memory_excludes(
         (256, 96, 0, 2),  # up to 128 each
         (256, 113, 0, 0),
         (128, 150, 0, 3),  # up to 168
-        (256, 200, 0, 1),  # up to 255
-        (256, 240, 0, 0),
+        (256, 199, 0, 1),  # up to 255
+        (256, 208, 0, 0),  # none was saved
         (256, 60, 0, 0),
         (256, 80, 110 * 1024, 0),  # memory limits the number to 2
         (160, 174, 256 * 1024, 0),  # none fits
