@@ -2,6 +2,7 @@
 
 import pytest
 
+from tilewright.analysis import ranges
 from tilewright.analysis.axis_rules import AxisInfo, power_of_two_in
 from tilewright.analysis.pointers import base_of, may_overlap, split_pointer
 from tilewright.analysis.ranges import value_range
@@ -124,3 +125,24 @@ def _range_of(name: str) -> tuple[int, int]:
 )
 def test_range(name: str, low: int, high: int) -> None:
     assert _range_of(name) == (low, high)
+
+
+def test_shared_operands_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each path, of which there are 2 to the power of the depth."""
+    steps = "".join(
+        f"  %{i + 1} = arith.min %{i}, %{i}, propagate_nan=False : (i32, i32) -> i32\n"
+        for i in range(30)
+    )
+    text = f"func @f() {{\n  %0 = program.id axis=0 : () -> i32\n{steps}"
+    *_, last, _ = parse_module(text + "  control.return [] : () -> ()\n}\n").entry.body
+    count = 0
+    type_range = ranges.type_range
+
+    def counted(value: Value) -> ranges.Range:
+        nonlocal count
+        count += 1
+        return type_range(value)
+
+    monkeypatch.setattr(ranges, "type_range", counted)
+    assert value_range(last.result) == type_range(last.result)
+    assert count == ranges.MAX_DEPTH + 1

@@ -22,6 +22,30 @@ def test_a_module_of_two_texts() -> None:
         assert {f.name: f.is_declaration for f in module.functions} == {"one": False, "two": False}
 
 
+WRONG_PLACE = """
+define void @f() !dbg !3 {
+  ret void, !dbg !4
+}
+define void @g() !dbg !5 {
+  ret void, !dbg !4
+}
+!llvm.dbg.cu = !{!0}
+!llvm.module.flags = !{!2}
+!0 = distinct !DICompileUnit(language: DW_LANG_C, file: !1, emissionKind: DebugDirectivesOnly)
+!1 = !DIFile(filename: "a.py", directory: "")
+!2 = !{i32 2, !"Debug Info Version", i32 3}
+!3 = distinct !DISubprogram(name: "f", unit: !0, file: !1, spFlags: DISPFlagDefinition)
+!4 = !DILocation(line: 1, scope: !3)
+!5 = distinct !DISubprogram(name: "g", unit: !0, file: !1, spFlags: DISPFlagDefinition)
+"""
+
+
+def test_modules_are_verified_once() -> None:
+    """Not by the parser, which removes invalid debug information."""
+    with parsed(WRONG_PLACE) as module, pytest.raises(RuntimeError, match="wrong subprogram"):
+        module.verify()
+
+
 def test_a_module_is_freed_with_its_block() -> None:
     with parsed(ONE) as module:
         assert not module.closed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PASSES, PassContext, Step, Verifier, run
 from tilewright.ops.control import Barrier, For
 from tilewright.ops.gpu import CopyAsync, Fetch, WaitCopies
+from tilewright.passes import pipeline_loads
 from tilewright.passes.verify_layouts import verify_layouts
 
 MACHINE = gpu_machine(lanes=4, warps=1)
@@ -332,3 +334,13 @@ def test_race_is_found(stages: int, spoil: str) -> None:
     with pytest.raises(InterpreterError) as found:
         outcome(_spoilt(stages, spoil), arguments(0, 9, 1, 9))
     assert isinstance(found.value.__cause__, Race)
+
+
+def test_loops_without_shared_tiles_are_not_analysed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def analysed(*_: object) -> None:
+        raise AssertionError("no loop shares a tile")
+
+    monkeypatch.setattr(pipeline_loads, "axis_info", analysed)
+    text = re.sub(r".* = gpu.share .*\n|.* = gpu.fetch .*\n", "", TEXT)
+    module = rows_loop(text=text.replace("%fa", "%la").replace("%fb", "%lb"))
+    assert not copies_of(pipelined(module, 3))

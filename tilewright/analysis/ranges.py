@@ -7,7 +7,7 @@ bounded time. They are sound for wrapping arithmetic. The IR is not modified.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.op_table import OpTable
@@ -17,7 +17,7 @@ from tilewright.ops.view import View
 
 Range = tuple[int, int]
 OpT = TypeVar("OpT", bound=Op)
-_Rule = Callable[[OpT, int], Range | None]
+_Rule = Callable[[OpT, "_Query"], Range | None]
 
 NARROW_BITS = 32
 
@@ -33,27 +33,51 @@ def value_range(value: Value, depth: int = MAX_DEPTH) -> Range:
     If the computed bounds of a result exceed those of its type, the arithmetic may wrap, and the
     range is that of the type.
     """
-    limits = type_range(value)
-    found = None
-    owner = value.owner
-    if depth > 0:
+    return _Query({}, depth).of(value)
+
+
+class _Query(NamedTuple):
+    """The ranges that one is computed from.
+
+    Attributes:
+        known: those so far, by the value and the number of definitions to look through: operands
+            that several ops share are looked at once for each number, not once for each path.
+        depth: the number of definitions to look through.
+    """
+
+    known: dict[tuple[Value, int], Range]
+    depth: int
+
+    def of(self, value: Value) -> Range:
+        """The range of a value."""
+        key = value, self.depth
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._computed(value)
+        return found
+
+    def _computed(self, value: Value) -> Range:
+        limits = type_range(value)
+        found = self._by_definition(value) if self.depth > 0 else None
+        if found is None or found[0] < limits[0] or found[1] > limits[1]:
+            return limits
+        return found
+
+    def _by_definition(self, value: Value) -> Range | None:
+        owner = value.owner
+        inner = _Query(self.known, self.depth - 1)
         if isinstance(owner, Region):
-            found = _induction_range(value, owner, depth)
-        else:
-            rule = _RULES.get(type(owner))
-            if rule is not None:
-                found = rule(owner, depth - 1)
-            elif isinstance(owner, View):
-                found = value_range(owner.src, depth - 1)
-    if found is None or found[0] < limits[0] or found[1] > limits[1]:
-        return limits
-    return found
+            return _induction_range(value, owner, inner)
+        rule = _RULES.get(type(owner))
+        if rule is not None:
+            return rule(owner, inner)
+        return inner.of(owner.src) if isinstance(owner, View) else None
 
 
 def wraps(value: Value) -> bool:
     """Whether the exact result of an integer op is not known to be within the result's type."""
     rule = _RULES.get(type(value.op)) if value.op is not None else None
-    found = rule(value.op, MAX_DEPTH - 1) if rule is not None else None
+    found = rule(value.op, _Query({}, MAX_DEPTH - 1)) if rule is not None else None
     low, high = type_range(value)
     return found is None or found[0] < low or found[1] > high
 
@@ -91,12 +115,12 @@ WRAPPING = arith.Add, arith.Sub, arith.Mul, arith.Neg, arith.Shl, arith.Cast
 """The ops whose exact results may be outside the type of their results."""
 
 
-def _induction_range(value: Value, region: Region, depth: int) -> Range | None:
+def _induction_range(value: Value, region: Region, query: _Query) -> Range | None:
     """The range of the induction variable of a `for`; None for other arguments of regions."""
     loop = region.parent
     if not isinstance(loop, control.For) or value.index != 0:
         return None
-    start, stop, step = (value_range(v, depth - 1) for v in loop.operands[:3])
+    start, stop, step = map(query.of, loop.operands[:3])
     if start[0] >= stop[1]:
         return None
     last = stop[1] - 1
@@ -110,100 +134,100 @@ def _rule(*classes: type[OpT]) -> Callable[[_Rule[OpT]], _Rule[OpT]]:
 
 
 @_rule(arith.Constant)
-def _constant(op: arith.Constant, depth: int) -> Range | None:
+def _constant(op: arith.Constant, query: _Query) -> Range | None:
     number = int(op.value)
     return number, number
 
 
 @_rule(arith.Hint)
-def _hint(op: arith.Hint, depth: int) -> Range | None:
+def _hint(op: arith.Hint, query: _Query) -> Range | None:
     if not element_of(op.src.type).is_int():
         return None
-    low, high = value_range(op.src, depth)
+    low, high = query.of(op.src)
     low = low if op.low is None else max(low, op.low)
     high = high if op.high is None else min(high, op.high)
     return (low, high) if low <= high else None
 
 
 @_rule(shape.Arange)
-def _arange(op: shape.Arange, depth: int) -> Range | None:
+def _arange(op: shape.Arange, query: _Query) -> Range | None:
     start, end = op.start, op.end
     return start, end - 1
 
 
 @_rule(control.ProgramId, gpu.BlockId)
-def _program_id(op: control.ProgramId | gpu.BlockId, depth: int) -> Range | None:
+def _program_id(op: control.ProgramId | gpu.BlockId, query: _Query) -> Range | None:
     return 0, 2**31 - 2
 
 
 @_rule(control.NumPrograms, gpu.BlockCount)
-def _program_count(op: control.NumPrograms | gpu.BlockCount, depth: int) -> Range | None:
+def _program_count(op: control.NumPrograms | gpu.BlockCount, query: _Query) -> Range | None:
     return 1, 2**31 - 1
 
 
 @_rule(shape.Join, shape.Cat)
-def _either(op: shape.Join | shape.Cat, depth: int) -> Range | None:
-    return _union(op.operands, depth)
+def _either(op: shape.Join | shape.Cat, query: _Query) -> Range | None:
+    return _union(op.operands, query)
 
 
 @_rule(arith.Select)
-def _select(op: arith.Select, depth: int) -> Range | None:
-    return _union(op.operands[1:], depth)
+def _select(op: arith.Select, query: _Query) -> Range | None:
+    return _union(op.operands[1:], query)
 
 
-def _union(values: Iterable[Value], depth: int) -> Range:
-    bounds = [value_range(v, depth) for v in values]
+def _union(values: Iterable[Value], query: _Query) -> Range:
+    bounds = [query.of(v) for v in values]
     return min(b[0] for b in bounds), max(b[1] for b in bounds)
 
 
 @_rule(arith.Cast)
-def _cast(op: arith.Cast, depth: int) -> Range | None:
+def _cast(op: arith.Cast, query: _Query) -> Range | None:
     source = element_of(op.operands[0].type)
     to = element_of(op.results[0].type)
     if not source.is_int() or to.is_bool():
         return None
-    return value_range(op.operands[0], depth)
+    return query.of(op.operands[0])
 
 
-def _bounds(op: Op, depth: int) -> tuple[Range, Range]:
-    return value_range(op.operands[0], depth), value_range(op.operands[1], depth)
+def _bounds(op: Op, query: _Query) -> tuple[Range, Range]:
+    return query.of(op.operands[0]), query.of(op.operands[1])
 
 
 @_rule(arith.Add)
-def _add(op: arith.Add, depth: int) -> Range | None:
-    a, b = _bounds(op, depth)
+def _add(op: arith.Add, query: _Query) -> Range | None:
+    a, b = _bounds(op, query)
     return a[0] + b[0], a[1] + b[1]
 
 
 @_rule(arith.Sub)
-def _sub(op: arith.Sub, depth: int) -> Range | None:
-    a, b = _bounds(op, depth)
+def _sub(op: arith.Sub, query: _Query) -> Range | None:
+    a, b = _bounds(op, query)
     return a[0] - b[1], a[1] - b[0]
 
 
 @_rule(arith.Mul)
-def _mul(op: arith.Mul, depth: int) -> Range | None:
-    a, b = _bounds(op, depth)
+def _mul(op: arith.Mul, query: _Query) -> Range | None:
+    a, b = _bounds(op, query)
     corners = [x * y for x in a for y in b]
     return min(corners), max(corners)
 
 
 @_rule(arith.Min)
-def _min(op: arith.Min, depth: int) -> Range | None:
-    a, b = _bounds(op, depth)
+def _min(op: arith.Min, query: _Query) -> Range | None:
+    a, b = _bounds(op, query)
     return min(a[0], b[0]), min(a[1], b[1])
 
 
 @_rule(arith.Max)
-def _max(op: arith.Max, depth: int) -> Range | None:
-    a, b = _bounds(op, depth)
+def _max(op: arith.Max, query: _Query) -> Range | None:
+    a, b = _bounds(op, query)
     return max(a[0], b[0]), max(a[1], b[1])
 
 
 @_rule(arith.IntDiv)
-def _idiv(op: arith.IntDiv, depth: int) -> Range | None:
+def _idiv(op: arith.IntDiv, query: _Query) -> Range | None:
     """For operands that are not negative; x // 0 is 0."""
-    a, b = _bounds(op, depth)
+    a, b = _bounds(op, query)
     if a[0] < 0 or b[0] < 0:
         return None
     low = a[0] // b[1] if b[0] > 0 else 0
@@ -211,32 +235,32 @@ def _idiv(op: arith.IntDiv, depth: int) -> Range | None:
 
 
 @_rule(arith.Rem)
-def _rem(op: arith.Rem, depth: int) -> Range | None:
+def _rem(op: arith.Rem, query: _Query) -> Range | None:
     """A remainder has the sign of the dividend, and is less than the divisor in magnitude; x % 0 is
     0."""
-    a, b = _bounds(op, depth)
+    a, b = _bounds(op, query)
     size = max(abs(b[0]), abs(b[1]), 1) - 1
     return max(min(a[0], 0), -size), min(max(a[1], 0), size)
 
 
 @_rule(arith.And)
-def _and(op: arith.And, depth: int) -> Range | None:
+def _and(op: arith.And, query: _Query) -> Range | None:
     """At most the smallest operand that is not negative."""
-    highs = [bounds[1] for bounds in _bounds(op, depth) if bounds[0] >= 0]
+    highs = [bounds[1] for bounds in _bounds(op, query) if bounds[0] >= 0]
     return (0, min(highs)) if highs else None
 
 
 @_rule(arith.Shr)
-def _shr(op: arith.Shr, depth: int) -> Range | None:
-    a, b = _bounds(op, depth)
+def _shr(op: arith.Shr, query: _Query) -> Range | None:
+    a, b = _bounds(op, query)
     if a[0] < 0 or b[0] < 0:
         return None
     return a[0] >> min(b[1], 64), a[1] >> min(b[0], 64)
 
 
 @_rule(arith.Shl)
-def _shl(op: arith.Shl, depth: int) -> Range | None:
-    a, b = _bounds(op, depth)
+def _shl(op: arith.Shl, query: _Query) -> Range | None:
+    a, b = _bounds(op, query)
     if a[0] < 0 or b[0] < 0 or b[1] > 64:
         return None
     return a[0] << b[0], a[1] << b[1]

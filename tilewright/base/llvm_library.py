@@ -34,14 +34,18 @@ def parsed(text: str, *more: str) -> Generator[llvm.ModuleRef]:
     both in the right order: a module that outlives its context crashes the process, and an
     exception that keeps both alive in its frames would leave the order to the garbage collector.
 
+    Modules are not verified. By default, the parser verifies those with debug information, removes
+    information that is invalid, and ends the process if the code is.
+
     Raises:
         RuntimeError: a text is not valid IR; LLVM's message.
     """
     context = llvm.create_context()
-    module = llvm.parse_assembly(text, context)
+    with option("disable-auto-upgrade-debug-info", "true", "false"):
+        module, *others = [llvm.parse_assembly(part, context) for part in (text, *more)]
     try:
-        for other in more:
-            module.link_in(llvm.parse_assembly(other, context))
+        for other in others:
+            module.link_in(other)
         yield module
     finally:
         module.close()

@@ -16,25 +16,36 @@ from collections.abc import Iterator
 
 LIMIT = 64  # passes, where LLVM's is 100
 
-_PHIS = re.compile(rf"(?:^[ \t]*%[^\n]* = phi [^\n]*\n){{{LIMIT},}}", re.MULTILINE)
+_PHI = " = phi "
+_PHIS = re.compile(r"(?:[ \t]*%[^ \n]+ = phi [^\n]*\n)+")
 _DEFINITION = re.compile(r"^[ \t]*(%[^ ]+) = (.*)", re.MULTILINE)
 _NAME = re.compile(r"%[^ ,)\]}]+")
 
 
 def has_long_recurrence(text: str) -> bool:
     """Whether some phi of a block depends on another by way of more than `LIMIT` of its phis."""
-    if text.count(" = phi ") <= LIMIT:
+    if text.count(_PHI) <= LIMIT:
         return False
-    functions = re.split(r"^}", text, flags=re.MULTILINE)
-    return any(_is_long(function, m) for function in functions for m in _PHIS.finditer(function))
+    return any(_is_long(text, found) for found in _blocks(text))
 
 
-def _is_long(function: str, found: re.Match[str]) -> bool:
+def _blocks(text: str) -> Iterator[re.Match[str]]:
+    """The phis of each block that has many."""
+    at = text.find(_PHI)
+    while at >= 0:
+        found = _PHIS.match(text, text.rfind("\n", 0, at) + 1)
+        if found is not None and found[0].count("\n") >= LIMIT:
+            yield found
+        at = text.find(_PHI, found.end() if found else at + 1)
+
+
+def _is_long(text: str, found: re.Match[str]) -> bool:
     phis = _DEFINITION.findall(found[0])
-    later = dict(_DEFINITION.findall(function, found.end()))
+    end = text.find("\n}", found.end())  # of the function
+    later = dict(_DEFINITION.findall(text, found.end(), end if end >= 0 else len(text)))
     slices = _Slices(later, [name for name, _ in phis])
     depends = [slices.union(_NAME.findall(operands)) for _, operands in phis]
-    return any(_levels(depends, i) > LIMIT for i in range(len(depends)))
+    return any(_levels(depends, first) >= LIMIT for first in set(depends))
 
 
 class _Slices:
@@ -74,13 +85,14 @@ class _Slices:
     def _begin(self, name: str) -> tuple[str, list[str], Iterator[str]]:
         """A value, its operands, and those of them that have not been looked at."""
         self.reached[name] = 0
-        operands = _NAME.findall(self.definitions.get(name, ""))
+        definition = self.definitions.get(name)
+        operands = _NAME.findall(definition) if definition else []
         return name, operands, iter(operands)
 
 
-def _levels(depends: list[int], start: int) -> int:
-    """How many steps lead to the phi that is farthest from one."""
-    seen = new = 1 << start
+def _levels(depends: list[int], first: int) -> int:
+    """How many steps lead from a set of phis to the one that is farthest from it."""
+    seen = new = first
     for level in range(len(depends)):
         found = 0
         while new:

@@ -85,16 +85,19 @@ class Pipeline(NamedTuple):
 def pipeline_loads(fn: Function, ctx: PassContext) -> bool:
     """Replace loads to shared memory in loops by asynchronous copies for later iterations; see the
     module docstring."""
+    loops = [op for op in fn.walk() if isinstance(op, For) and stages_of(op, ctx) > 1]
+    loops = [loop for loop in loops if shares_of(loop)]
+    if not loops:
+        return False
     infos = axis_info(fn)
     changed = False
-    for op in list(fn.walk()):
-        if isinstance(op, For) and stages_of(op, ctx) > 1:
-            found = find_pipeline(fn, op, infos, ctx)
-            if found is not None:
-                _report(found, stages_of(op, ctx), infos, ctx)
-                _Pipeline(op, found, stages_of(op, ctx)).rewrite()
-                ctx.count("pipelined")
-                changed = True
+    for loop in loops:
+        found = find_pipeline(fn, loop, infos, ctx)
+        if found is not None:
+            _report(found, stages_of(loop, ctx), infos, ctx)
+            _Pipeline(loop, found, stages_of(loop, ctx)).rewrite()
+            ctx.count("pipelined")
+            changed = True
     return changed
 
 
