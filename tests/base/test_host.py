@@ -86,6 +86,27 @@ def test_unknown_processor_is_queried_each_time(
     assert memory.kept == {}
 
 
+def test_vectors_of_sve_have_the_size_that_the_system_tells(
+    memory: CountingMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inherited = 1 << 17  # a flag in the same word
+
+    class System:
+        def __init__(self, name: None) -> None:
+            pass
+
+        def prctl(self, option: int, *args: int) -> int:
+            return inherited | 32 if option == 51 else -1
+
+    facts = ["aarch64-unknown-linux-gnu", "neoverse-v1", "+neon"]
+    monkeypatch.setattr(module.ctypes, "CDLL", System)
+    monkeypatch.setattr(module.sys, "platform", "linux")
+    for features, size in ((["+sve"], 32), ([], 0)):
+        monkeypatch.setattr(llvm_library, "host_facts", lambda more=features: [*facts, *more])
+        memory.kept.clear()
+        assert _again().sve_bytes == size
+
+
 def test_every_core_reports_the_same() -> None:
     """Values that differ between cores, such as their number, would repeat the query of LLVM."""
     reported: list[Any] = []

@@ -110,11 +110,12 @@ end:
 """
 
 
-def aarch64(*features: str) -> Machine:
+def aarch64(*features: str, sve_bytes: int = 0) -> Machine:
     """An AArch64 processor with these LLVM features in addition to those of Armv8.0."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    return Machine("aarch64-unknown-linux-gnu", "generic", BASE | frozenset(features))
+    has = BASE | frozenset(features) | ({"sve"} if sve_bytes else frozenset())
+    return Machine("aarch64-unknown-linux-gnu", "generic", has, sve_bytes=sve_bytes)
 
 
 def run_emulated(
@@ -130,21 +131,27 @@ def run_emulated(
     optimised, _ = emit.compile_text(text, machine)
     data = _Data(args, grid)
     program = _executable(optimised, module.entry.name, prod(grid), scratch, data, machine)
-    data.read_back(_output(program))
+    data.read_back(_output(program, machine.sve_bytes))
 
 
 both = partial(harness.both, run=run_emulated)
 assert_same = partial(harness.assert_same, run=run_emulated)
 
 
-def _output(program: bytes) -> bytes:
+def _output(program: bytes, sve_bytes: int) -> bytes:
     assert QEMU is not None
+    cpu = f"max,sve-max-vq={sve_bytes // 16},sve-default-vector-length={sve_bytes}"
     with tempfile.TemporaryDirectory() as folder:
         path, result = Path(folder, "kernel"), Path(folder, "data")
         path.write_bytes(program)
         path.chmod(0o700)
         with result.open("wb") as file:
-            subprocess.run([QEMU, "-cpu", "max", path], stdout=file, check=True, timeout=SECONDS)
+            subprocess.run(
+                [QEMU, "-cpu", cpu if sve_bytes else "max", path],
+                stdout=file,
+                check=True,
+                timeout=SECONDS,
+            )
         return result.read_bytes()
 
 

@@ -24,12 +24,14 @@ from tilewright.ops.arith import Rem
 pytestmark = needs_qemu
 
 ONE = (1, 1, 1)
+_NEWER = "dotprod", "i8mm", "bf16", "fp16fml"
 PROCESSORS = {
-    "Armv8.0": (),
-    "dotprod": ("dotprod", "fp16fml"),
-    "i8mm": ("dotprod", "i8mm", "bf16", "fp16fml"),
+    "Armv8.0": aarch64(),
+    "dotprod": aarch64("dotprod", "fp16fml"),
+    "i8mm": aarch64(*_NEWER),
+    "SVE of 256 bits": aarch64(*_NEWER, sve_bytes=32),
+    "SVE of 512 bits": aarch64("dotprod", sve_bytes=64),
 }
-"""The features of each processor."""
 
 EXTENTS: list[Extents] = [
     (1, 1, 1), (2, 3, 5), (17, 33, 19), (16, 16, 16), (32, 64, 64), (24, 80, 34), (20, 6, 9),
@@ -44,7 +46,7 @@ EXTENTS: list[Extents] = [
 def test_product(layout: str, kind: str, processor: str) -> None:
     for extents in EXTENTS:
         module = dot_module(kind, layout, extents)
-        assert_same(module, ONE, arrays(kind, extents), machine=aarch64(*PROCESSORS[processor]))
+        assert_same(module, ONE, arrays(kind, extents), machine=PROCESSORS[processor])
 
 
 @pytest.mark.parametrize("kind", ["i8", "bf16", "fp16"])
@@ -52,7 +54,7 @@ def test_product(layout: str, kind: str, processor: str) -> None:
 def test_product_of_masked_operands(layout: str, kind: str) -> None:
     for cut in (1, 16):
         module = dot_module(kind, layout, (18, 20, 9), cut=cut)
-        assert_same(module, ONE, arrays(kind, (18, 20, 9)), machine=aarch64(*PROCESSORS["i8mm"]))
+        assert_same(module, ONE, arrays(kind, (18, 20, 9)), machine=PROCESSORS["i8mm"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -60,7 +62,7 @@ def test_products_of_a_batch(kind: str) -> None:
     extents = 6, 10, 16
     args = arrays(kind, extents, batch=3)
     module = dot_module(kind, "NT", extents, batch=3)
-    assert_same(module, ONE, args, machine=aarch64(*PROCESSORS["i8mm"]))
+    assert_same(module, ONE, args, machine=PROCESSORS["i8mm"])
 
 
 @pytest.mark.parametrize("kind", ["bf16", "fp16"])
@@ -70,7 +72,7 @@ def test_rounding_of_sums(columns: int, kind: str) -> None:
     m, n, k = extents = 16, columns, 256
     rng = np.random.default_rng(1)
     args = [rng.standard_normal(a.size).astype(a.dtype) for a in arrays(kind, extents)]
-    machine = aarch64(*PROCESSORS["i8mm"])
+    machine = PROCESSORS["i8mm"]
     ours, theirs = both(dot_module(kind, "NN", extents), ONE, args, machine=machine)
     a, b = (np.abs(x.astype(np.float64)) for x in args[:2])
     size = a.reshape(m, k) @ b.reshape(k, n) + np.abs(args[2].reshape(m, n))
@@ -88,7 +90,7 @@ def test_infinities_and_nan(rows: int, kind: str) -> None:
     args[0][[1, 9]] = np.inf, np.nan  # in rows 0 and 1 of 7
     args[1][[3, 8]] = -np.inf, np.nan  # in columns 3 and 2 of 6
     module = dot_module(kind, "NN", extents)
-    assert_same(module, ONE, args, machine=aarch64(*PROCESSORS["i8mm"]))
+    assert_same(module, ONE, args, machine=PROCESSORS["i8mm"])
 
 
 # -- the language ----------------------------------------------------------------------------------
@@ -102,18 +104,19 @@ LIBRARY = {
 """Names and types for which the code calls the C library, which the executables lack."""
 
 
+@pytest.mark.parametrize("processor", ["Armv8.0", "SVE of 256 bits"])
 @pytest.mark.parametrize("name", [n for n in USES | EXTRAS if not n.endswith(HOST_ONLY)])
-def test_use_agrees_with_the_interpreter(name: str) -> None:
+def test_use_agrees_with_the_interpreter(name: str, processor: str) -> None:
     use = (USES | EXTRAS)[name]
     elements = [t for t in taken(use, "CPU") if t not in LIBRARY.get(name, ())]
-    run_on = partial(run_emulated, machine=aarch64())
+    run_on = partial(run_emulated, machine=PROCESSORS[processor])
     assert not disagreement(use, "CPU", elements, run_on)
 
 
 # -- random programs -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(30))
 def test_random_program(seed: int) -> None:
     text = random_program(seed).replace("tl.debug_barrier()", "pass")  # there is one thread
     program = load(text)
@@ -125,6 +128,6 @@ def test_random_program(seed: int) -> None:
     if any(isinstance(op, Rem) and dtype_of(op.result.type).is_floating() for op in module.walk()):
         pytest.skip("a remainder of floats calls the C library")
     grid: Any = (*launch.grid, 1, 1)[:3]
-    machine = aarch64(*list(PROCESSORS.values())[seed % len(PROCESSORS)])
+    machine = list(PROCESSORS.values())[seed % len(PROCESSORS)]
     run_emulated(module, grid, args, machine=machine)
     compare(args, expected, launch, "AArch64")

@@ -34,12 +34,14 @@ class Host(NamedTuple):
     cpu: LLVM's name of the processor, such as ``znver4``.
     features: the usable features, by LLVM's names.
     lacks: known features that this processor does not have.
+    sve_bytes: the size of a vector register of SVE, which the system may limit; 0 if unknown.
     """
 
     triple: str
     cpu: str
     features: frozenset[str]
     lacks: frozenset[str] = frozenset()
+    sve_bytes: int = 0
 
 
 @cache
@@ -53,7 +55,8 @@ def host() -> Host:
         answer = cached_fact("processor", circumstances, _facts_as_json)
         triple, cpu, *features = json.loads(answer)
     on, off = (frozenset(f[1:] for f in features if f[0] == sign) for sign in "+-")
-    return Host(triple, cpu, on | _arm_features(identity), off)
+    on |= _arm_features(identity)
+    return Host(triple, cpu, on, off, _sve_bytes() if "sve" in on else 0)
 
 
 def _facts_as_json() -> str:
@@ -166,3 +169,15 @@ def _arm_features(identity: list[Any] | None) -> frozenset[str]:
     fields = (line.partition(":") for line in identity or ())
     listed = next((names.split() for key, _, names in fields if key.strip() == "Features"), ())
     return frozenset(_ARM_FEATURES[name] for name in listed if name in _ARM_FEATURES)
+
+
+_PR_SVE_GET_VL = 51  # include/uapi/linux/prctl.h
+_VECTOR_LENGTH = 0xFFFF  # the bits of its result that are the length
+
+
+def _sve_bytes() -> int:
+    """The size of a vector register of SVE in this thread, and in those it starts."""
+    if sys.platform != "linux":
+        return 0
+    found = ctypes.CDLL(None).prctl(_PR_SVE_GET_VL, 0, 0, 0, 0)
+    return found & _VECTOR_LENGTH if found > 0 else 0

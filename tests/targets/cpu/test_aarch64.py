@@ -56,10 +56,22 @@ def test_code_for_aarch64(
     assert expected in emit.assembly(optimised, NEOVERSE)
 
 
-def _assembly(module: Module, *features: str) -> str:
+@pytest.mark.parametrize("size", [32, 64])
+@pytest.mark.parametrize("case", [0, 1], ids=["softmax", "product"])
+def test_vectors_of_sve(case: int, size: int) -> None:
+    """Also the extrema, which LLVM would compute lane by lane."""
+    kernel, signature, constexprs, _ = CASES[case]
+    code = _assembly(ir_of(kernel, signature, constexprs), "sve", sve_bytes=size)
+    assert re.search(r"\tfm(la|ad)\tz\d+\.s", code)
+    assert not re.search(r"\tmov\tz\d+\.s, z\d+\.s\[", code)  # a lane that is taken out
+    assert ("\tfmaxnm\tz" in code) == (case == 0)
+
+
+def _assembly(module: Module, *features: str, sve_bytes: int = 0) -> str:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    machine = Machine(NEOVERSE.triple, "generic", NEOVERSE.features.union(features))
+    has = NEOVERSE.features.union(features)
+    machine = Machine(NEOVERSE.triple, "generic", has, sve_bytes=sve_bytes)
     return emit.assembly(emit.compile_text(generate(module, machine)[0], machine)[0], machine)
 
 

@@ -9,7 +9,9 @@ from tilewright.targets import registry
 from tilewright.targets.cpu import emit
 from tilewright.targets.cpu import host as cpu_host
 from tilewright.targets.cpu.host import host_machine
+from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.processor import changed, features_of
+from tilewright.targets.cpu.target import CpuTarget
 from tilewright.targets.protocol import GPUTarget
 
 TRIPLE = "x86_64-unknown-linux-gnu"
@@ -41,7 +43,9 @@ def test_named_processor_has_its_own_features(cpu: str, features: str) -> None:
         ("generic", ""),
         ("cortex-a72", ""),
         ("neoverse-n1", "dotprod"),
-        ("neoverse-v1", "bf16 dotprod i8mm"),
+        ("neoverse-v1", "bf16 dotprod i8mm sve"),
+        ("neoverse-v2", "bf16 dotprod i8mm"),
+        ("a64fx", "sve"),
         ("apple-m1", "dotprod"),
         ("apple-m2", "bf16 dotprod i8mm"),
     ],
@@ -95,6 +99,47 @@ def test_features_of_aarch64_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = host_machine(None, "+fp16fml,+i8mm,-dotprod")
     assert machine.features == {"neon", "fp-armv8", "fullfp16", "fp16fml", "i8mm"}
     assert machine.without == {"dotprod"}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "features", "size"),
+    [
+        ("", "", 32),
+        ("", "-sve", 16),
+        ("", "-fullfp16", 16),
+        ("a64fx", "", 64),
+        ("neoverse-v1", "", 32),
+        *((name, "", 16) for name in ("neoverse-n2", "neoverse-v2", "grace", "apple-m1")),
+    ],
+)
+def test_vectors_of_sve(
+    cpu: str, features: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are used where they are known to be wider than those of Advanced SIMD."""
+    has = frozenset({"neon", "fullfp16", "sve"})
+    host = Host("aarch64-unknown-linux-gnu", "generic", has, frozenset(), 32)
+    monkeypatch.setattr(cpu_host, "host", lambda: host)
+    machine = host_machine(cpu or None, features or None)
+    assert machine.vector_bytes == size
+    assert ("vscale_range" in machine.function_attributes) == (size > 16)
+
+
+@pytest.mark.parametrize(("sve_bytes", "size"), [(0, 16), (16, 16), (48, 16), (64, 64), (128, 16)])
+def test_other_sizes_of_sve_are_not_used(sve_bytes: int, size: int) -> None:
+    machine = Machine("aarch64-linux-gnu", "generic", frozenset({"sve"}), sve_bytes=sve_bytes)
+    assert machine.vector_bytes == size
+    assert ("vscale_range" in machine.function_attributes) == (size > 16)
+
+
+def test_widths_of_sve_have_keys_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code runs on processors with registers of one size only."""
+    has = frozenset({"neon", "fullfp16", "sve"})
+    keys: set[str] = set()
+    for size in (16, 32, 64):
+        host = Host("aarch64-unknown-linux-gnu", "generic", has, frozenset(), size)
+        monkeypatch.setattr(cpu_host, "host", lambda host=host: host)
+        keys.add(CpuTarget().key())
+    assert len(keys) == 3
 
 
 @on_x86

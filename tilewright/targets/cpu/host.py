@@ -25,19 +25,22 @@ def host_machine(cpu: str | None = None, features: str | None = None) -> Machine
         ValueError: the processor or a feature is unknown to LLVM.
     """
     here = host()
+    sve_bytes = here.sve_bytes
     if cpu in (None, here.cpu):
         named = here.features
         if not amx_permitted():
             named = frozenset(f for f in named if not f.startswith("amx-"))
     else:
         named = processor.features_of(cpu, here.triple)
+        sve_bytes = processor.sve_bytes_of(cpu, here.triple)
     found, without = named, frozenset[str]()
     if features is not None:
         # LLVM lists the features that a processor lacks on x86 only.
         known = here.features | here.lacks if here.lacks else ()
         found, without = processor.changed(named, features, known)
     cache = None if cpu else _last_cache_bytes()
-    return Machine(here.triple, cpu or here.cpu, found, cache or CACHE_BYTES, without)
+    cache = cache or CACHE_BYTES
+    return Machine(here.triple, cpu or here.cpu, found, cache, without, sve_bytes)
 
 
 def _last_cache_bytes() -> int | None:

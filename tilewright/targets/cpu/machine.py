@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+BLOCK = 16  # bytes; of SSE and Advanced SIMD registers, of which SVE registers are multiples
+SVE_BYTES = (32, 64)  # sizes of SVE registers that are used; LLVM accepts powers of two only
 CACHE_BYTES = 32 << 20  # the default if unknown: that of one chiplet of a server
 
 
@@ -17,6 +19,8 @@ class Machine:
         features: enabled LLVM features, such as ``avx512f``.
         cache_bytes: the size of the last-level cache.
         without: LLVM features to disable, which LLVM assumes for a CPU of this name.
+        sve_bytes: the size of a vector register of SVE, which is exactly that of the processor the
+            code runs on; 0 if unknown.
     """
 
     triple: str
@@ -24,6 +28,7 @@ class Machine:
     features: frozenset[str]
     cache_bytes: int = CACHE_BYTES
     without: frozenset[str] = frozenset()
+    sve_bytes: int = 0
 
     @property
     def feature_text(self) -> str:
@@ -35,7 +40,21 @@ class Machine:
         """Bytes of the widest vector register."""
         if "avx512f" in self.features:
             return 64
-        return 32 if "avx" in self.features else 16
+        if self.uses_sve:
+            return self.sve_bytes
+        return 32 if "avx" in self.features else BLOCK
+
+    @property
+    def uses_sve(self) -> bool:
+        """Whether vectors are those of SVE, rather than the 16 bytes of Advanced SIMD."""
+        return "sve" in self.features and self.sve_bytes in SVE_BYTES
+
+    @property
+    def function_attributes(self) -> str:
+        """Attributes in LLVM IR of functions with vectors. LLVM uses SVE for fixed vectors if it
+        knows the size of the registers."""
+        blocks = self.sve_bytes // BLOCK
+        return f"nounwind vscale_range({blocks},{blocks})" if self.uses_sve else "nounwind"
 
     @property
     def is_aarch64(self) -> bool:

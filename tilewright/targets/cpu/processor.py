@@ -109,7 +109,17 @@ def features_of(cpu: str, triple: str) -> frozenset[str]:
             f"LLVM knows no processor {cpu!r} of {triple.partition('-')[0]}; a name is such as "
             f"{', '.join(_LEVELS)}, or what `clang -mcpu=help` lists"
         )
-    return frozenset(_seen_in(done.stdout, triple))
+    found = frozenset(_seen_in(done.stdout, triple))
+    return found | {"sve"} if sve_bytes_of(cpu, triple) else found
+
+
+_SVE_BYTES = {"a64fx": 64, "neoverse-512tvb": 32, "neoverse-v1": 32}
+
+
+def sve_bytes_of(cpu: str, triple: str) -> int:
+    """The size of a processor's vector registers of SVE if it is more than the 16 bytes of Advanced
+    SIMD; otherwise 0, as code generation uses that then."""
+    return _SVE_BYTES.get(cpu, 0) if _is_arm(triple) else 0
 
 
 def _is_arm(triple: str) -> bool:
@@ -171,6 +181,8 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "sse4.1": ("ssse3",),
     "sse4.2": ("sse4.1",),
     "ssse3": ("sse3",),
+    "sve": ("fullfp16",),
+    "sve2": ("sve",),
     "vaes": ("aes", "avx2"),
     "vpclmulqdq": ("avx", "pclmul"),
 }

@@ -33,7 +33,8 @@ def emit_kernel(kernel: Kernel) -> str:
     """The LLVM module as text."""
     name = f"{kernel.fn.name}.program"
     params = [*_params(kernel.fn), *[(I32, "")] * 6, (PTR, "noalias"), (I1, "")]
-    program = kernel.module.function(name, VOID, params, attributes="nounwind", linkage="internal")
+    attributes = kernel.machine.function_attributes
+    program = kernel.module.function(name, VOID, params, attributes=attributes, linkage="internal")
     kernel.b = Builder(program, has_fma=kernel.machine.has_fma, fast_flags=kernel.fast_flags)
     if not kernel.machine.converts_fp16:
         kernel.b.own_cast = cast_fp16
@@ -60,7 +61,7 @@ def emit_kernel(kernel: Kernel) -> str:
     kernel.b.br(body)
     if sum(len(block.lines) for block in program.blocks) < _INLINED:
         program.add_attribute("alwaysinline")
-    split_function(program, "nounwind noinline", MOST_LIVE)
+    split_function(program, f"{attributes} noinline", MOST_LIVE)
     _entry_point(kernel, name)
     return kernel.module.text()
 
@@ -82,7 +83,8 @@ def _params(fn: Function) -> list[tuple[LType, str]]:
 
 def _entry_point(kernel: Kernel, program: str) -> None:
     params = [(PTR, ""), (PTR, "noalias"), (I64, ""), (I64, ""), (PTR, "")]
-    entry = kernel.module.function(kernel.fn.name, VOID, params, attributes="nounwind")
+    attributes = kernel.machine.function_attributes
+    entry = kernel.module.function(kernel.fn.name, VOID, params, attributes=attributes)
     slots, scratch, first, last, grid = entry.params
     b = Builder(entry)
     args = [_read_slot(b, slots, i, a.type) for i, a in enumerate(kernel.fn.args)]

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import BLOCK, Machine
 
 
 def repair(text: str, machine: Machine) -> str:
     """Rewrite optimised IR such that the machine's back end compiles it correctly."""
     text = without_lone_lanes(text)
     if machine.is_aarch64:
-        return without_stores_of_three_bytes(text)
+        text = without_stores_of_three_bytes(text)
+        return with_scalable_extrema(text, machine.vector_bytes) if machine.uses_sve else text
     if "avx512f" in machine.features:
         return with_opaque_halves(with_opaque_extrema(text))
     if "avx" in machine.features:
@@ -76,6 +77,61 @@ def _as_integer(found: re.Match[str]) -> str:
         f"{indent}{name} = trunc i32 {name}.word to i24\n"
         f"{indent}store i24 {name}, {found['rest']}"
     )
+
+
+_OPERAND = r"(?:<[^>]*>|splat\ \([^)]*\)|[^\s,()]+)"
+_VECTOR_EXTREMUM = re.compile(
+    rf"""^(?P<indent>\s*)(?P<result>%[\w.]+)\ =\ (?:tail\ )?call\ (?:[a-z]+\ )*
+        (?P<type><(?P<lanes>\d+)\ x\ (?P<element>float|double)>)
+        \ @llvm\.(?P<which>minimum|maximum)num\.v\d+f\d+
+        \(<\d+\ x\ \w+>\ (?P<lhs>{_OPERAND}),\ <\d+\ x\ \w+>\ (?P<rhs>{_OPERAND})\).*$""",
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+def with_scalable_extrema(text: str, vector_bytes: int) -> str:
+    """Compute extrema that ignore NaN on the scalable vectors of SVE.
+
+    LLVM 22's back end computes those of fixed vectors wider than 16 bytes lane by lane; those of
+    more than one register, as of fp64, still are. The instruction ignores a quiet NaN only, and
+    makes it one if both operands are the same.
+    """
+    used: set[str] = set()
+    text = _VECTOR_EXTREMUM.sub(lambda found: _scalable(found, vector_bytes, used), text)
+    missing = sorted(line for line in used if line.partition("(")[0] not in text)
+    return text + "".join(f"\n{line}\n" for line in missing)
+
+
+def _scalable(found: re.Match[str], vector_bytes: int, used: set[str]) -> str:
+    """The instructions for an extremum, whose declarations are added to `used`."""
+    bits = 32 if found["element"] == "float" else 64
+    lanes = int(found["lanes"])
+    if not 8 * BLOCK < lanes * bits <= 8 * vector_bytes:
+        return found[0]
+    fixed, scalable = found["type"], f"<vscale x {128 // bits} x {found['element']}>"
+    short, wide = f"v{lanes}f{bits}", f"nxv{128 // bits}f{bits}"
+    insert, extract = f"@llvm.vector.insert.{wide}.{short}", f"@llvm.vector.extract.{short}.{wide}"
+    low, high = (f"@llvm.aarch64.sve.f{x}nm.{wide}" for x in ("min", "max"))
+    best = high if found["which"] == "maximum" else low
+    mask = f"<vscale x {128 // bits} x i1>"
+    used.add(f"declare {scalable} {insert}({scalable}, {fixed}, i64)")
+    used.add(f"declare {fixed} {extract}({scalable}, i64)")
+    used |= {f"declare {scalable} {f}({mask}, {scalable}, {scalable})" for f in (low, best)}
+    name = f"%extremum.{found.start()}"  # unique, as offsets are
+
+    def extremum(to: str, function: str, lhs: str, rhs: str) -> str:
+        operands = f"{scalable} {lhs}, {scalable} {rhs}"
+        return f"{to} = call {scalable} {function}({mask} splat (i1 true), {operands})"
+
+    lines: list[str] = []
+    for side in ("lhs", "rhs"):
+        operands = f"{scalable} poison, {fixed} {found[side]}, i64 0"
+        lines.append(f"{name}.{side} = call {scalable} {insert}({operands})")
+        at = f"{name}.{side}"
+        lines.append(extremum(f"{at}.quiet", low, at, at))
+    lines.append(extremum(f"{name}.best", best, f"{name}.lhs.quiet", f"{name}.rhs.quiet"))
+    lines.append(f"{found['result']} = call {fixed} {extract}({scalable} {name}.best, i64 0)")
+    return "\n".join(found["indent"] + line for line in lines)
 
 
 _MASKED_LOAD = re.compile(

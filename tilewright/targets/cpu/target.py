@@ -84,7 +84,7 @@ class CpuTarget(BaseBackend):
     def key(self) -> str:
         machine = self.machine
         named = f"{machine.triple} {machine.cpu} {machine.feature_text}"
-        return f"cpu llvm-{llvm_version()} {named} {machine.cache_bytes}"
+        return f"cpu llvm-{llvm_version()} {named} {machine.cache_bytes} {machine.vector_bytes}"
 
     def features(self) -> frozenset[str]:
         return frozenset()
