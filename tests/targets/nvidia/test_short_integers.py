@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import tilewright as tw
+from tilewright.targets.nvidia.emit import compile_text
 
 IR = """
 func @kernel(%0: ptr<i16>, %1: ptr<i32>) {{
@@ -36,3 +37,23 @@ def test_smallest_number_wraps_around(op: str, tmp_path: Path) -> None:
     stored = next(i for i, line in enumerate(sass) if "STG" in line)
     between = sass[extended[-1] + 1 : stored]
     assert not any("IADD" in line or "-R" in line for line in between), between
+
+
+PAIRS = """
+define ptx_kernel void @kernel(ptr addrspace(1) %p) {
+  %x = load <2 x i16>, ptr addrspace(1) %p
+  %sum = add <2 x i16> %x, <i16 17159, i16 17159>
+  %half = extractelement <2 x i16> %sum, i32 0
+  store i16 %half, ptr addrspace(1) %p
+  %to = getelementptr i8, ptr addrspace(1) %p, i64 8
+  store <2 x i16> %sum, ptr addrspace(1) %to
+  ret void
+}
+"""
+
+
+def test_sums_of_pairs_are_computed_by_halves() -> None:
+    """If only one half of the sum is used, ptxas 12.8 adds 0 instead of a constant."""
+    _, ptx = compile_text(PAIRS, "sm_90", 81)
+    assert "16x2" not in ptx
+    assert ptx.count("add.s16") == 2

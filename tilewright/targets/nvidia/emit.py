@@ -156,17 +156,35 @@ def _register_passes(machine: llvm.TargetMachine) -> None:
 
 
 _SHORT_SIGN = re.compile(r"^\t(neg|abs)\.s16 \t(%\w+), (%\w+);$", re.MULTILINE)
+_SHORT_SUMS = re.compile(r"^\tadd\.[su]16x2 \t(%\w+), (%\w+), (%\w+);$", re.MULTILINE)
 
 
 def _wrapping(ptx: str) -> str:
-    """The PTX with 16-bit `neg` and `abs` expanded, to work around a miscompile of ptxas 13.0.
+    """The PTX without instructions on integers of 16 bits that ptxas miscompiles. No IR avoids
+    them, as LLVM selects them for all equivalent forms.
 
-    It implements both by 32-bit instructions on the extended number, without truncating the result:
-    -32768 becomes 32768, which a following signed instruction observes. 16-bit `add` and `sub` of
-    registers are correct (seen in SASS for all 16-bit arithmetic). No IR avoids it, as LLVM selects
-    `neg` for all equivalent forms.
+    `neg` and `abs`, by ptxas 13.0: it implements both by 32-bit instructions on the extended
+    number, without truncating the result: -32768 becomes 32768, which a following signed
+    instruction observes. 16-bit `add` and `sub` of registers are correct (seen in SASS for all
+    16-bit arithmetic).
+
+    `add` of two pairs, by ptxas 12.8 and 12.9: where one operand is a constant, and only one half
+    of the result is used, it adds 0 instead of the constant (seen in SASS, and on an H200). `min`
+    and `max` of pairs are correct.
     """
+    if "16x2" in ptx:
+        ptx = _SHORT_SUMS.sub(_halves, ptx)
     return _SHORT_SIGN.sub(_spelt_out, ptx) if ".s16" in ptx else ptx
+
+
+def _halves(match: re.Match[str]) -> str:
+    """The sum of two pairs, half by half."""
+    to, x, y = match.groups()
+    a, b, c, d = (f"%half{i}_{to[1:]}" for i in range(4))
+    return (
+        f"\t{{ .reg .b16 {a}, {b}, {c}, {d}; mov.b32 {{{a}, {b}}}, {x}; mov.b32 {{{c}, {d}}}, {y}; "
+        f"add.s16 {a}, {a}, {c}; add.s16 {b}, {b}, {d}; mov.b32 {to}, {{{a}, {b}}}; }}"
+    )
 
 
 def _spelt_out(match: re.Match[str]) -> str:

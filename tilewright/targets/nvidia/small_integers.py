@@ -133,9 +133,11 @@ def _like(element: LType, x: V) -> LType:
 
 def _pair_of_bits(b: Builder, x: V, base: int, low: int) -> V:
     """The sums of two integers and a base, as a word of both. Without negative ones, the word is
-    made first: LLVM merges the shifts and masks of two parts of the same word."""
+    made first: LLVM merges the shifts and masks of two parts of the same word. Otherwise each is
+    added to the base first: LLVM merges that with a sum of which the integer is a result."""
     first, second = (b.extract(x, i) for i in range(2))
     if low < 0:
-        return b.trunc(b.add(x, const(x.type, base)), vector(I16, 2))
-    word = b.or_(b.or_(first, b.shl(second, 16)), base << 16 | base)
+        word = b.or_(b.add(first, base), b.shl(b.add(second, base), 16))
+    else:
+        word = b.or_(b.or_(first, b.shl(second, 16)), base << 16 | base)
     return b.bitcast(word, vector(I16, 2))
