@@ -519,3 +519,14 @@ def test_block_scaled_product(jit: Any) -> None:
     factors = [torch.exp2(x.float() - 127).repeat_interleave(32, 1) for x in (s, t)]
     expected = (dc @ (b.float() * factors[1].T).T) * factors[0]
     torch.testing.assert_close(da.float(), expected.to(torch.bfloat16).float())
+
+
+def test_arrays_in_tuples_have_no_derivatives() -> None:
+    @tw.jit
+    def kernel(xs: Any, y_ptr: Any):
+        tl.store(y_ptr, tl.load(xs[0]) * tl.load(xs[1]))
+
+    x, y, dx = (np.ones(1) for _ in range(3))
+    launch: dict[str, Any] = {"grads": {"y_ptr": x.copy()}, "into": {"xs": (dx, dx.copy())}}
+    with pytest.raises(TypeError, match="xs is a tuple: arrays in tuples have no derivatives"):
+        tw.grad(kernel)[(1,)]((x, x.copy()), y, **launch)

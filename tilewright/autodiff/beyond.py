@@ -8,7 +8,7 @@ the number `other` beyond their mask: exp(q @ k - lse) is exp(0 - 0) in rows tha
 have, and q / sqrt(sum(q * q)) is 0 / 0, a NaN.
 
 Data in memory counts as finite where the kernel loads it and no mask of the adjoint excludes it:
-results of the kernel depend on it.
+results of the kernel depend on it. So do sums and products of finite numbers, which may overflow.
 """
 
 from __future__ import annotations

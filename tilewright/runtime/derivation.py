@@ -6,7 +6,7 @@ Imported by the first derivation of a process.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.autodiff.derived import Derived
@@ -45,6 +45,7 @@ from tilewright.runtime.derived_launch import (
     Request,
     Step,
 )
+from tilewright.runtime.grid import Grid
 from tilewright.runtime.jit import JITFunction, is_tensor_type
 from tilewright.runtime.kinds import DIVISIBLE
 from tilewright.runtime.partial_sums import (
@@ -81,54 +82,92 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
     Raises:
         the errors of a launch of a derivative, see `Gradient.run`.
     """
-    kernel = request.kernel
-    source, _, given = kernel.bound(*launch.args, **launch.kwargs)
-    source.hash()  # records the global variables that the kernel uses
-    key = Key(*launch.key)
-    device = kernel.device_of(key.devices, launch.values)
-    cache = kernel.device_caches[device]
-    options = kernel.options_of(cache.backend, source, given)
-    module = source.module(replace(cache.backend.frontend_options(options), derivatives=True))
-    run(module, FIRST_STEPS, context_for(cache.backend, options))
-    paths = [path for path, _ in runtime_arguments(list(source.signature.values()))]
+    setting, module, paths = _lowered(request.kernel, launch)
     of_tangents = request.mode == "second"
     if of_tangents:
         types = _element_types(request, launch)
         module, request = with_tangents(module, request, types, paths)
-        run(module, STEPS, context_for(cache.backend, options))
+        run(module, STEPS, setting.context)
     types = _element_types(request, launch)
     proofs = Proofs(module, request, launch, paths, types, loads_results=not of_tangents)
     if request.mode == "reverse" and not of_tangents:
         require_saved(module.entry, request.outputs, proofs.stored)
     first = _derived(module, request, types, proofs)
-    coarse, others = proofs.coarse, proofs.others
-    kernels = [] if first is None else [(first, launch.grid, coarse.axes if coarse else ())]
-    if proofs.rest:
-        kernels.append((_of_rest(module, request, types, proofs), launch.grid, ()))
-    kernels += [
-        (derived, (schedule.programs, 1, 1), ())
-        for schedule, derived in zip(others.schedules, others.kernels, strict=True)
+    kernels = _others(module, request, launch, types, proofs)
+    if first is not None:
+        kernels.insert(0, (first, launch.grid, proofs.coarse.axes if proofs.coarse else ()))
+    steps = [
+        setting.step(derived, _arguments(derived, paths, request.positions), grid, axes)
+        for derived, grid, axes in kernels
     ]
-    more = request.positions
-    numbers = _numbers(others, launch)
-    steps: list[Step] = []
-    for derived, grid, axes in kernels:
-        arguments = _arguments(derived, paths, more)
-        _declare_facts(derived.module, arguments, key, len(kernel.params))
-        remove_marks(derived.module)
-        run(derived.module, FURTHER_STEPS, context_for(cache.backend, options))
-        chosen = _fewest_warps(derived.module.entry, options)
-        compiled = compile_source(IRSource.of_module(derived.module), cache.target, chosen)
-        compiled.device = device
-        steps.append(Step(compiled, arguments, grid, axes, derived.tapes))
+    numbers = _numbers(proofs.others, launch)
+    for derived, _, _ in kernels:
         numbers |= derived.numbers
     return Plan(
         launch.grid, integers, tuple(steps), proofs.summed,
         proofs.covered(first), tuple(a.name for a in proofs.arrays if a.writes),
-        bool(key.aliases), _text(proofs, steps), numbers,
+        bool(setting.key.aliases), _text(proofs, steps), numbers,
         first.saved if first is not None else (),
-        _places(others),
+        _places(proofs.others),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What the kernels of a launch are compiled for."""
+
+    kernel: JITFunction
+    key: Key
+    device: Any
+    options: Any
+
+    @property
+    def cache(self) -> Any:
+        return self.kernel.device_caches[self.device]
+
+    @property
+    def context(self) -> PassContext:
+        return context_for(self.cache.backend, self.options)
+
+    def step(
+        self, derived: Derived, arguments: tuple[Path | Made, ...], grid: Grid, axes: Sequence[int]
+    ) -> Step:
+        """A derived kernel, compiled, for a grid."""
+        _declare_facts(derived.module, arguments, self.key, len(self.kernel.params))
+        remove_marks(derived.module)
+        run(derived.module, FURTHER_STEPS, self.context)
+        options = _fewest_warps(derived.module.entry, self.options)
+        compiled = compile_source(IRSource.of_module(derived.module), self.cache.target, options)
+        compiled.device = self.device
+        return Step(compiled, arguments, grid, tuple(axes), derived.tapes)
+
+
+def _lowered(kernel: JITFunction, launch: Launch) -> tuple[_Setting, Module, list[ArgPath]]:
+    """The tile IR of the kernel for a launch, as it is differentiated, and where the arguments of
+    its entry are among those of the launch."""
+    source, _, given = kernel.bound(*launch.args, **launch.kwargs)
+    source.hash()  # records the global variables that the kernel uses
+    key = Key(*launch.key)
+    device = kernel.device_of(key.devices, launch.values)
+    backend = kernel.device_caches[device].backend
+    setting = _Setting(kernel, key, device, kernel.options_of(backend, source, given))
+    front_end = replace(backend.frontend_options(setting.options), derivatives=True)
+    module = source.module(front_end)
+    run(module, FIRST_STEPS, setting.context)
+    return setting, module, [path for path, _ in runtime_arguments(list(source.signature.values()))]
+
+
+def _others(
+    module: Module, request: Request, launch: Launch, types: Mapping[str, DType], proofs: Proofs
+) -> list[tuple[Derived, Grid, Sequence[int]]]:
+    """The kernels besides the first one, each with its grid and axes of workers."""
+    found: list[tuple[Derived, Grid, Sequence[int]]] = []
+    if proofs.rest:
+        found.append((_of_rest(module, request, types, proofs), launch.grid, ()))
+    others = proofs.others
+    for schedule, derived in zip(others.schedules, others.kernels, strict=True):
+        found.append((derived, (schedule.programs, 1, 1), ()))
+    return found
 
 
 def _fewest_warps(fn: Function, options: Any) -> Any:

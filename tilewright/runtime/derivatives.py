@@ -270,13 +270,16 @@ class Derivative:
         more = {f"{name}_{self.further[0]}": array for name, array in call.of_wrt.items()}
         more |= {f"{name}_{self.further[1]}": array for name, array in call.of_outputs.items()}
         values, slots, key, options = binder(*call.args, **call.kwargs, **more)
-        grid = call.grid
+        named, grid = dict(zip(self.kernel.arg_names, values, strict=False)), call.grid
+        for name in (*wrt, *outputs):
+            if isinstance(named[name], tuple):
+                raise TypeError(
+                    f"{name} is a tuple: arrays in tuples have no derivatives; pass each as an "
+                    "argument of its own"
+                )
         if callable(grid):
-            grid = computed(grid, dict(zip(self.kernel.arg_names, values, strict=False)))
-        tables = tuple(
-            elements_of_table(name, values[self.kernel.arg_names.index(name)])
-            for name in self.tables
-        )
+            grid = computed(grid, named)
+        tables = tuple(elements_of_table(name, named[name]) for name in self.tables)
         extents = extents_of(grid)
         launch = Launch(call.args, call.kwargs, values, slots, key, options, extents, tables)
         return launch, wrt, outputs
