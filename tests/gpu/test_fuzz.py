@@ -20,6 +20,8 @@ from tests.fuzz.forms.check import FORMS
 from tests.fuzz.forms.computation import random_computation
 from tests.fuzz.forms.kernel import program_of
 from tests.fuzz.ir_generator import GRID, Features, random_args, random_module
+from tests.fuzz.programs.check import launch_of, load
+from tests.fuzz.programs.program import random_program
 from tests.gpu.batches import BATCH, batch, batches_ahead, run_all
 from tests.gpu.harness import Ahead
 from tests.gpu.programs import EXACT, HOPPER, At, Prepared, prepare
@@ -85,6 +87,26 @@ class FormJob:
         return prepare(replace(program, args=args), f"{self.name}, {options}", options)
 
 
+@dataclass(frozen=True)
+class ProgramJob:
+    """A random program, with random options."""
+
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"random program {self.seed}"
+
+    def prepare(self) -> Prepared:
+        rng = np.random.default_rng(self.seed)
+        program = launch_of(load(random_program(self.seed, aliases=False)))
+        options = {
+            "num_warps": int(rng.choice((1, 2, 4, 8))),
+            "num_stages": int(rng.integers(1, 5)),
+        }
+        return prepare(program, f"{self.name}, {options}", options)
+
+
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0
 
@@ -97,6 +119,16 @@ def ahead(pool: Executor, request: pytest.FixtureRequest) -> Ahead:
 @pytest.fixture(scope="module")
 def forms_ahead(pool: Executor, request: pytest.FixtureRequest) -> Ahead:
     return batches_ahead(FormJob, pool, request)
+
+
+@pytest.fixture(scope="module")
+def programs_ahead(pool: Executor, request: pytest.FixtureRequest) -> Ahead:
+    return batches_ahead(ProgramJob, pool, request)
+
+
+@pytest.mark.gpu
+def test_random_programs_agree(fuzz_seed: int, programs_ahead: Ahead) -> None:
+    run_all(batch(ProgramJob, fuzz_seed), programs_ahead)
 
 
 @pytest.mark.gpu
