@@ -186,8 +186,18 @@ def _split(op: Split, source: LinearLayout) -> Demands:
     if found is not None:
         return Demands([source], [found[0]] * 2)
     half = families.without_duplicates(shape.drop_dim(source, len(source.shape) - 1))
-    half = families.without_idle_threads(half)
+    half = families.without_idle_threads(_lowest_last(half))
     return Demands([shape.join(half)], [half] * 2)
+
+
+def _lowest_last(layout: LinearLayout) -> LinearLayout:
+    """The layout with its registers in another order: behind those that move along the last axis
+    the others, which no transform of rows splits, and before these the lowest, which a transform
+    that splits one bit after the other has split last, or will split last."""
+    last = layout.shape[-1]
+    columns = {name: list(layout.bases(name)) for name, _ in layout.ins}
+    columns[REGISTER].sort(key=lambda column: (column >= last, -column))
+    return LinearLayout.from_columns(columns, {name: 1 << count for name, count in layout.outs})
 
 
 @derives_layouts(Histogram)

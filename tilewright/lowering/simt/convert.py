@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
+from typing import NamedTuple
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
@@ -123,8 +124,29 @@ def _linear(kernel: Kernel, layout: LinearLayout, out_name: str) -> V:
     return kernel.index(layout, out_name)
 
 
-def _permuted(kernel: Kernel, values: list[V], by: LinearLayout) -> list[V]:
-    """`values[i ^ by(lane, warp)]` for each i: one level of selects for each bit of `by`."""
+class _Choice(NamedTuple):
+    """What a select chooses from.
+
+    Attributes:
+        condition: the bits of lane and warp of which an odd number must be set for `on_true`.
+    """
+
+    condition: frozenset[tuple[str, int]]
+    on_true: V
+    on_false: V
+
+
+def _permuted(
+    kernel: Kernel, values: list[V], by: LinearLayout, choices: dict[V, _Choice]
+) -> list[V]:
+    """`values[i ^ by(lane, warp)]` for each i: one level of selects for each bit of `by`.
+
+    A select between results of selects by the same condition chooses from their operands: an
+    exchange of two registers between lanes takes three selects, not four.
+
+    Args:
+        choices: the selects so far; those emitted here are added.
+    """
     b = kernel.b
     index = _linear(kernel, by, REGISTER)
     moving = 0
@@ -132,16 +154,33 @@ def _permuted(kernel: Kernel, values: list[V], by: LinearLayout) -> list[V]:
         moving |= column
     for bit in range(moving.bit_length()):
         mask = 1 << bit
-        if moving & mask:
-            swap = b.icmp("ne", b.and_(index, mask), 0)
-            values = [b.select(swap, values[i ^ mask], v) for i, v in enumerate(values)]
+        if not moving & mask:
+            continue
+        condition = frozenset(
+            (dim.name, i)
+            for dim in by.ins
+            for i, column in enumerate(by.bases(dim.name))
+            if column & mask
+        )
+        swap = b.icmp("ne", b.and_(index, mask), 0)
+        found: list[V] = []
+        for i, on_false in enumerate(values):
+            on_true = values[i ^ mask]
+            if (known := choices.get(on_true)) and known.condition == condition:
+                on_true = known.on_true
+            if (known := choices.get(on_false)) and known.condition == condition:
+                on_false = known.on_false
+            found.append(b.select(swap, on_true, on_false))
+            choices[found[-1]] = _Choice(condition, on_true, on_false)
+        values = found
     return values
 
 
 def _shuffled(kernel: Kernel, plan: Shuffles, values: Sequence[V]) -> Registers:
     b = kernel.b
     words = [_packed(kernel, [values[r] for r in registers]) for registers in plan.words]
-    offers = _permuted(kernel, words, plan.send)
+    choices: dict[V, _Choice] = {}
+    offers = _permuted(kernel, words, plan.send, choices)
     source = _linear(kernel, plan.source, LANE)
     got: list[V] = []
     for word, lane, moves in plan.rounds:
@@ -150,7 +189,7 @@ def _shuffled(kernel: Kernel, plan: Shuffles, values: Sequence[V]) -> Registers:
             got.append(_shuffle_word(kernel, offers[word], other))
         else:
             got.append(offers[word])
-    placed = _permuted(kernel, got, plan.place)
+    placed = _permuted(kernel, got, plan.place, choices)
     per_word = len(plan.words[0])
     unpacked = [_unpacked(kernel, word, per_word, values[0]) for word in placed]
     return [unpacked[word][position] for word, position in plan.results]
