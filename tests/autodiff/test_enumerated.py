@@ -107,8 +107,12 @@ def test_elements_of_iterations(name: str, once: bool) -> None:
 def test_more_elements_than_are_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enumerated, "AT_ONCE", 8)
     assert found(kernel_of(ONCE["rolled"])) == (True, True)
-    monkeypatch.setattr(enumerated, "MOST_ACCESSES", 31)
-    assert found(kernel_of(ONCE["rolled"])) == (False, True)
+    args = arguments()
+    module = forward_module(kernel_of(ONCE["rolled"]), args, {})
+    (array,) = (a for a in arrays_of(module.entry).values() if a.name == "y_ptr")
+    points = launch_points(module, 4, args)
+    assert are_distinct(array.stores, points, 32)
+    assert not are_distinct(array.stores, points, 31)
 
 
 def test_a_table_is_read_at_each_launch() -> None:

@@ -187,10 +187,9 @@ def shifted_windows() -> Case:
         o = o.reshape(2, 3, side, side, d).transpose(1, 2).reshape(height, width, d)
         return {"o_ptr": o.roll((2, 2), (0, 1)).reshape(height * width, d)}
 
-    names = ("q_ptr", "k_ptr", "v_ptr")
     return Case(
-        forms.shifted_windows, (6,), args, {"SIDE": side, "D": d}, function, names, ("o_ptr",),
-        (), names,
+        forms.shifted_windows, (6,), args, {"SIDE": side, "D": d}, function,
+        ("q_ptr", "k_ptr", "v_ptr"), ("o_ptr",),
     )  # fmt: skip
 
 

@@ -25,12 +25,13 @@ from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Permute, Reshape
 from tilewright.ops.view import View
 
 MOST_ACCESSES = 1 << 24  # to single elements
+FEW_ACCESSES = 1 << 20  # those that cost less than the derivation
 AT_ONCE = 1 << 20
 
 
-def are_distinct(accesses: Sequence[Access], points: Points) -> bool:
+def are_distinct(accesses: Sequence[Access], points: Points, most: int = MOST_ACCESSES) -> bool:
     """Whether no two of these accesses of one array are to one element in a launch; False if that
-    is not known."""
+    is not known, or if there are more than `most`."""
     found: list[Array] = []
     count = 0
     try:
@@ -38,7 +39,7 @@ def are_distinct(accesses: Sequence[Access], points: Points) -> bool:
             here, _ = points.inside(op)  # where it may run: these are no fewer accesses
             lanes = prod(shape_of(op.ptr.type))
             count += here.count * lanes
-            if count > MOST_ACCESSES:
+            if count > most:
                 return False
             each = np.array_split(np.arange(here.count), here.count * lanes // AT_ONCE + 1)
             found += [_Tiles(here.taken(part)).accessed(op) for part in each]

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tilewright.analysis.blocks import BlockFinder
+from tilewright.analysis.blocks import BlockFinder, Refusal
 from tilewright.autodiff.arrays import Array, arrays_of
 from tilewright.autodiff.coarsen import Coarsening, Parts, coarsening, parts_of
 from tilewright.autodiff.derived import Derived
 from tilewright.autodiff.distinct import Verdict, distinct
-from tilewright.autodiff.enumerated import are_distinct
+from tilewright.autodiff.enumerated import FEW_ACCESSES, are_distinct
 from tilewright.autodiff.points import Points, UnknownNumber
 from tilewright.autodiff.refusals import not_deterministic, stored_twice
 from tilewright.autodiff.regrid import regrids
@@ -162,6 +162,9 @@ class Proofs:
         found = distinct(fn, array.loads, points, finder)
         if found.private:
             return found
+        has_form = not any(isinstance(finder.of(op), Refusal) for op in array.loads)
+        if not has_form and are_distinct(array.loads, points, FEW_ACCESSES):
+            return Verdict(True, private=True)
         rest = [op for op in array.loads if not distinct(fn, [op], points, finder).private]
         known = [op for op in array.loads if op not in rest]
         verdict = distinct(fn, known, points, finder)
