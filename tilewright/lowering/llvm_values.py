@@ -131,15 +131,17 @@ class V:
             the type; a bool is 0 or 1); None for everything else. Used for constant folding.
         part: for a value extracted from a word of 32 bits, the word, and the position of the
             value's lowest bit in it; else None.
+        parts: for the sum of an integer and a constant, the two; else None.
     """
 
-    __slots__ = ("number", "part", "text", "type")
+    __slots__ = ("number", "part", "parts", "text", "type")
 
     def __init__(self, text: str, type: LType, number: int | None = None) -> None:
         self.text = text
         self.type = type
         self.number = number
         self.part: tuple[V, int] | None = None
+        self.parts: tuple[V, int] | None = None
 
     def __repr__(self) -> str:
         return f"{self.type.text} {self.text}"

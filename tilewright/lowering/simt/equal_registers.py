@@ -43,6 +43,10 @@ class EqualRegisters:
         sure = value in self._addresses or self.is_sure(value)
         return _first_of_runs(value.layout, runs) if sure else None
 
+    def is_place(self, value: Value) -> bool:
+        """Whether a value is an integer that serves only as an address or mask of accesses."""
+        return value in self._addresses and element_of(value.type).is_int()
+
     def is_sure(self, value: Value) -> bool:
         """Whether the constancy of a value holds for operands of either sign."""
         return _is_sure(value, self._sure)

@@ -222,8 +222,11 @@ class Kernel:
         packed = self.hw.packed(op)
         length = length_of_runs(op, self.infos, self._equal)
 
+        places = isinstance(op, arith.Add) and self._equal.is_place(result)
+        add = constants_last(self.b) if places and share_sums(*columns) else None
+
         def make(*values: V) -> V:
-            return lower(self.b, op, *values)
+            return add(*values) if add is not None else lower(self.b, op, *values)
 
         if length > 1:
             made = divide_runs(
@@ -417,6 +420,29 @@ def each_once(make: Callable[..., V], operands: Sequence[Sequence[V]]) -> Regist
             done[key] = make(*values)
         found.append(done[key])
     return found
+
+
+def share_sums(left: Sequence[V], right: Sequence[V]) -> bool:
+    """Whether fewer sums differ if the constant parts of the operands are left out."""
+    pairs = list(zip(left, right, strict=True))
+    rests = {tuple(id(v.parts[0] if v.parts else v) for v in pair) for pair in pairs}
+    return len(rests) < len({tuple(map(id, pair)) for pair in pairs})
+
+
+def constants_last(b: Builder) -> Callable[[V, V], V]:
+    """Adds integers with their constant parts last, so that registers share the sum of the rest:
+    addresses of a thread then differ by constants, which instructions for accesses add. LLVM finds
+    these only at the end of a sum."""
+    shared: dict[tuple[int, int], V] = {}
+
+    def add(x: V, y: V) -> V:
+        (x, m), (y, n) = x.parts or (x, 0), y.parts or (y, 0)
+        key = id(x), id(y)
+        if key not in shared:
+            shared[key] = b.add(x, y)
+        return b.add(shared[key], const(x.type, m + n))
+
+    return add
 
 
 def packs_once(
