@@ -14,6 +14,7 @@ from tilewright.passes.narrow_loads import narrow_loads
 from tilewright.passes.pad_tiles import pad_tiles
 from tilewright.passes.pipeline_loads import pipeline_loads
 from tilewright.passes.prefetch_loads import prefetch_loads
+from tilewright.passes.reduce_divisions import reduce_divisions
 from tilewright.passes.spread_reductions import spread_reductions
 from tilewright.passes.strip_mine import strip_mine
 from tilewright.targets.gpu import codegen as _codegen
@@ -60,6 +61,7 @@ def steps(
         Step(spread_reductions),
         Step(limit_stages, when="async_copy"),
         *pipeline,
+        Step(reduce_divisions),
         Step(pipeline_loads, when="async_copy"),
         *overlap,
         Step(stream_loads, when="async_copy"),
