@@ -398,7 +398,9 @@ def _with_home(path: str) -> str:
     """
     expanded = os.path.expanduser(path)
     if expanded.startswith("~"):
-        raise RuntimeError(f"could not determine the home folder of {path}")
+        raise RuntimeError(
+            f"there is no home folder for {path}: set TILEWRIGHT_CACHE_DIR to a folder"
+        )
     return expanded
 
 

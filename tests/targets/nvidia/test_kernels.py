@@ -285,7 +285,9 @@ def test_stages_of_a_pipelined_product(stages: int) -> None:
     barriers = 2 * 8 * 8  # of all slots, also those that launches of few programs add
     conversion = 4 * 1024  # of the result, by each warp
     slots = max(stages, 3)  # three leave room for a second program
-    assert kernel.metadata.shared <= slots * 2 * 128 * 64 * 2 + barriers + conversion
+    needed = slots * 2 * 128 * 64 * 2 + barriers + conversion
+    memory = 227 * 1024  # of a multiprocessor; what no other program can use becomes slots
+    assert kernel.metadata.shared <= (needed if 2 * needed <= memory else memory)
     assert ("cp.async" in kernel.asm["ptx"]) == (stages > 1)
     # If at all for one more CTA, before which it had more registers.
     assert kernel.n_spills <= FEW_SPILLS * kernel.n_regs / (1 - MOST_TO_SAVE)
