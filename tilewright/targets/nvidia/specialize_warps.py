@@ -13,7 +13,7 @@ all warps is left in the loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple
 
 from tilewright.analysis.polynomial import Atom, Iteration
@@ -95,9 +95,19 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
     rotates = bool(registers) and not two_fit and ctx.enabled(ROTATION)
     if rotates:
         hoist_shares([loop.loop for loop in loops])
-    loops = _with_matrices(fn, _with_vectors(fn, loops, ctx), ctx)
-    ctx.count("rings", len({loop.ring for loop in loops}))
+    loops = _with_other_tiles(fn, loops, ctx)
     held = find_held(fn, loops, ctx)
+    _report(loops, held, ctx)
+    rewrite = _Rewrite(fn, [*loops, *held], ctx.gpu.warps)
+    rewrite.run(copy_warps, registers)
+    if rotates:
+        rotate_loops(rewrite.converted, rewrite.guards, ctx)
+    return True
+
+
+def _report(loops: Sequence[CopiedLoop], held: Sequence[CopiedLoop], ctx: PassContext) -> None:
+    """Count what is copied, and tell it at the loads."""
+    ctx.count("rings", len({loop.ring for loop in loops}))
     ctx.count("held operands", sum(len(loop.copies) for loop in held))
     for loop in (*loops, *held):
         for copy in loop.copies:
@@ -108,36 +118,42 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
                 "blocks of a tensor",
                 copy.share.src.op.loc if copy.share.src.op else None,
             )
-    rewrite = _Rewrite(fn, [*loops, *held], ctx.gpu.warps)
-    rewrite.run(copy_warps, registers)
-    if rotates:
-        rotate_loops(rewrite.converted, rewrite.guards, ctx)
-    return True
 
 
-def _with_vectors(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list[CopiedLoop]:
-    """The loops with their vectors copied, too, unless that costs slots for operands."""
-    before = fn.clone()
-    if not stage_vectors(fn, [loop.loop for loop in loops], ctx):
-        return loops
-    found = find_loops(fn, ctx)
-    if [loop.slots for loop in found] == [loop.slots for loop in loops]:
-        return found
-    fn.body = before.body
-    return find_loops(fn, ctx)
+def _with_other_tiles(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list[CopiedLoop]:
+    """The loops with other tiles copied, too, than operands.
 
-
-def _with_matrices(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list[CopiedLoop]:
-    """The loops with the tiles copied, too, that operands are computed from, unless the operands
-    then have fewer slots than the source requests, or a second program does not fit anymore."""
-    before = fn.clone()
+    Vectors must not cost slots for operands. With the tiles that operands are computed from,
+    operands must have the slots that the source requests, and a second program must still fit.
+    """
+    slots = [loop.slots for loop in loops]
+    loops = _staged(
+        fn, loops, stage_vectors, lambda found: [loop.slots for loop in found] == slots, ctx
+    )
     wanted = [min(loop.slots, stages_of(loop.loop, ctx)) for loop in loops]
     programs = _programs(fn, loops, ctx)
-    if not stage_matrices(fn, [loop.loop for loop in loops], ctx):
+
+    def suffice(found: Sequence[CopiedLoop]) -> bool:
+        enough = all(loop.slots >= least for loop, least in zip(found, wanted, strict=False))
+        return len(found) == len(wanted) and enough and _programs(fn, found, ctx) >= programs
+
+    return _staged(fn, loops, stage_matrices, suffice, ctx)
+
+
+def _staged(
+    fn: Function,
+    loops: list[CopiedLoop],
+    stage: Callable[[Function, Sequence[For], PassContext], bool],
+    suffice: Callable[[Sequence[CopiedLoop]], bool],
+    ctx: PassContext,
+) -> list[CopiedLoop]:
+    """The loops after staging further tiles in shared memory, which is undone unless they then
+    suffice."""
+    before = fn.clone()
+    if not stage(fn, [loop.loop for loop in loops], ctx):
         return loops
     found = find_loops(fn, ctx)
-    enough = all(loop.slots >= slots for loop, slots in zip(found, wanted, strict=False))
-    if len(found) == len(wanted) and enough and _programs(fn, found, ctx) >= programs:
+    if suffice(found):
         return found
     fn.body = before.body
     return find_loops(fn, ctx)
