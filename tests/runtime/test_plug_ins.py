@@ -54,8 +54,10 @@ class Target(InterpreterTarget):
     def parse_options(self, given):
         return options_from(Options, given)
 
-    def export(self, stages, metadata, export):
-        return {".c": export.symbol.encode()}
+    export_options = {"num_stages": 1}
+
+    def export(self, stages, metadata, request):
+        return {".c": f"{request.symbol} {metadata['num_stages']}".encode()}
 
 
 class Launcher:
@@ -200,4 +202,4 @@ def test_kernels_for_a_plug_in_are_compiled_in_workers() -> None:
 
 def test_kernels_for_a_plug_in_are_exported_by_it() -> None:
     exported = export_kernel(typed_source(kernel, "*i32", {}, disjoint=False), "odd")
-    assert exported.files == {".c": exported.symbol.encode()}
+    assert exported.files == {".c": f"{exported.symbol} 1".encode()}

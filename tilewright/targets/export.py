@@ -1,9 +1,9 @@
 """Ahead-of-time export of kernels to C: parts shared by the targets' exporters.
 
 An exporter writes a compiled kernel to files: a header that declares a launch function, and its
-code. It is registered by the target's name in `targets/registry.py`:
+code. It is a method of the target:
 
-    exporter("cpu")(stages, metadata, export)      # {".h": b"…", ".o": b"…"}
+    target.export(stages, metadata, request)      # {".h": b"…", ".o": b"…"}
 
 The first parameter of a launch function is the stream or the workers that execute it; the extents
 of the grid follow, unless they are given as expressions, and then the kernel's arguments. A line of

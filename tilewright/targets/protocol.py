@@ -150,8 +150,9 @@ class Target(Protocol):
     affect its code; tuning does not compare configurations that differ only in these. An optional
     method `claims` returns what it supports (`Claims`), if that is not everything. An optional
     method `export`, an `Exporter` (`targets/export.py`), writes a kernel to files that C programs
-    call. An optional method `examine` returns findings (`base/findings.py`) about the installation,
-    which `python -m tilewright doctor` prints.
+    call; an optional attribute `export_options` has options of such kernels, which turn off what a
+    launch from C cannot provide. An optional method `examine` returns findings
+    (`base/findings.py`) about the installation, which `python -m tilewright doctor` prints.
     """
 
     name: str

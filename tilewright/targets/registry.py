@@ -20,18 +20,13 @@ from tilewright.targets.protocol import INTERFACE, GPUTarget, Target
 
 if TYPE_CHECKING:
     from tilewright.targets.amd import target as amd_target
-    from tilewright.targets.cpu import export as cpu_export
     from tilewright.targets.cpu import target as cpu_target
-    from tilewright.targets.export import Exporter
     from tilewright.targets.interpreter import target as interpreter_target
-    from tilewright.targets.nvidia import export as nvidia_export
     from tilewright.targets.nvidia import target as nvidia_target
 else:
     amd_target = lazy_import("tilewright.targets.amd.target")
-    cpu_export = lazy_import("tilewright.targets.cpu.export")
     cpu_target = lazy_import("tilewright.targets.cpu.target")
     interpreter_target = lazy_import("tilewright.targets.interpreter.target")
-    nvidia_export = lazy_import("tilewright.targets.nvidia.export")
     nvidia_target = lazy_import("tilewright.targets.nvidia.target")
 
 DEFAULT = "cpu"
@@ -45,15 +40,6 @@ BUILT_IN: dict[str, Callable[[], Factory]] = {
     "cuda": lambda: nvidia_target.NvidiaTarget,
     "hip": lambda: amd_target.AmdTarget,
     "interpreter": lambda: interpreter_target.InterpreterTarget,
-}
-
-# Compile options of kernels that are exported: what their launch from C cannot provide is off.
-EXPORT_OPTIONS: dict[str, dict[str, Any]] = {"cuda": {"tensor_copies": False}}
-
-# Functions that return the function that exports a compiled kernel to files for C programs.
-EXPORTERS: dict[str, Callable[[], Exporter]] = {
-    "cpu": lambda: cpu_export.export,
-    "cuda": lambda: nvidia_export.export,
 }
 
 # Names of architectures that imply a target, such as sm_90; the first group is its argument.
@@ -91,12 +77,9 @@ def names() -> list[str]:
     return sorted({*BUILT_IN, *_REGISTERED, *plug_ins(TARGETS)})
 
 
-def exporter_of(name: str) -> Exporter | None:
-    """The function that exports kernels of a target for C programs: of a plug-in, its method
-    `export`; None if there is none."""
-    if name in EXPORTERS:
-        return EXPORTERS[name]()
-    return getattr(target(name), "export", None)
+def exporting() -> list[str]:
+    """The names of the built-in targets whose kernels C programs can call."""
+    return sorted(name for name, factory in BUILT_IN.items() if hasattr(factory(), "export"))
 
 
 def factory_of(name: str) -> Factory:

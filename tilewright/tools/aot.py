@@ -24,6 +24,7 @@ from tilewright.targets.export import (
     ALIGNED,
     ONE,
     Export,
+    Exporter,
     ExportError,
     Parameter,
     c_name,
@@ -90,15 +91,14 @@ def export_kernel(
     """
     compiler = registry.target(target)
     source, device = typed.source, device_of(target, compiler)
-    exporter = registry.exporter_of(device.backend)
+    exporter: Exporter | None = getattr(compiler, "export", None)
     if exporter is None:
         raise UsageError(
             f"kernels for {device.backend} cannot be called from C; those for "
-            f"{', '.join(registry.EXPORTERS)} can"
+            f"{', '.join(registry.exporting())} can"
         )
-    parsed = compiler.parse_options(
-        {**registry.EXPORT_OPTIONS.get(device.backend, {}), **(options or {})}
-    )
+    without: Mapping[str, Any] = getattr(compiler, "export_options", {})
+    parsed = compiler.parse_options({**without, **(options or {})})
     base = base or source.name
     parameters = _parameters(typed)
     stem = _stem(typed, parameters, str(sorted(options_dict(parsed).items())), compiler.key())

@@ -35,7 +35,7 @@ from tilewright.lowering.emit import (
 from tilewright.lowering.types import memory_type
 from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.cpu.target import CpuTarget
+from tilewright.targets.cpu.name import NAME
 from tilewright.targets.export import (
     AXES,
     LINKAGE_BEGIN,
@@ -93,7 +93,7 @@ struct tilewright_workers {
 
 
 def export(
-    stages: Mapping[str, Stage], metadata: Mapping[str, Any], request: Export
+    machine: Machine, stages: Mapping[str, Stage], metadata: Mapping[str, Any], request: Export
 ) -> dict[str, bytes]:
     """The files of a launch function: ``.h`` and ``.o``.
 
@@ -105,7 +105,6 @@ def export(
             f"{request.kernel} prints or asserts, which on the CPU is done by Python: compile it "
             "without debug=True and without device_print"
         )
-    machine = CpuTarget(metadata["target"].arch).machine
     llir = str(stages["llir"])
     symbol = request.symbol if request.grid is None else f"{request.symbol}_on_grid"
     wrapper = _launch_function(symbol, metadata, request, machine, "@llvm.x86.tile" in llir)
@@ -123,7 +122,7 @@ def interface(request: Export) -> Interface:
         symbol=request.symbol,
         base=request.base,
         algorithm=request.algorithm,
-        target=CpuTarget.name,
+        target=NAME,
         result="int32_t",
         failure="TILEWRIGHT_BROKEN_HINT",
         parameters=((_WORKERS, "workers"), *extents, *_arguments(request)),

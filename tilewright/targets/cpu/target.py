@@ -23,13 +23,24 @@ if TYPE_CHECKING:
     from tilewright.frontend.options import FrontendOptions
     from tilewright.ir.core import Module
     from tilewright.ir.passes import PassContext, Step
-    from tilewright.targets.cpu import codegen, debug, doctor, emit, nativert, pipeline, resources
+    from tilewright.targets.cpu import (
+        codegen,
+        debug,
+        doctor,
+        emit,
+        export,
+        nativert,
+        pipeline,
+        resources,
+    )
+    from tilewright.targets.export import Export
 else:
     emit = lazy_import("tilewright.targets.cpu.emit")
     frontend_options = lazy_import("tilewright.frontend.options")
     codegen = lazy_import("tilewright.targets.cpu.codegen")
     debug = lazy_import("tilewright.targets.cpu.debug")
     doctor = lazy_import("tilewright.targets.cpu.doctor")
+    export = lazy_import("tilewright.targets.cpu.export")
     pipeline = lazy_import("tilewright.targets.cpu.pipeline")
     nativert = lazy_import("tilewright.targets.cpu.nativert")
     resources = lazy_import("tilewright.targets.cpu.resources")
@@ -134,6 +145,12 @@ class CpuTarget(BaseBackend):
         if stage != "asm":
             raise KeyError(stage)
         return emit.assembly(str(stages["llir"]), self.machine)
+
+    def export(
+        self, stages: Mapping[str, Stage], metadata: Mapping[str, Any], request: Export
+    ) -> dict[str, bytes]:
+        """Files by which C programs call a kernel; see `targets/export.py`."""
+        return export.export(self.machine, stages, metadata, request)
 
     def examine(self) -> Iterable[Finding]:
         """Findings about the installation, for `python -m tilewright doctor`."""

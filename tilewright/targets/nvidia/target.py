@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # a kernel loaded from the disk cache needs only the key
     from tilewright.ir.passes import PassContext, Step
     from tilewright.ir.types import DType
     from tilewright.lowering.simt.hardware import Hardware
+    from tilewright.targets.export import Export
     from tilewright.targets.gpu.codegen import Declaration, ThreadCode
     from tilewright.targets.gpu.compilation import MachineCode
     from tilewright.targets.nvidia import (
@@ -40,6 +42,7 @@ if TYPE_CHECKING:  # a kernel loaded from the disk cache needs only the key
         compilation,
         disassemble,
         doctor,
+        export,
         resources,
         steps,
     )
@@ -51,6 +54,7 @@ else:
     resources = lazy_import("tilewright.targets.nvidia.resources")
     disassemble = lazy_import("tilewright.targets.nvidia.disassemble")
     doctor = lazy_import("tilewright.targets.nvidia.doctor")
+    export = lazy_import("tilewright.targets.nvidia.export")
 
 
 class NvidiaTarget(GpuTarget):
@@ -62,6 +66,7 @@ class NvidiaTarget(GpuTarget):
     """
 
     name = NAME
+    export_options = MappingProxyType({"tensor_copies": False})
 
     def __init__(self, arch: int | str = DEFAULT_ARCH) -> None:
         self._own = processor(arch)
@@ -159,6 +164,12 @@ class NvidiaTarget(GpuTarget):
         if disassemble.find_disassembler() is None:
             raise KeyError(stage)
         return disassemble.sass(cubin)
+
+    def export(
+        self, stages: Mapping[str, Stage], metadata: Mapping[str, Any], request: Export
+    ) -> dict[str, bytes]:
+        """Files by which C programs call a kernel; see `targets/export.py`."""
+        return export.export(stages, metadata, request)
 
     def tool(self, name: str) -> tuple[str, str] | None:
         """Path and version of a program of the CUDA toolkit; None if it is not installed."""
