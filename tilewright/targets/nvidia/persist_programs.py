@@ -13,7 +13,7 @@ docs/decisions/0060 says when that is correct, and when it pays.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.analysis.block_begins import is_launch_invariant
@@ -63,15 +63,8 @@ def persist_programs(fn: Function, ctx: PassContext) -> bool:
         reason = f"blocks do not loop over programs, as one may wait for others by {waiting.name}"
         ctx.missed(NAME, reason, waiting.loc)
         return False
-    axes = [_axis_of_length(loop) for loop in loops]
-    uneven = next((loop for loop, axis in zip(loops, axes, strict=True) if axis is None), None)
-    varying = {axis for axis in axes if axis is not None and axis != EVEN}
-    if uneven is not None or len(varying) > 1:
-        reason = (
-            "blocks do not loop over programs, as not all have as many iterations: those that are "
-            "free take the next program"
-        )
-        ctx.missed(NAME, reason, (uneven or next(iter(loops))).loc)
+    axis = _axis_of_lengths(list(loops), ctx)
+    if axis is None:
         return False
     copied = find_loops(fn, _quiet(ctx))  # `specialize_warps` reports why others are not copied
     if len(copied) < len(loops) or not _is_alone(fn, copied, ctx):
@@ -82,7 +75,7 @@ def persist_programs(fn: Function, ctx: PassContext) -> bool:
         return False
     original = fn.clone()
     slots = copied[0].ring.slots
-    _loop_over_programs(fn, list(loops), next(iter(varying), EVEN))
+    _loop_over_programs(fn, list(loops), axis)
     if _slots_of(fn, copied, loops, ctx) < slots:
         fn.body = original.body
         reason = "blocks do not loop over programs, as storing results takes the memory of a slot"
@@ -103,6 +96,22 @@ def _quiet(ctx: PassContext) -> PassContext:
 def _holders(loops: Iterable[For]) -> list[Op]:
     """The control flow around loops."""
     return [op for loop in loops for op in loop.ancestors()]
+
+
+def _axis_of_lengths(loops: Sequence[For], ctx: PassContext) -> int | None:
+    """The axis of the grid on whose index the iterations of loops depend, or `EVEN`; None if there
+    is no such axis, which is reported."""
+    axes = [_axis_of_length(loop) for loop in loops]
+    uneven = next((loop for loop, axis in zip(loops, axes, strict=True) if axis is None), None)
+    varying = {axis for axis in axes if axis is not None and axis != EVEN}
+    if uneven is None and len(varying) <= 1:
+        return next(iter(varying), EVEN)
+    reason = (
+        "blocks do not loop over programs, as not all have as many iterations: those that are "
+        "free take the next program"
+    )
+    ctx.missed(NAME, reason, (uneven or loops[0]).loc)
+    return None
 
 
 def _axis_of_length(loop: For) -> int | None:
