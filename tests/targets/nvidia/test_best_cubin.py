@@ -116,6 +116,37 @@ def test_selected_cubin(
 
 
 @pytest.mark.parametrize(
+    ("live", "made", "runs"),
+    [
+        pytest.param(250, {3: (168, 0)}, [3], id="at once"),
+        pytest.param(250, {3: (168, 10)}, [3], id="spills little"),
+        pytest.param(250, {3: (168, 11), PLAIN: (175, 0)}, [3, PLAIN, 2], id="spills"),
+        pytest.param(250, {3: (168, 12), PLAIN: (208, 0)}, [3, PLAIN], id="spills little of many"),
+        pytest.param(250, {PLAIN: (208, 0)}, [3, PLAIN], id="rejected"),
+        pytest.param(190, {PLAIN: (150, 0), 3: (168, 0)}, [PLAIN, 3], id="few live"),
+        pytest.param(340, {PLAIN: (255, 0)}, [PLAIN], id="too many live"),
+    ],
+)
+def test_a_limit_that_is_probably_chosen_is_tried_first(
+    live: int,
+    made: dict[int, tuple[int, int]],
+    runs: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each is run once: memory allows three CTAs of 128 threads, with 168 registers each."""
+
+    def resources(cubin: bytes, name: str) -> Resources:
+        registers, spilled = made[int(cubin)]
+        return Resources(registers, spilled * 4, shared_bytes=0)
+
+    monkeypatch.setattr(searched, "resources", resources)
+    assembler = FixedReports(made)
+    demand = Demand(128, 70_000, carried=76, held=139)
+    best_cubin(Attempts(assembler, REQUEST, "kernel"), text(3, live), HOPPER, demand)
+    assert assembler.runs == runs
+
+
+@pytest.mark.parametrize(
     ("ptx", "made", "runs"),
     [
         pytest.param(text(3, 25), {PLAIN: (30, 0)}, [PLAIN], id="few registers"),

@@ -48,10 +48,15 @@ def resident_ctas(chip: Processor, threads: int, registers: int, shared: int) ->
         registers: registers of a thread.
         shared: bytes of shared memory of a CTA.
     """
-    # A multiprocessor has the most that one CTA may use, plus the reservation for that CTA.
-    memory = (chip.shared_limit + RESERVED_SHARED) // (shared + RESERVED_SHARED)
     by_registers = resident_by_registers(-(-threads // WARP_SIZE), registers)
+    memory = ctas_in_memory(chip, shared)
     return min(by_registers, chip.max_threads // threads, memory, MAX_CTAS)
+
+
+def ctas_in_memory(chip: Processor, shared: int) -> int:
+    """The CTAs whose shared memory fits on a multiprocessor, which has the most that one CTA may
+    use, plus the reservation for that CTA."""
+    return (chip.shared_limit + RESERVED_SHARED) // (shared + RESERVED_SHARED)
 
 
 def resident_by_registers(warps: int, registers: int) -> int:
