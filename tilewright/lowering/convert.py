@@ -233,10 +233,9 @@ def round_to_bf16(b: Builder, x: V) -> V:
 
 def _upper_of(b: Builder, x: V, rounded: V) -> V:
     """The upper half of the rounded bits; for NaN, that of its own bits, quieted."""
-    bits = b.bitcast(x, like(I32, x.type))
-    quiet = b.or_(b.lshr(bits, 16), 0x40)
-    nan = b.fcmp("uno", x, x)
-    return b.trunc(b.select(nan, quiet, b.lshr(rounded, 16)), I16)
+    quiet = b.or_(b.bitcast(x, like(I32, x.type)), 0x40 << 16)
+    chosen = b.select(b.fcmp("uno", x, x), quiet, rounded)
+    return b.trunc(b.lshr(chosen, 16), I16)
 
 
 def _widen_fp8(b: Builder, x: V, element: ir.DType) -> V:

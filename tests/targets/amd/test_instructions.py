@@ -102,6 +102,21 @@ def test_products_of_fp16_that_are_added_in_fp32_are_not_converted(arch: str) ->
     assert not found["v_cvt_f32_f16"]
 
 
+@tw.jit
+def added(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, tl.load(x_ptr + i) + tl.load(y_ptr + i))
+
+
+@pytest.mark.parametrize("arch", [WAVE_64, WAVE_32])
+def test_sums_are_rounded_to_bf16_in_words(arch: str) -> None:
+    """NaN are selected before the upper halves are taken: of two sums, by one instruction."""
+    types = {"x_ptr": "*bf16", "y_ptr": "*bf16", "out_ptr": "*bf16"}
+    found = counted(compiled(added, types, arch, BLOCK=8 * PROCESSORS[arch].lanes))
+    assert found["v_perm_b32"] + found["v_mov_b16"] == 4
+    assert not found["v_lshrrev_b32"]
+
+
 def test_barriers_order_shared_memory_only_within_a_compute_unit() -> None:
     """In CU mode no cache is invalidated, and stores to global memory are not waited for."""
     found = counted(compiled(total, PAIR, WAVE_32, 4, BLOCK=1024))
