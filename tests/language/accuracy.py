@@ -139,7 +139,7 @@ UNARY: dict[str, Case] = {
     "asin": Case(mp.asin, (NARROW, 2.0), low=-1, high=1),
     "acos": Case(mp.acos, (NARROW, 2.0), low=-1, high=1),
     "atan": Case(mp.atan, (NARROW, 2.0)),
-    "erfc": Case(mp.erfc, (5.0, 4.0), -30, 30),
+    "erfc": Case(mp.erfc, (7.0, 4.0), -30, 30),
     "erfcx": Case(_erfcx, (0.51, 4.0), -30),
     "erfinv": Case(_erfinv, (0.51, 4.0), -1, 1),
     "erfcinv": Case(_erfcinv, (0.51, 4.0), 0, 2),

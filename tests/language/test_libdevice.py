@@ -443,7 +443,7 @@ SPECIAL: dict[str, list[tuple[Any, ...]]] = {
               (-INF, -INF, -3 * math.pi / 4), (1.0, INF, 0.0), (-1.0, INF, -0.0),
               (1.0, -INF, math.pi), (NAN, 1.0, NAN), (1.0, NAN, NAN)],
     "hypot": [(3.0, 4.0, 5.0), (0.0, -0.0, 0.0), (INF, NAN, INF), (NAN, -INF, INF),
-              (NAN, 1.0, NAN)],
+              (NAN, 1.0, NAN), (NAN, 0.0, NAN), (-0.0, NAN, NAN)],
     "rhypot": [(3.0, 4.0, 0.2), (0.0, 0.0, INF), (NAN, -INF, 0.0), (NAN, 0.0, NAN)],
 }  # fmt: skip
 
