@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from tilewright.analysis.affine import AffineForms
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.op_table import OpTable
@@ -155,7 +154,6 @@ class _Assignment:
         self.lanes: int = ctx.gpu.lanes
         self.access_bytes: int = ctx.gpu.access_bytes
         self.infos: AxisMap = axis_info(fn)
-        self.forms = AffineForms()
         self.assigned: dict[Value, Assigned] = {}
         self.copies: dict[tuple[Value, LinearLayout], Value] = {}
         # The op that was copied last, while its operands are not in their layout, and this layout.
@@ -217,9 +215,8 @@ class _Assignment:
         so that values of different element types need no conversion. A store is limited to one
         vector per thread, though: with two, each store instruction of a warp would write half of
         each sector, and memory would transfer each sector twice. (Of loads, the second one hits
-        the L1 cache.) Where a store has gaps that are smaller than a sector, a thread has one
-        element for the same reason. Loads to shared memory only have layouts of their own. A scan
-        needs adjacent elements in one thread, whatever the masks.
+        the L1 cache.) Loads to shared memory only have layouts of their own. A scan needs adjacent
+        elements in one thread, whatever the masks.
         """
         scanned = {
             shape_of(v.type) for op in self.fn.walk() if isinstance(op, Scan) for v in op.srcs
@@ -232,19 +229,11 @@ class _Assignment:
                 extents, order, vector = self._access(op, masked=masked)
                 key = extents, order
                 size = _size_behind(op.ptr)
-                if not isinstance(op, Load | Reading):
-                    if self._has_gaps(op, order[0]):
-                        whole[key] = 1
-                    elif vector * size == self.access_bytes:
-                        whole[key] = min(whole.get(key, vector), vector)
+                if not isinstance(op, Load | Reading) and vector * size == self.access_bytes:
+                    whole[key] = min(whole.get(key, vector), vector)
                 vector = min(vector, per_thread(extents, self.lanes, self.warps))
                 longest[key] = max(longest.get(key, 1), vector)
         return {key: min(vector, whole.get(key, vector)) for key, vector in longest.items()}
-
-    def _has_gaps(self, op: AnyAccess, axis: int) -> bool:
-        """Whether a sector has several elements along an axis that are not adjacent."""
-        stride = self.forms.constant_strides(op.ptr)[axis]
-        return stride is not None and 1 < abs(stride) < SECTOR_BYTES // _size_behind(op.ptr)
 
     def _accesses(self) -> Iterator[AnyAccess]:
         """The accesses of tiles."""
