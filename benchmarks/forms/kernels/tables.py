@@ -8,13 +8,13 @@ import tilewright.language as tl
 
 @triton.jit
 def sgd_of_tensors(
-    params, grads, states, tensors, chunks, sizes, rate, momentum, decay, BLOCK: tl.constexpr
+    weights, grads, states, tensors, chunks, sizes, rate, momentum, decay, BLOCK: tl.constexpr
 ):
     """Momentum for a list of tensors by tables of pointers: a chunk of one of them."""
     t = tl.load(tensors + tl.program_id(0))
     at = tl.load(chunks + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
     inside = at < tl.load(sizes + t)
-    p = tl.load(params + t).to(tl.pointer_type(tl.float32))
+    p = tl.load(weights + t).to(tl.pointer_type(tl.float32))
     g = tl.load(grads + t).to(tl.pointer_type(tl.float32))
     m = tl.load(states + t).to(tl.pointer_type(tl.float32))
     old = tl.load(p + at, mask=inside)
