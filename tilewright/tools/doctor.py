@@ -127,7 +127,7 @@ def _processor() -> Iterator[Finding]:
 def _gpus() -> Iterator[Finding]:
     answer = ask("cuda")
     if "missing" in answer:
-        advice = "Kernels run on the CPU. For a GPU, install NVIDIA's driver."
+        advice = "For NVIDIA's GPUs, install NVIDIA's driver. Others are listed below."
         yield Finding(NOTE, "CUDA driver", f"none ({answer['missing']})", advice)
         return
     if "error" in answer:
