@@ -194,6 +194,8 @@ def _lowest_last(layout: LinearLayout) -> LinearLayout:
     """The layout with its registers in another order: behind those that move along the last axis
     the others, which no transform of rows splits, and before these the lowest, which a transform
     that splits one bit after the other has split last, or will split last."""
+    if not layout.shape:
+        return layout
     last = layout.shape[-1]
     columns = {name: list(layout.bases(name)) for name, _ in layout.ins}
     columns[REGISTER].sort(key=lambda column: (column >= last, -column))

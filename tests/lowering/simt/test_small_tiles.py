@@ -76,3 +76,17 @@ def test_a_factor_of_each_row(place: str, warps: int) -> None:
     run_emulated(module, (1, 1, 1), found, warps=warps, lanes=32)
     assert same_bits(found[3], expected[3])
     assert same_bits(found[4], expected[4])
+
+
+def test_halves_of_a_pair_are_scalars() -> None:
+    kernel = kernel_from(
+        """
+        def kernel(x, out):
+            low, high = tl.split(tl.load(x + tl.arange(0, 2)))
+            tl.store(out, low - high)
+        """
+    )
+    module = build(kernel, {"x": "*i32", "out": "*i32"})
+    args = [np.array([7, 3], np.int32), np.zeros(1, np.int32)]
+    run_emulated(module, (1, 1, 1), args)
+    assert args[1] == 4
