@@ -10,9 +10,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tilewright as tw
+import tilewright.language as tl
 from tests.amd_emulator import floats, integers
 from tests.amd_emulator.decode import UnknownInstruction
 from tests.amd_emulator.elf import read_kernels
+from tests.amd_emulator.launch import launch
 from tests.amd_emulator.machine import Machine
 from tests.amd_emulator.state import Array, EmulatorError
 from tests.targets.amd.sources import add, compiled, total
@@ -168,3 +171,20 @@ def test_bits_are_counted_and_permuted() -> None:
         assert integers.trailing_zeros(a)[i] == (text[::-1].index("1") if x else -1)
     low, high = np.array([0x33221100], np.uint32), np.array([0x77665544], np.uint32)
     assert integers.permute_bytes(high, low, np.array([0x0C070400], np.uint32)) == 0x00774400
+
+
+@tw.jit
+def product_plus_one(x_ptr, out_ptr):
+    at = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    x = tl.load(x_ptr + at)
+    tl.store(out_ptr + at, tl.dot(x, x) + 1)
+
+
+def test_a_constant_of_64_bits_is_added_to_a_product() -> None:
+    """The accumulator of the matrix instruction is the constant, all of whose bits count."""
+    types = {"x_ptr": "*fp64", "out_ptr": "*fp64"}
+    code = compiled(product_plus_one, types, "gfx942", warps=1).asm["hsaco"]
+    assert isinstance(code, bytes)
+    x = np.arange(256, dtype=np.float64).reshape(16, 16) % 7
+    _, found = launch(code, "gfx942", 1, (1,), [x, np.zeros_like(x)])
+    assert np.array_equal(found, x @ x + 1)

@@ -99,7 +99,7 @@ class Access:
         if found.kind == "m":
             return self._mask_reader(found)
         if found.words > 2:
-            return self._wide_reader(found)
+            return self._wide_reader(found, made.base.startswith("v_mfma_f64"))
         if found.kind.startswith("v2"):
             return self._packed_reader(found)
         raw = self._raw_reader(found, vector)
@@ -156,12 +156,14 @@ class Access:
             return lambda w: fixed
         return lambda w: w.mask(code)
 
-    def _wide_reader(self, found: Operand) -> Read:
-        """Registers of a matrix: wave, register, lane. A constant is one of 32 or 64 bits."""
+    def _wide_reader(self, found: Operand, double: bool) -> Read:
+        """Registers of a matrix: wave, register, lane. A constant is all of its elements, which
+        have 64 bits if `double`, otherwise 32."""
         code, count = found.code, found.words
         if code < VGPR:
-            constant = inline_constant(code, found.kind if bits_of(found.kind) == 64 else "f32")
-            fixed = np.full((1, count, 1), constant, np.uint32)
+            kind, form = ("f64", np.uint64) if double else ("f32", np.uint32)
+            words = np.array([inline_constant(code, kind)], form).view(np.uint32)
+            fixed = np.resize(words, count)[None, :, None]
             return lambda w: fixed
         return lambda w: np.stack([w.vector(code + i) for i in range(count)], axis=1)
 
