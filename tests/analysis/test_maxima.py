@@ -43,6 +43,10 @@ AT_MOST_ZERO = {
     "low instead of -inf": """
         new = tl.max(x, 1)
         y = tl.exp(x - tl.where(new == -float("inf"), -1e20, new)[:, None])""",
+    "of transposed rows": "y = tl.exp(x - tl.trans(tl.max(x, 1)[None, :]))",
+    "0 instead of -inf, where NaN are propagated": """
+        new = tl.maximum(m, tl.max(x, 1), propagate_nan=tl.PropagateNan.ALL)
+        y = tl.exp(x - tl.where(new == -float("inf"), 0.0, new)[:, None])""",
     "of the maximum before": "y = tl.exp(m - tl.maximum(m, tl.max(x, 1)))[:, None] + x",
 }
 
@@ -58,6 +62,10 @@ UNKNOWN = {
     "other where the maximum is finite": """
         new = tl.max(x, 1)
         y = tl.exp(x - tl.where(new > -float("inf"), 0.0, new)[:, None])""",
+    "0 instead of a NaN that is propagated": """
+        new = tl.maximum(m, tl.max(x, 1), propagate_nan=tl.PropagateNan.ALL)
+        y = tl.exp(x - tl.where(new > -float("inf"), new, 0.0)[:, None])""",
+    "of other rows": "y = tl.exp(x - tl.trans(tl.max(x, 1)[:, None] + tl.zeros_like(x)))",
     "-inf instead of -inf": """
         new = tl.max(x, 1)
         y = tl.exp(x - tl.where(new == float("inf"), -1.0, new)[:, None])""",

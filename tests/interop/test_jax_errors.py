@@ -68,7 +68,7 @@ def calling(kernel: Any, *args: Any, **kwargs: Any) -> Callable[[], Any]:
 
 REST = {"n": 16, "BLOCK": 16}
 ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "no kernel": (calling(len, ...), TypeError, "no kernel: decorate the function"),
+    "no kernel": (calling(len, ...), TypeError, "takes a kernel, not .*: decorate the function"),
     "missing": (calling(add_kernel, ..., BLOCK=16, n=16), TypeError, "needs the argument 'out'"),
     "missing constexpr": (
         calling(add_kernel, ..., ..., n=16), TypeError, "needs the compile-time argument 'BLOCK'",

@@ -5,11 +5,14 @@ from __future__ import annotations
 from math import inf, isfinite
 
 from tilewright.ir.core import Value
+from tilewright.ir.index_map import Along, Every, Term, identity
+from tilewright.ir.types import shape_of
 from tilewright.ops.arith import Cmp, Max, Select, Sub, constant_value
 from tilewright.ops.gpu import unconverted
 from tilewright.ops.reduce import Reduce, simple_combine
-from tilewright.ops.shape import Broadcast, ExpandDims, Splat
 from tilewright.ops.view import View
+
+Coordinates = tuple[Term, ...]
 
 
 def is_at_most_zero(value: Value) -> bool:
@@ -23,30 +26,36 @@ def is_at_most_zero(value: Value) -> bool:
     difference = value.op
     if not isinstance(difference, Sub):
         return False
-    return _bounds(unconverted(difference.rhs), unconverted(difference.lhs))
+    x = unconverted(difference.lhs)
+    return _bounds(unconverted(difference.rhs), x, identity(shape_of(x.type)).axes)
 
 
-def _bounds(bound: Value, x: Value, axis: int | None = None) -> bool:
-    """Whether each element of `bound` is at least that of `x` in its place; with an axis, all of
-    those along it."""
-    if axis is None and bound is x:
+def _bounds(bound: Value, x: Value, at: Coordinates) -> bool:
+    """Whether no element of x exceeds the one of `bound` at the coordinates `at`, given in those of
+    x."""
+    if bound is x and at == identity(shape_of(x.type)).axes:
         return True
     match bound.op:
         case Max(lhs, rhs):
-            return any(_bounds(unconverted(v), x, axis) for v in (lhs, rhs))
+            return any(_bounds(unconverted(v), x, at) for v in (lhs, rhs))
         case Select() as select if (chosen := _unless_infinite(select)) is not None:
-            return _bounds(chosen, x, axis)
-        case Reduce() as reduce if axis is not None:
-            is_maximum = isinstance(simple_combine(reduce), Max)
-            return is_maximum and reduce.axis == axis and unconverted(reduce.srcs[0]) is x
-        case Broadcast(src) if axis is None:
-            return _bounds(unconverted(src), x)
-        case ExpandDims(src, along) if axis is None:
-            return _bounds(unconverted(src), x, along)
-        case Splat(src) if axis is None:
-            return _bounds(src, x, 0)
+            return _bounds(chosen, x, at)
+        case Reduce() as reduce if isinstance(simple_combine(reduce), Max):
+            return unconverted(reduce.srcs[0]) is x and all(
+                isinstance(term, Every) or term == Along(own)
+                for own, term in enumerate(_of_operand(reduce, at))
+            )
+        case View() as view if view.aligned:
+            return _bounds(unconverted(view.src), x, _of_operand(view, at))
         case _:
             return False
+
+
+def _of_operand(op: Reduce | View, at: Coordinates) -> Coordinates:
+    """The coordinates of the operand's elements on which the result's at `at` depend."""
+    found = op.index_maps()[0]
+    assert found is not None
+    return tuple(at[term.axis] if isinstance(term, Along) else term for term in found.axes)
 
 
 def _unless_infinite(op: Select) -> Value | None:
@@ -61,7 +70,23 @@ def _unless_infinite(op: Select) -> Value | None:
         chosen, other = other, chosen
     if test.predicate not in ("eq", "gt", "ne") or unconverted(chosen) is not value:
         return None
+    if test.predicate == "gt" and _propagates_nan(value):
+        return None  # a NaN is replaced, too, though other elements may be greater
     lowest, number = constant_value(test.rhs), constant_value(other)
     if lowest != -inf or number is None or not isfinite(number):
         return None
     return value
+
+
+def _propagates_nan(maximum: Value) -> bool:
+    """Whether a maximum may be NaN although not all of its elements are."""
+    match maximum.op:
+        case Max(lhs, rhs) as op:
+            return op.propagate_nan or any(_propagates_nan(unconverted(v)) for v in (lhs, rhs))
+        case Reduce() as reduce:
+            combine = simple_combine(reduce)
+            return isinstance(combine, Max) and combine.propagate_nan
+        case View(src):
+            return _propagates_nan(unconverted(src))
+        case _:
+            return False

@@ -215,8 +215,10 @@ def _filling_memory(
     """The cubin for as many CTAs as shared memory allows, if the usual one probably has too many
     registers for them, and this one is what `best_cubin` would choose then."""
     ctas = ctas_in_memory(chip, demand.shared)
+    if not demand.held or not 1 < ctas < FEW_CTAS:
+        return None
     limit = registers_for(ctas, max(demand.threads, WARP_SIZE))
-    if not demand.held or not 1 < ctas < FEW_CTAS or not demand.suits(limit):
+    if not demand.suits(limit):
         return None
     if limit >= MAX_REGISTERS or ptx.count("\n") > LONG_PTX:
         return None
