@@ -32,7 +32,8 @@ from tilewright.ops.roles import arrive, require_barrier
 
 ROWS = 128  # of tensor memory, and of a product
 FEW_ROWS = 64  # of a smaller product, which occupies half of the rows of its columns
-COLUMNS = 512  # of 32 bits
+COLUMNS = 512
+COLUMN_BYTES = 4  # of a row
 STEP_COLUMNS = 16  # of a product
 SCALE_ROWS, WORD_SCALES = 32, 4  # scales of a column of tensor memory: of rows, and of each
 SCALE_COLUMNS = ROWS // SCALE_ROWS  # for 128 rows, to which scales are aligned
@@ -177,7 +178,8 @@ class LoadTensor(Op, name="nvidia.load_tensor", traits=WRITES | LOCAL):
 
 class TensorMma(Dot, name="nvidia.tensor_mma", traits=WRITES | LOCAL | IN_FLIGHT):
     """Starts acc + lhs @ rhs by `tcgen05.mma`, or lhs @ rhs, if not `adds`, whatever is in `acc`.
-    Both operands are in shared memory, and `acc` and the result in the same tensor memory.
+    Both operands are in shared memory, and `acc` and the result in the same tensor memory. The left
+    operand may be in tensor memory, too, in columns of its own.
 
     It is complete after an `nvidia.tensor_wait`, or when a barrier is at which a later
     `nvidia.commit_products` arrives. Until then, the operands must not change, and only other
@@ -193,10 +195,11 @@ class TensorMma(Dot, name="nvidia.tensor_mma", traits=WRITES | LOCAL | IN_FLIGHT
         super().verify()
         require_tensor(self, self.acc)
         require(
-            isinstance(self.lhs.type, Shared) and isinstance(self.rhs.type, Shared),
+            isinstance(self.rhs.type, Shared)
+            and (isinstance(self.lhs.type, Shared) or fits_tensor_memory(self.lhs.type)),
             self,
             "operand-types",
-            "both operands must be in shared memory",
+            "both operands must be in shared memory, or the left one in tensor memory",
         )
         m, n = shape_of(self.acc.type)
         require(
@@ -331,12 +334,17 @@ def columns_of(type: Type) -> int:
     blocks = -(-rows // ROWS)
     if is_scales(type):
         return blocks * SCALE_COLUMNS * -(-columns // WORD_SCALES)
-    return blocks * columns
+    return blocks * columns * dtype_of(type).nbytes_in_memory // COLUMN_BYTES
 
 
 def is_scales(type: Type) -> bool:
-    """Whether a matrix consists of scales, bytes, rather than of sums."""
+    """Whether a matrix consists of scales, bytes, rather than of sums or of an operand."""
     return dtype_of(type).nbytes_in_memory == 1
+
+
+def fits_tensor_memory(type: Type) -> bool:
+    """Whether the left operand of a product may be in tensor memory, with a row in each of its."""
+    return shape_of(type)[0] % ROWS == 0 and dtype_of(type).nbytes_in_memory in (2, COLUMN_BYTES)
 
 
 def fits_rows(rows: int) -> bool:

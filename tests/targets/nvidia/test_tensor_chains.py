@@ -6,7 +6,9 @@ once, and the machine must find that.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from itertools import accumulate
 
 import pytest
 
@@ -18,27 +20,46 @@ from tilewright.compiler.driver import compile
 from tilewright.ir.core import Module, Op
 from tilewright.ops.control import Barrier, For
 from tilewright.ops.roles import Arrive, Roles, WaitBarrier
-from tilewright.ops.tensor_memory import AllocateTensor, CommitProducts, LoadTensor
+from tilewright.ops.tensor_memory import (
+    AllocateTensor,
+    CommitProducts,
+    LoadTensor,
+    StoreTensor,
+    TensorPart,
+    columns_of,
+)
 
 
-def attention(keys: int = 256, causal: bool = False, d: int = 64, block: int = 64) -> Program:
-    return products.attention(d, keys, keys, (128, block), causal, heads=1)
+def attention(
+    keys: int = 256, causal: bool = False, d: int = 64, block: int = 64, rows: int = 128
+) -> Program:
+    return products.attention(d, keys, keys, (rows, block), causal, heads=1)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("keys", "d", "stages"), [(128, 64, 2), (384, 64, 3), (256, 128, 2)])
 def test_attention(keys: int, d: int, stages: int, causal: bool) -> None:
     """Scores and results of each iteration are loaded from tensor memory; the weights, a computed
-    operand, go through shared memory."""
+    operand of two bytes, are stored to it."""
     program = attention(keys, causal, d)
     module, counts = lowered(program, num_stages=stages)
     loops = 1 + causal
     assert (counts["tensor_mma"], counts["mma"]) == (2 * loops, 0)
     assert counts["rings"]
     (memory,) = all_of(module, AllocateTensor)
-    assert memory.type.shape == (128, 64 + d)  # the loops of a causal kernel share the columns
+    assert memory.type.shape == (128, 64 + d + 32)  # the loops of a causal kernel share the columns
+    parts = {part.column: columns_of(part.type) for part in all_of(module, TensorPart)}
+    assert sorted(parts) == [0, *accumulate(parts[c] for c in sorted(parts)[:-1])]
     check(program, module)
     check(program, module, seed=keys)
+
+
+def test_weights_of_few_rows_go_through_shared_memory() -> None:
+    """An operand in tensor memory has 128 rows."""
+    module, counts = lowered(attention(rows=64), num_stages=2)
+    assert counts["tensor_mma"] == 2
+    assert not all_of(module, StoreTensor)
+    check(attention(rows=64), module)
 
 
 @pytest.mark.parametrize("warps", [4, 8])
@@ -50,6 +71,8 @@ def test_code_of_attention(warps: int, causal: bool) -> None:
     assert isinstance(text, str)
     assert "mma.sync" not in text
     assert text.count("tcgen05.mma.cta_group::1.kind::f16 ") == (8 + 4) * (1 + causal)
+    assert len(re.findall(r"tcgen05\.mma\S* \[%r\d+\], \[%r\d+\], ", text)) == 4 * (1 + causal)
+    assert len(re.findall(r"tcgen05\.st\S*\.32x32b\.x(16|32)\.", text)) == 1 + causal
     assert kernel.asm["cubin"]
 
 
@@ -71,7 +94,8 @@ def _without(cls: type[Op], number: int) -> Callable[[Module], None]:
 
 
 def _without_the_barrier(module: Module) -> None:
-    """One barrier of an iteration orders all loads before the products that overwrite them."""
+    """One barrier of an iteration orders all loads before the products that overwrite them. Stores
+    of weights to tensor memory end with one."""
     (barrier,) = [op for op in _compute(module) if isinstance(op, Barrier)]
     barrier.erase()
 
@@ -107,7 +131,7 @@ MUTANTS = [
 
 @pytest.mark.parametrize("spoil", MUTANTS)
 def test_mutants_are_found(spoil: Callable[[Module], None]) -> None:
-    program = attention(256)
+    program = attention(256, rows=64 if spoil is _without_the_barrier else 128)
     module, _ = lowered(program, num_stages=2)
     check(program, module)
     spoil(module)

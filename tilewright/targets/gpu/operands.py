@@ -49,17 +49,28 @@ def is_chained(op: Dot) -> bool:
     """Whether the left operand is computed from the result of another product of its class, or the
     other way round: element by element. Of such products a warp should compute whole rows, which
     then are its operand of the next one, without an exchange through shared memory."""
-    kind = type(op)
-    before, after = deque([op.lhs]), deque([op.result])
+    return multiplies_product(op) or _is_multiplied(op)
+
+
+def multiplies_product(op: Dot) -> bool:
+    """Whether the left operand is computed, element by element, from the result of another one."""
+    values = deque([op.lhs])
     for _ in range(MOST_STEPS):
-        if before and (source := before.popleft().op) is not None:
-            if isinstance(source, kind):
+        if values and (source := values.popleft().op) is not None:
+            if isinstance(source, type(op)):
                 return True
             if source.elementwise:
-                before.extend(v for v in source.operands if isinstance(v.type, ir.Tile))
-        if after:
-            value = after.popleft()
-            if any(isinstance(user, kind) and user.lhs is value for user in value.users):
+                values.extend(v for v in source.operands if isinstance(v.type, ir.Tile))
+    return False
+
+
+def _is_multiplied(op: Dot) -> bool:
+    """Whether the left operand of another one is computed so from the result."""
+    values = deque([op.result])
+    for _ in range(MOST_STEPS):
+        if values:
+            value = values.popleft()
+            if any(isinstance(user, type(op)) and user.lhs is value for user in value.users):
                 return True
-            after.extend(r for user in value.users if user.elementwise for r in user.results)
+            values.extend(r for user in value.users if user.elementwise for r in user.results)
     return False

@@ -148,7 +148,7 @@ class Demand(NamedTuple):
 
     Attributes:
         threads: their number.
-        shared: bytes of shared memory.
+        shared: bytes of shared memory, or more (`occupancy.memory_bytes`).
         carried: registers of a thread that the values carried by a loop occupy.
         held: those of a result of a product and of what is carried past it; 0 if none.
     """

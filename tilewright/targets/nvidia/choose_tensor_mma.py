@@ -57,9 +57,11 @@ from tilewright.ops.tensor_memory import (
     TensorWait,
     columns_of,
     fits_rows,
+    fits_tensor_memory,
     is_scales,
 )
 from tilewright.passes.assign_layouts import ANCHORS, Demands
+from tilewright.targets.gpu.operands import multiplies_product
 from tilewright.targets.nvidia.choose_mma import GROUP_WARPS, shared_operand
 from tilewright.targets.nvidia.copied_loops import Scalars, Unsupported, copy_of, require_scalars
 from tilewright.targets.nvidia.rewrite_products import step_along_k
@@ -88,11 +90,19 @@ class _Product(NamedTuple):
     Attributes:
         place: of the accumulator among the loop-carried values, if the loop does nothing else with
             it than to add this product; None for any other product.
+        stored: whether the left operand is in tensor memory, too.
     """
 
     loop: For
     dot: AnyDot
     place: int | None
+    stored: bool
+
+    @property
+    def weights(self) -> list[ir.TensorMemory]:
+        """The type of the left operand in tensor memory, if it is there."""
+        type = self.dot.lhs.type
+        return [ir.TensorMemory(ir.shape_of(type), ir.dtype_of(type))] if self.stored else []
 
     @property
     def scales(self) -> list[ir.TensorMemory]:
@@ -120,6 +130,8 @@ def choose_tensor_mma(fn: Function, ctx: PassContext) -> bool:
         if not products:
             continue
         if _places_of([*found, *products]).columns > COLUMNS:
+            products = [product._replace(stored=False) for product in products]
+        if _places_of([*found, *products]).columns > COLUMNS:
             ctx.missed(NAME, "mma.sync: there are not enough columns of tensor memory", loop.loc)
         elif _share_operands(fn, loop, products, infos, ctx):
             found += products
@@ -137,7 +149,7 @@ def _products(loop: For, ctx: PassContext) -> list[_Product]:
     inner = [op for op in loop.body.walk() if _is_product(op)]
     if len(dots) != len(inner) or not all(_fits(dot, ctx.features) for dot in dots):
         return []
-    return [_Product(loop, dot, _place_of(dot, loop)) for dot in dots]
+    return [_Product(loop, dot, _place_of(dot, loop), _may_be_stored(dot, loop)) for dot in dots]
 
 
 def _is_product(op: Op) -> TypeGuard[AnyDot]:
@@ -155,25 +167,40 @@ def _place_of(dot: AnyDot, loop: For) -> int | None:
     return place if only_carried and end.operands[place] is dot.result else None
 
 
+def _may_be_stored(dot: AnyDot, loop: For) -> bool:
+    """Whether a left operand may be stored to tensor memory in each iteration: one that the loop
+    computes for this product alone, from the result of another, so that threads have its rows."""
+    value = dot.lhs
+    return (
+        isinstance(dot, Dot)
+        and fits_tensor_memory(value.type)
+        and _is_in(value, loop)
+        and list(value.users.items()) == [(dot, 1)]
+        and multiplies_product(dot)
+    )
+
+
 class _Places(NamedTuple):
-    """Where results and scales are in tensor memory.
+    """Where results, left operands and scales are in tensor memory.
 
     Attributes:
         results: the first column of each product's.
+        weights: that of the left operand of each product that has it there.
         scales: the first columns of both operands' scales of each product.
         columns: the number of columns.
     """
 
     results: list[int]
+    weights: list[list[int]]
     scales: list[list[int]]
     columns: int
 
 
 def _places_of(products: Sequence[_Product]) -> _Places:
-    """Accumulators have columns of their own; scales, and results that are loaded at once, have
+    """Accumulators have columns of their own; operands and results that are loaded at once have
     those behind them, in each loop the same."""
     used = sum(columns_of(p.dot.acc.type) for p in products if p.place is not None)
-    places = _Places([], [], 0)
+    places = _Places([], [], [], 0)
     accumulated, others = 0, dict[For, int]()
     for product in products:
 
@@ -187,6 +214,7 @@ def _places_of(products: Sequence[_Product]) -> _Places:
             accumulated += columns_of(product.dot.acc.type)
         else:
             places.results.append(take(product.dot.acc.type))
+        places.weights.append([take(type) for type in product.weights])
         places.scales.append([take(type) for type in product.scales])
     return places._replace(columns=max([used, *others.values()]))
 
@@ -218,8 +246,12 @@ def _share_operands(
 ) -> bool:
     """Share the operands of a loop's products, if all that it loads can be tensor copies; whether
     they can."""
-    dots = [product.dot for product in products]
-    operands = [(dot, v, axis) for dot in dots for axis, v in ((1, dot.lhs), (0, dot.rhs))]
+    operands = [
+        (product.dot, value, axis)
+        for product in products
+        for axis, value in ((1, product.dot.lhs), (0, product.dot.rhs))
+        if not (product.stored and axis)
+    ]
     made: list[Value] = []
     try:
         _require_memory(loop, [v for _, v, _ in operands], ctx)
@@ -333,18 +365,31 @@ def _compute_in_tensor_memory(fn: Function, products: Sequence[_Product]) -> Non
             part(column, product.dot.acc.type)
             for product, column in zip(products, places.results, strict=True)
         ]
+        weights = [
+            [part(column, type) for column, type in zip(columns, product.weights, strict=True)]
+            for product, columns in zip(products, places.weights, strict=True)
+        ]
         scales = [
             [part(column, type) for column, type in zip(columns, product.scales, strict=True)]
             for product, columns in zip(products, places.scales, strict=True)
         ]
-    for product, result, of_operands in zip(products, results, scales, strict=True):
-        started = _Started(product, _stored_scales(product, of_operands))
+    for product, result, *operands in zip(products, results, weights, scales, strict=True):
+        _store_weights(product, operands[0])
+        started = _Started(product, _stored_scales(product, operands[1]))
         if product.place is None:
             _load_result(started, result)
         else:
             _accumulate(started, product.place, result)
     with b.before(fn.body.terminator):
         b.insert(FreeTensor(memory))
+
+
+def _store_weights(product: _Product, parts: Sequence[Value]) -> None:
+    """Store the left operand to tensor memory, if it is to be there, as late as possible."""
+    dot, b = product.dot, Builder()
+    for part in parts:
+        with b.before(dot):
+            dot.set_operand(0, b.value(StoreTensor(part, dot.lhs)))
 
 
 def _stored_scales(product: _Product, parts: Sequence[Value]) -> list[Value]:

@@ -22,7 +22,12 @@ from tilewright.targets.nvidia.best_cubin import Assembled, Attempts, Demand, be
 from tilewright.targets.nvidia.emit import compile_text
 from tilewright.targets.nvidia.features import PACKED_PROGRAMS, WARP_SIZE, Processor
 from tilewright.targets.nvidia.notes import Waits, held_registers, ptx_version, tensor_columns
-from tilewright.targets.nvidia.occupancy import MOST_TO_SAVE, registers_for, resident_ctas
+from tilewright.targets.nvidia.occupancy import (
+    MOST_TO_SAVE,
+    memory_bytes,
+    registers_for,
+    resident_ctas,
+)
 from tilewright.targets.nvidia.options import CudaOptions
 from tilewright.targets.nvidia.programs import looped_axes
 from tilewright.targets.nvidia.tma import facts_of
@@ -164,7 +169,7 @@ def machine_code(
         best = attempts.plain(own_ptx or ptx)
     else:
         packed = PACKED_PROGRAMS if code.packs else 1
-        best = best_cubin(attempts, ptx, chip, _demand(code, packed))
+        best = best_cubin(attempts, ptx, chip, _demand(code, chip, packed))
     stages |= {"ptx": best.ptx, "cubin": best.cubin}
     metadata |= {
         "assembler": f"{assembler.name} {assembler.version()}",
@@ -183,16 +188,20 @@ def machine_code(
     )
 
 
-def _demand(code: ThreadCode, programs: int = 1) -> Demand:
+def _demand(code: ThreadCode, chip: Processor, programs: int = 1) -> Demand:
     """What a CTA of some programs needs."""
-    threads, shared = code.warps * WARP_SIZE, code.shared_bytes
+    threads, memory = code.warps * WARP_SIZE, _memory_bytes(code, chip)
     held = held_registers(code.notes)
-    return Demand(programs * threads, programs * shared, code.carried, held)
+    return Demand(programs * threads, programs * memory, code.carried, held)
+
+
+def _memory_bytes(code: ThreadCode, chip: Processor) -> int:
+    return memory_bytes(chip, code.shared_bytes, tensor_columns(code.notes))
 
 
 def most_ctas(code: ThreadCode, chip: Processor) -> int:
     """The most CTAs of a kernel that are resident on a multiprocessor, however it is assembled."""
-    demand = _demand(code)
+    demand = _demand(code, chip)
     # One is resident at least: it spills, or its warps hand registers to each other.
     registers = min(demand.registers, registers_for(1, demand.threads))
     return resident_ctas(chip, demand.threads, registers, demand.shared)
@@ -211,7 +220,7 @@ def may_outnumber(
 
 
 def _residency(code: ThreadCode, chip: Processor, registers: int) -> Residency:
-    fits = partial(resident_ctas, chip, shared=code.shared_bytes)
+    fits = partial(resident_ctas, chip, shared=_memory_bytes(code, chip))
     saved = int(registers * (1 - MOST_TO_SAVE))
     return Residency(
         fits(code.warps * WARP_SIZE, registers), fits(code.tile_warps * WARP_SIZE, saved)

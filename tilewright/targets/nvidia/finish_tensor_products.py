@@ -15,11 +15,14 @@ from tilewright.ops.roles import DropBarriers, InitBarriers, WaitBarrier
 from tilewright.ops.tensor_memory import (
     CommitProducts,
     LoadTensor,
+    StoreTensor,
     TensorProduct,
     TensorWait,
     memory_of,
 )
 from tilewright.rewrites.control import carry_more
+
+BARRIERS = Barrier | StoreTensor  # the code of a store ends with one
 
 
 @compiler_pass("finish_tensor_products", required=True)
@@ -65,19 +68,19 @@ def _follows_loads(product: TensorProduct, memory: Value) -> bool:
         around = region.parent
         if found is None and isinstance(around, For):
             found = _last_of(region.last, op, memory)  # of the iteration before
-            if not isinstance(found, Barrier | None):
+            if not isinstance(found, BARRIERS | None):
                 return True
             found = None  # the first iteration may follow others
         if found is not None or not isinstance(around, Op):
-            return found is not None and not isinstance(found, Barrier)
+            return found is not None and not isinstance(found, BARRIERS)
         op = around
 
 
 def _last_of(op: Op | None, until: Op | None, memory: Value) -> Op | None:
-    """The last op, of those up to this one, that is a barrier or contains a load of the memory."""
+    """The last op, of those up to this one, that has a barrier or contains a load of the memory."""
     while op is not None and op is not until:
         inside = (o for region in op.regions for o in region.walk())
-        if isinstance(op, Barrier) or any(_loads(o, memory) for o in (op, *inside)):
+        if isinstance(op, BARRIERS) or any(_loads(o, memory) for o in (op, *inside)):
             return op
         op = op.prev
     return None

@@ -15,6 +15,7 @@ REGISTER_BYTES = 4
 OTHER_REGISTERS = 32  # of a thread, beside results and operands: addresses, descriptors, masks
 FEWEST_OTHERS = 16  # of these: 128 registers for a product's results of 112 spilled 2
 MAX_CTAS = 32
+TENSOR_COLUMNS = 512  # of tensor memory of a multiprocessor
 MAX_REGISTERS = 255  # of a thread
 RESERVED_SHARED = 1024  # bytes of shared memory that the system reserves for each CTA
 
@@ -57,6 +58,15 @@ def ctas_in_memory(chip: Processor, shared: int) -> int:
     """The CTAs whose shared memory fits on a multiprocessor, which has the most that one CTA may
     use, plus the reservation for that CTA."""
     return (chip.shared_limit + RESERVED_SHARED) // (shared + RESERVED_SHARED)
+
+
+def memory_bytes(chip: Processor, shared: int, columns: int) -> int:
+    """The bytes of shared memory with which as many CTAs are resident as with `shared` of them and
+    so many columns of tensor memory."""
+    if not columns:
+        return shared
+    ctas = TENSOR_COLUMNS // columns
+    return max(shared, (chip.shared_limit + RESERVED_SHARED) // ctas - RESERVED_SHARED)
 
 
 def resident_by_registers(warps: int, registers: int) -> int:

@@ -10,11 +10,12 @@ from tilewright.targets.nvidia.occupancy import (
     MAX_CTAS,
     REGISTER_UNIT,
     RESERVED_SHARED,
+    TENSOR_COLUMNS,
+    memory_bytes,
     resident_ctas,
 )
 from tilewright.targets.protocol import Resource
 
-TENSOR_COLUMNS = 512  # of tensor memory of a multiprocessor
 UNKNOWN = "no assembler was found, so the driver decides when it loads the kernel"
 FEW = 25  # percent occupancy, below which memory latency is hard to hide
 
@@ -48,9 +49,7 @@ def _resources(chip: Processor, metadata: Mapping[str, Any]) -> Iterator[Resourc
 def _occupancy(
     chip: Processor, threads: int, registers: int, shared: int, columns: int
 ) -> Resource:
-    ctas = resident_ctas(chip, threads, registers, shared)
-    if columns:
-        ctas = min(ctas, TENSOR_COLUMNS // columns)
+    ctas = resident_ctas(chip, threads, registers, memory_bytes(chip, shared, columns))
     percent = 100 * ctas * threads / chip.max_threads
     few = percent < FEW
     return Resource(

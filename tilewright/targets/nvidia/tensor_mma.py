@@ -19,6 +19,7 @@ from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.shared_memory import scratch
 from tilewright.lowering.simt.words import words
 from tilewright.ops.tensor_memory import (
+    COLUMN_BYTES,
     ROWS,
     SCALE_COLUMNS,
     SCALE_ROWS,
@@ -221,21 +222,50 @@ def _start(kernel: Kernel, op: TensorProduct, instruction: Instruction) -> None:
     shape, step = (min(m, ROWS), min(n, MOST_COLUMNS)), step_along_k(ir.dtype_of(op.lhs.type))
     with kernel.only_if(b.icmp("eq", kernel.thread, 0)):
         _run(b, AFTER_BARRIER)
-        left, right = (
-            MatrixOperand(kernel, value, axis, uniform=True, version=1)
-            for value, axis in ((op.lhs, 1), (op.rhs, 0))
-        )
-        none = const(I32, 0)
+        left, right = (_operand(kernel, value, axis) for axis, value in ((1, op.lhs), (0, op.rhs)))
         for row in range(0, m, ROWS):
             for column in range(0, n, shape[1]):
                 place = b.add(memory, row // ROWS * n + column)
                 for number, start in enumerate(range(0, k, step)):
                     across = left.across_k, right.across_k
                     found = instruction(_Step(row, column, start, number, shape, across))
-                    a = left.descriptor(left.offset(start, row), none)
-                    c = right.descriptor(right.offset(start, column), none)
-                    _run_product(b, found, [place, a, c], adds=op.adds or start > 0)
+                    parts = [left.part(start, row), right.part(start, column)]
+                    _run_product(b, found, [place, *parts], adds=op.adds or start > 0)
     kernel.env[op.result] = [memory]
+
+
+class _InShared:
+    """An operand in shared memory: its parts have descriptors."""
+
+    def __init__(self, kernel: Kernel, value: Value, k_axis: int) -> None:
+        self.matrix = MatrixOperand(kernel, value, k_axis, uniform=True, version=1)
+        self.across_k = self.matrix.across_k
+
+    def part(self, k: int, other: int) -> V:
+        """The part that begins at these coordinates."""
+        return self.matrix.descriptor(self.matrix.offset(k, other), const(I32, 0))
+
+
+class _InTensorMemory:
+    """The left operand in tensor memory: its parts have addresses."""
+
+    across_k = False
+
+    def __init__(self, kernel: Kernel, value: Value) -> None:
+        self.kernel = kernel
+        self.place = kernel.scalar(value)
+        self.block = ir.TensorMemory((ROWS, ir.shape_of(value.type)[1]), ir.dtype_of(value.type))
+
+    def part(self, k: int, other: int) -> V:
+        """The part that begins at these coordinates."""
+        before = k * self.block.element.nbytes_in_memory // COLUMN_BYTES
+        return self.kernel.b.add(self.place, other // ROWS * columns_of(self.block) + before)
+
+
+def _operand(kernel: Kernel, value: Value, k_axis: int) -> _InShared | _InTensorMemory:
+    if isinstance(value.type, ir.TensorMemory):
+        return _InTensorMemory(kernel, value)
+    return _InShared(kernel, value, k_axis)
 
 
 def _run_product(
@@ -244,9 +274,10 @@ def _run_product(
     """One instruction on memory and two operands."""
     name, descriptor, scales = instruction
     args = [*operands, const(I32, descriptor), *scales]
+    left, letter = ("[$1]", "r") if operands[1].type == I32 else ("$1", "l")
     places = "".join(f" [${i}]," for i in range(4, len(args)))
-    code = f"tcgen05.mma.cta_group::1.{name} [$0], $1, $2, $3,{places} p;"
-    letters = "rllr" + "r" * len(scales)
+    code = f"tcgen05.mma.cta_group::1.{name} [$0], {left}, $2, $3,{places} p;"
+    letters = f"r{letter}lr" + "r" * len(scales)
     _run(b, f"{{ .reg .pred p; setp.ne.b32 p, {int(adds)}, 0; {code} }}", letters, args)
 
 
@@ -282,7 +313,8 @@ class _Part(NamedTuple):
 def _parts(kernel: Kernel, memory: V, type: ir.Type) -> list[_Part]:
     """The parts of a tile; see `families.tensor_memory`."""
     b = kernel.b
-    m, n = ir.shape_of(type)
+    m, _ = ir.shape_of(type)
+    n = columns_of(type) // -(-m // ROWS)  # of a block of rows
     few = m < ROWS
     groups = kernel.warps // WARPS_PER_GROUP
     over_m = min(groups, -(-m // ROWS))
@@ -309,7 +341,7 @@ def emit_store_tensor(kernel: Kernel, op: StoreTensor) -> None:
     if is_scales(op.value.type):
         _store_scales(kernel, op)
     else:
-        _store_sums(kernel, op)
+        _store_rows(kernel, op)
     _synchronize(kernel)
     kernel.env[op.result] = kernel.env[op.memory]
 
@@ -337,11 +369,13 @@ def _store_words(b: Builder, shape: str, place: V, values: Sequence[V]) -> None:
     _run(b, code, "r" * (1 + len(values)), [place, *values])
 
 
-def _store_sums(kernel: Kernel, op: StoreTensor) -> None:
+def _store_rows(kernel: Kernel, op: StoreTensor) -> None:
     b = kernel.b
     values = kernel.env[op.value]
+    each = COLUMN_BYTES // ir.dtype_of(op.value.type).nbytes_in_memory
     for place, registers, shape in _parts(kernel, kernel.scalar(op.memory), op.value.type):
-        _store_words(b, shape, place, [b.bitcast(values[r], I32) for r in registers])
+        chunks = (values[r * each : (r + 1) * each] for r in registers)
+        _store_words(b, shape, place, [words(b, c, op.value.type)[0] for c in chunks])
     _run(b, "tcgen05.wait::st.sync.aligned;")
 
 
