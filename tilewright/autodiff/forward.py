@@ -278,11 +278,7 @@ class _Forward:
         self.region(op.body)
         self._extend(op.body, [op.body.terminator.operands[i] for i in carried])
         (body,) = _detached(op)
-        made = For(
-            op.start, op.stop, op.step, [*op.inits, *inits],
-            num_stages=op.num_stages, unroll=op.unroll, hints=op.hints, body=body,
-        )  # fmt: skip
-        self._replace(op, made, carried)
+        self._replace(op, op.rebuilt([*op.inits, *inits], body), carried)
 
     def _while(self, op: While) -> None:
         carried = [i for i, arg in enumerate(op.before.args) if arg in self._active]

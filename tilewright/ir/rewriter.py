@@ -185,6 +185,22 @@ def _erase_dead(op: Op, push: Callable[[Op], None]) -> None:
                 push(next(iter(value.users)))
 
 
+def insert_before(op: AnyOp, anchor: Op) -> AnyOp:
+    """Insert an op before `anchor`, with its source location."""
+    assert anchor.parent is not None
+    op.loc = anchor.loc
+    anchor.parent.insert_before(op, anchor)
+    return op
+
+
+def insert_after(op: AnyOp, anchor: Op) -> AnyOp:
+    """Insert an op after `anchor`, with its source location."""
+    assert anchor.parent is not None
+    op.loc = anchor.loc
+    anchor.parent.insert_after(op, anchor)
+    return op
+
+
 def move_ops_before(source: Region, anchor: Op) -> None:
     """Move all ops of a region, except its terminator, before `anchor`."""
     assert anchor.parent is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -186,6 +187,13 @@ class For(Op, name="control.for", traits=PURE):
             "carried",
             "the types of the yielded values do not match the loop-carried values",
         )
+
+    def rebuilt(self, inits: Sequence[Value], body: Region, start: Value | None = None) -> For:
+        """A detached loop with these bounds and hints, that carries other values."""
+        return For(
+            self.start if start is None else start, self.stop, self.step, list(inits),
+            self.num_stages, self.unroll, self.hints, body,
+        )  # fmt: skip
 
     no_evaluate = "it runs a nested region; see execute"
     no_index_maps = "its results are computed by its regions"

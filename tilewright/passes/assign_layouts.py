@@ -27,6 +27,7 @@ from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.op_table import OpTable
 from tilewright.ir.passes import PassContext, compiler_pass, optional_part
+from tilewright.ir.rewriter import insert_after, insert_before
 from tilewright.ir.types import Pointer, element_of, shape_of
 from tilewright.layout.convert import register_sources
 from tilewright.layout.families import row_major
@@ -610,11 +611,9 @@ class _Assignment:
         region = value.region
         assert region is not None
         if value.op is not None:
-            conversion.loc = value.op.loc
-            region.insert_after(conversion, value.op)
+            insert_after(conversion, value.op)
         elif region.first is not None:
-            conversion.loc = region.first.loc
-            region.insert_before(conversion, region.first)
+            insert_before(conversion, region.first)
         conversion.result.layout = layout
         self.ctx.count("converted")
         return conversion.result

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.rewriter import insert_before
 from tilewright.ops.control import For, If, While
 from tilewright.rewrites.control import drop_yields, rebuilt_for, rebuilt_if
 
@@ -127,11 +128,9 @@ def _sweep_within(op: Op, live: _Liveness) -> int:
     if all(keep):
         return removed
     assert isinstance(op, For | If)
-    assert op.parent is not None
     old = [r for r, kept in zip(op.results, keep, strict=True) if kept]
     new = rebuilt_for(op, keep) if isinstance(op, For) else rebuilt_if(op)
-    new.loc = op.loc
-    op.parent.insert_before(new, op)
+    insert_before(new, op)
     for result, value in zip(old, new.results, strict=True):
         value.layout = result.layout
         result.replace_with(value)

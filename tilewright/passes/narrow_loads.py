@@ -21,6 +21,7 @@ from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.index_map import Along
 from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.rewriter import insert_before
 from tilewright.ir.types import Tile, element_of, shape_of
 from tilewright.ops.arith import Add, Constant, Hint, IntDiv, Mul, Shr, constant_value
 from tilewright.ops.memory import Load
@@ -191,7 +192,4 @@ def _terms(value: Value) -> tuple[Value, ...] | None:
 
 
 def _before(op: Op, new: Op) -> Value:
-    new.loc = op.loc
-    assert op.parent is not None
-    op.parent.insert_before(new, op)
-    return new.results[0]
+    return insert_before(new, op).result

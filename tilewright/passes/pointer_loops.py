@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tilewright.ir.core import Region, Value
+from tilewright.ir.rewriter import insert_before
 from tilewright.ir.types import I64, Tile, Type, is_pointer, shape_of, with_element
 from tilewright.ops.arith import Add, Constant, IntDiv, Mul, Sub
 from tilewright.ops.control import For, If
 from tilewright.passes.pointer_parts import Parts, PointerAlgebra
-from tilewright.rewrites.control import remove_args, set_yields, take_region
+from tilewright.rewrites.control import rebuilt_if, remove_args, set_yields, take_region
 from tilewright.rewrites.patterns import known
 
 
@@ -65,16 +66,11 @@ class _LoopRewrite:
         if all(keep):
             return False
         loop = self.loop
-        assert loop.parent is not None
         yields = [v for v, k in zip(self.end.operands, keep, strict=True) if k]
         set_yields(loop.body, yields + self.nexts)
         remove_args(loop.body, [True, *keep, *[True] * len(self.inits)])
         inits = [v for v, k in zip(loop.inits, keep, strict=True) if k] + self.inits
-        body = take_region(loop, 0)
-        new = For(loop.start, loop.stop, loop.step, inits, loop.num_stages, loop.unroll,
-                  loop.hints, body)  # fmt: skip
-        new.loc = loop.loc
-        loop.parent.insert_before(new, loop)
+        new = insert_before(loop.rebuilt(inits, take_region(loop, 0)), loop)
         _replace_results(self.algebra, loop, new, moved)
         return True
 
@@ -231,10 +227,7 @@ def _convert_if(algebra: PointerAlgebra, op: If) -> bool:
         return False
     for region, values, more in zip(op.regions, yields, extra, strict=True):
         set_yields(region, values + more)
-    assert op.parent is not None
-    new = If(op.condition, take_region(op, 0), take_region(op, 1))
-    new.loc = op.loc
-    op.parent.insert_before(new, op)
+    new = insert_before(rebuilt_if(op), op)
     _replace_results(algebra, op, new, moved)
     return True
 

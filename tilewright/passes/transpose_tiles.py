@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.rewriter import insert_before
 from tilewright.ir.types import is_pointer, shape_of
 from tilewright.ops.arith import Cast, Constant
 from tilewright.ops.dot import Dot
@@ -150,7 +151,7 @@ def _transposed_result(op: Op, made: dict[Value, Value], place: Op) -> Value:
         new = Dot(rhs, lhs, acc, op.precision, op.max_imprecise)
     else:
         new = type(op)(*operands, **op.attributes)
-    return _before(place, new)
+    return insert_before(new, place).result
 
 
 def _transposed(place: Op, value: Value, made: dict[Value, Value]) -> Value:
@@ -161,11 +162,4 @@ def _transposed(place: Op, value: Value, made: dict[Value, Value]) -> Value:
         return op.operands[0]
     if op is not None and _is_elementwise(op) and _is_repeated(value):
         return _transposed_result(op, made, place)
-    return _before(place, Permute(value, SWAPPED))
-
-
-def _before(op: Op, new: Op) -> Value:
-    new.loc = op.loc
-    assert op.parent is not None
-    op.parent.insert_before(new, op)
-    return new.results[0]
+    return insert_before(Permute(value, SWAPPED), place).result

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Op, Region, Value
-from tilewright.ir.rewriter import Rewriter, move_ops_before, rewrite
+from tilewright.ir.rewriter import Rewriter, insert_before, move_ops_before, rewrite
 from tilewright.ir.types import Tile, is_int, shape_of
 from tilewright.ops.arith import Add, Constant, Mul, Select, Sub
 from tilewright.ops.control import For, If, While, Yield
@@ -67,25 +67,20 @@ def rebuilt_for(op: For, keep: Sequence[bool]) -> For:
     body = take_region(op, 0)
     remove_args(body, [True, *keep])
     inits = [v for v, kept in zip(op.inits, keep, strict=True) if kept]
-    return For(op.start, op.stop, op.step, inits, op.num_stages, op.unroll, op.hints, body)
+    return op.rebuilt(inits, body)
 
 
 def carry_more(op: For, inits: Sequence[Value], yields: Sequence[Value]) -> For:
     """Replace a loop by one that carries more values, whose arguments its body has already."""
     set_yields(op.body, [*op.body.terminator.operands, *yields])
-    new = For(
-        op.start, op.stop, op.step, [*op.inits, *inits], op.num_stages, op.unroll, op.hints,
-        take_region(op, 0),
-    )  # fmt: skip
+    new = op.rebuilt([*op.inits, *inits], take_region(op, 0))
     replace_loop_or_branch(op, new)
     return new
 
 
 def replace_loop_or_branch(old: Op, new: Op) -> None:
     """Put an op with the same and further results in the place of another."""
-    assert old.parent is not None
-    new.loc = old.loc
-    old.parent.insert_before(new, old)
+    insert_before(new, old)
     for before, after in zip(old.results, new.results, strict=False):
         after.layout = before.layout
         before.replace_with(after)
@@ -239,9 +234,7 @@ def for_carried_offsets(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
     inits += [rw.insert(Constant(0, step.type)) for _ in more]
     body = take_region(op, 0)
     remove_args(body, [True, *keep, *(True for _ in more)])
-    new = rw.insert_op(
-        For(op.start, op.stop, op.step, inits, op.num_stages, op.unroll, op.hints, body)
-    )
+    new = rw.insert_op(op.rebuilt(inits, body))
     return tuple(spread(new.results, keep, op.results))
 
 

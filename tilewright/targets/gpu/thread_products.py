@@ -9,6 +9,7 @@ from __future__ import annotations
 from tilewright.ir import types as ir
 from tilewright.ir.core import Function
 from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.rewriter import insert_before
 from tilewright.layout import families
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Share
@@ -33,11 +34,8 @@ def thread_products(fn: Function, ctx: PassContext) -> bool:
 
 
 def _share_operands(op: Dot) -> None:
-    assert op.parent is not None
     for i, value in enumerate((op.lhs, op.rhs)):
-        share = Share(value)
-        share.loc = op.loc
-        op.parent.insert_before(share, op)
+        share = insert_before(Share(value), op)
         share.results[0].layout = families.shared_row_major(ir.shape_of(value.type))
         op.set_operand(i, share.results[0])
 

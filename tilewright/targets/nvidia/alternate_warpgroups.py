@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tilewright.analysis.block_begins import is_launch_invariant
 from tilewright.ir.core import Function, Op
 from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.rewriter import insert_after, insert_before
 from tilewright.ir.types import Shared
 from tilewright.ops.control import Barrier, For
 from tilewright.ops.gpu import Allocate, AllocateRing, CopyAsync, whole_buffer
@@ -44,13 +45,13 @@ def alternate_warpgroups(fn: Function, ctx: PassContext) -> bool:
         for loop, (first, *_, last) in taken:
             _hoist_pure(first, last)
             if any(_is_shared_by_threads(op) for op in products):
-                _insert(Barrier(), loop, before=True)
-            _insert(Turn("take"), first, before=True)
-            _insert(Turn("pass"), last, before=False)
+                insert_before(Barrier(), loop)
+            insert_before(Turn("take"), first)
+            insert_after(Turn("pass"), last)
             ctx.did(NAME, "warpgroups take turns at starting products", first.loc)
         if taken:
             assert roles.compute.first is not None
-            _insert(Turn("begin"), roles.compute.first, before=True)
+            insert_before(Turn("begin"), roles.compute.first)
             ctx.count("alternating", len(taken))
             changed = True
     return changed
@@ -59,12 +60,6 @@ def alternate_warpgroups(fn: Function, ctx: PassContext) -> bool:
 def _varies(loop: For) -> bool:
     """Whether the bounds of a loop depend on the program."""
     return not all(map(is_launch_invariant, (loop.start, loop.stop, loop.step)))
-
-
-def _insert(made: Op, op: Op, *, before: bool) -> None:
-    assert op.parent is not None
-    made.loc = op.loc
-    (op.parent.insert_before if before else op.parent.insert_after)(made, op)
 
 
 def _hoist_pure(first: Op, last: Op) -> None:

@@ -15,6 +15,7 @@ from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir import types as ir
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass, optional_part
+from tilewright.ir.rewriter import insert_before
 from tilewright.layout import families
 from tilewright.layout.shape import reorder_bits, transpose
 from tilewright.ops.control import For
@@ -29,7 +30,6 @@ from tilewright.targets.gpu.operands import ROW_BYTES, comes_from_memory, is_cha
 from tilewright.targets.nvidia.rewrite_products import (
     FP8_FEATURES,
     K_BYTES,
-    before,
     replace,
     rewrite_product,
     step_along_k,
@@ -85,7 +85,9 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
             ctx.count("wgmma")
         elif _fits_mma(op, ctx):
             lhs, rhs = (staged(op, v, axis, infos) for v, axis in ((op.lhs, 1), (op.rhs, 0)))
-            mma = before(op, Mma(lhs, rhs, op.acc, op.precision, op.max_imprecise, chained=False))
+            mma = insert_before(
+                Mma(lhs, rhs, op.acc, op.precision, op.max_imprecise, chained=False), op
+            )
             replace(op, mma.result)
             ctx.count("mma")
     for op in fn.walk():
@@ -171,8 +173,8 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
     lhs, row_bits = op.lhs, ()
     if _must_turn(lhs, 1, infos):
         # Each thread loads its elements from the buffer, in which they lie as in memory.
-        lhs = before(
-            op, Fetch(shared_operand(op, lhs, 1, infos, as_in_memory=True), own=False)
+        lhs = insert_before(
+            Fetch(shared_operand(op, lhs, 1, infos, as_in_memory=True), own=False), op
         ).result
         row_bits = TURNED_ROWS[ir.dtype_of(lhs.type).nbytes_in_memory]
     elif comes_from_memory(lhs) or _is_transposed_result(lhs):
@@ -182,8 +184,8 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
     rhs = _shared_along_k(op, infos)
     if lhs is op.lhs:
         _stage_sources(op, infos)
-    product = before(op, Wgmma(lhs, rhs, op.acc, op.precision, op.max_imprecise, row_bits))
-    wait = before(op, WgmmaWait([product.result], 0))
+    product = insert_before(Wgmma(lhs, rhs, op.acc, op.precision, op.max_imprecise, row_bits), op)
+    wait = insert_before(WgmmaWait([product.result], 0), op)
     replace(op, wait.results[0])
 
 
@@ -204,7 +206,7 @@ def _stage_sources(op: Dot, infos: AxisMap) -> None:
             following = load.next if share is None else share.next
             assert following is not None
             buffer = share.result if share else shared_operand(following, value, 1, infos)
-            fetched = before(following, Fetch(buffer, own=False)).result
+            fetched = insert_before(Fetch(buffer, own=False), following).result
             for user in computing:
                 user.replace_operand(value, fetched)
 
@@ -254,7 +256,7 @@ def _shared_along_k(op: Dot, infos: AxisMap) -> Value:
     if not _must_turn(value, 0, infos) or ir.shape_of(value.type)[1] < GROUP_ROWS:
         return shared_operand(op, value, 0, infos)
     source = shared_operand(op, value, 0, infos, as_in_memory=True)
-    turned = before(op, Share(before(op, FetchAcross(source, own=False)).result))
+    turned = insert_before(Share(insert_before(FetchAcross(source, own=False), op).result), op)
     turned.result.layout = swizzled(value.type, 0)
     return turned.result
 
@@ -270,11 +272,11 @@ def shared_operand(
     if isinstance(value.op, Permute) and value.op.order == (1, 0):
         # Share the untransposed load, which can become an asynchronous copy, and view it permuted.
         source = shared_operand(op, value.op.src, 1 - k_axis, infos, as_in_memory=as_in_memory)
-        view = before(op, PermuteBuffer(source, (1, 0)))
+        view = insert_before(PermuteBuffer(source, (1, 0)), op)
         assert source.layout is not None
         view.results[0].layout = transpose(source.layout, (1, 0))
         return view.results[0]
-    share = before(op, Share(value))
+    share = insert_before(Share(value), op)
     size = ir.dtype_of(value.type).nbytes_in_memory
     across = (size == 2 or as_in_memory) and _lies_across(value, k_axis, infos)
     share.results[0].layout = swizzled(value.type, 1 - k_axis if across else k_axis)
@@ -298,7 +300,7 @@ def staged(op: Op, value: Value, k_axis: int, infos: AxisMap) -> Value:
     can be coalesced and pipelined."""
     if not comes_from_memory(value):
         return value
-    return before(op, Fetch(shared_operand(op, value, k_axis, infos), own=False)).result
+    return insert_before(Fetch(shared_operand(op, value, k_axis, infos), own=False), op).result
 
 
 def _fastest_axis(value: Value, infos: AxisMap) -> int:

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from tilewright.analysis.blocks import BlockFinder
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, optional_part
+from tilewright.ir.rewriter import insert_before
 from tilewright.ir.types import Tile, Type, shape_of
 from tilewright.layout.families import shared_row_major
 from tilewright.layout.linear import LinearLayout
@@ -111,11 +112,8 @@ def _buffers(type: Type) -> Iterator[LinearLayout]:
 
 
 def _fetch(buffer: Value, layout: LinearLayout, before: Op) -> Value:
-    fetch = Fetch(buffer, own=False)
-    fetch.loc = before.loc
+    fetch = insert_before(Fetch(buffer, own=False), before)
     fetch.result.layout = layout
-    assert before.parent is not None
-    before.parent.insert_before(fetch, before)
     return fetch.result
 
 

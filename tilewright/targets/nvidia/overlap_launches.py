@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tilewright.ir.core import Function, Op
 from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.rewriter import insert_before
 from tilewright.ops.asm import InlineAsm
 from tilewright.ops.gpu import StartDependents, WaitLaunches
 
@@ -43,7 +44,7 @@ def _overlap_by_default(fn: Function, ctx: PassContext) -> bool:
         )
         ctx.missed("overlap_launches", reason, own.loc)
         return False
-    _insert_wait(fn, _first_access(fn), implied=True)
+    insert_before(WaitLaunches(implied=True), _first_access(fn))
     return True
 
 
@@ -51,14 +52,9 @@ def _overlap_as_written(fn: Function) -> bool:
     if any(isinstance(op, WaitLaunches) for op in fn.body):
         return False
     waits = any(isinstance(op, WaitLaunches) for op in fn.walk())
-    _insert_wait(fn, fn.body.terminator if waits else _first_access(fn), implied=False)
+    place = fn.body.terminator if waits else _first_access(fn)
+    insert_before(WaitLaunches(implied=False), place)
     return True
-
-
-def _insert_wait(fn: Function, before: Op, implied: bool) -> None:
-    wait = WaitLaunches(implied=implied)
-    wait.loc = before.loc
-    fn.body.insert_before(wait, before)
 
 
 def _first_access(fn: Function) -> Op:

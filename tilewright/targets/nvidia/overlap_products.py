@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.rewriter import insert_after, insert_before
 from tilewright.ir.types import I32
 from tilewright.ops.arith import Cmp, Constant
 from tilewright.ops.control import Barrier, For
 from tilewright.ops.gpu import CommitCopies, Share, Slot, unpermuted
 from tilewright.ops.nvidia import Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive
-from tilewright.rewrites.control import set_yields, take_region
+from tilewright.rewrites.control import carry_more
 
 
 @compiler_pass("overlap_products")
@@ -77,9 +78,7 @@ def _is_carried(product: Wgmma, loop: For) -> bool:
 def _overlap(loop: For, products: list[Wgmma]) -> None:
     arrivals = [op for op in loop.body if isinstance(op, Arrive)]
     results = [_carry_in_flight(loop, product) for product in products]
-    previous = WgmmaWait([], len(products))
-    previous.loc = products[-1].loc
-    loop.body.insert_after(previous, products[-1])
+    previous = insert_after(WgmmaWait([], len(products)), products[-1])
     _sink_copies(loop, previous)
     last = WgmmaWait(results, 0)
     last.loc = previous.loc
@@ -97,33 +96,19 @@ def _delay(loop: For, arrivals: list[Arrive], wait: Op) -> None:
 
     The loop carries the number of the barrier; -1 means none.
     """
-    parent = loop.parent
-    assert parent is not None
-    none = Constant(-1, I32)
-    none.loc = loop.loc
-    parent.insert_before(none, loop)
+    none = insert_before(Constant(-1, I32), loop)
     numbers = [arrival.index for arrival in arrivals]
     before = [loop.body.add_arg(I32) for _ in arrivals]
     for arrival, number in zip(arrivals, before, strict=True):
         arrival.remove()
         _insert_arrival(loop.body, wait, arrival, number)
-    set_yields(loop.body, [*loop.body.terminator.operands, *numbers])
     count = len(loop.inits)
-    inits = [*loop.inits, *[none.results[0]] * len(arrivals)]
-    body = take_region(loop, 0)
-    new = For(
-        loop.start, loop.stop, loop.step, inits, loop.num_stages, loop.unroll, loop.hints, body
-    )
-    new.loc = loop.loc
-    parent.insert_before(new, loop)
-    for old, result in zip(loop.results, new.results, strict=False):
-        result.layout = old.layout
-        old.replace_with(result)
-    last = loop.next  # the wait for the last product
+    new = carry_more(loop, [none.results[0]] * len(arrivals), numbers)
+    last = new.next  # the wait for the last product
     assert isinstance(last, WgmmaWait)
-    loop.erase()
+    assert last.parent is not None
     for arrival, number in zip(arrivals, new.results[count:], strict=True):
-        _insert_arrival(parent, last, arrival, number)
+        _insert_arrival(last.parent, last, arrival, number)
         arrival.erase()
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
+from tilewright.ir.rewriter import insert_before
 from tilewright.ops.arith import And, Bitcast, Cast, Cmp, Constant, Select, Sub
 from tilewright.ops.dot import Dot
 
@@ -61,8 +62,10 @@ def rewrite_product(op: Dot, features: frozenset[str], threads: int) -> None:
     if split is not None and split.feature in features:
         _split(op, split)
     elif element.is_fp8() and "mma_fp16" in features and _needs_fp16(op, features, threads):
-        left, right = (before(op, Cast(v, ir.FP16, "rtne")).results[0] for v in (op.lhs, op.rhs))
-        product = before(op, Dot(left, right, op.acc, op.precision, op.max_imprecise))
+        left, right = (
+            insert_before(Cast(v, ir.FP16, "rtne"), op).results[0] for v in (op.lhs, op.rhs)
+        )
+        product = insert_before(Dot(left, right, op.acc, op.precision, op.max_imprecise), op)
         replace(op, product.results[0])
 
 
@@ -90,7 +93,7 @@ def _split(op: Dot, split: _Split) -> None:
     precision = "tf32" if split.type == ir.FP32 else "ieee"
     acc = op.acc
     for i, j in split.terms:
-        acc = before(op, Dot(left[i], right[j], acc, precision, op.max_imprecise)).results[0]
+        acc = insert_before(Dot(left[i], right[j], acc, precision, op.max_imprecise), op).results[0]
     replace(op, acc)
 
 
@@ -101,7 +104,7 @@ def _parts(op: Dot, value: Value, split: _Split, count: int) -> list[Value]:
     """
 
     def add(new: Op) -> Value:
-        return before(op, new).results[0]
+        return insert_before(new, op).results[0]
 
     kept = add(Constant(~((1 << split.dropped) - 1), ir.with_element(value.type, ir.I32)))
     none = add(Constant(0.0, value.type))
@@ -119,14 +122,6 @@ def step_along_k(element: ir.DType) -> int:
     """The elements along K of one instruction."""
     size = element.nbytes_in_memory
     return K_WIDE if size == 8 else K_BYTES // size
-
-
-def before(op: Op, new: AnyOp) -> AnyOp:
-    """Insert an op before another, with its location."""
-    new.loc = op.loc
-    assert op.parent is not None
-    op.parent.insert_before(new, op)
-    return new
 
 
 def replace(op: Op, value: Value) -> None:

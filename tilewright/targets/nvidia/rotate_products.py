@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.passes import PassContext, optional_part
+from tilewright.ir.rewriter import insert_before
 from tilewright.ir.types import Shared, Tile, dtype_of
 from tilewright.layout.linear import REGISTER
 from tilewright.ops.arith import Add, Cmp
@@ -28,6 +29,7 @@ from tilewright.ops.gpu import Fetch, Share
 from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import Wgmma, WgmmaWait
 from tilewright.ops.roles import WaitBarrier
+from tilewright.rewrites.control import replace_loop_or_branch
 from tilewright.targets.nvidia.copied_loops import readers
 
 NAME = optional_part("rotate_products")
@@ -271,21 +273,14 @@ class _Rotation:
         self.is_late = [v.op is not None and v.op in late for v in self.yields]
 
     def rewrite(self) -> None:
-        loop, parent = self.loop, self.loop.parent
-        assert parent is not None
+        loop = self.loop
         runs = Cmp(loop.start, loop.stop, "lt")
         then, otherwise = Region(), Region()
         results = self._rotated(then)
         self._end(then, results)
         self._end(otherwise, loop.inits)
-        choice = If(runs.results[0], then, otherwise)
-        for op in (runs, choice):
-            op.loc = loop.loc
-            parent.insert_before(op, loop)
-        for old, new in zip(loop.results, choice.results, strict=True):
-            new.layout = old.layout
-            old.replace_with(new)
-        loop.erase()
+        insert_before(runs, loop)
+        replace_loop_or_branch(loop, If(runs.results[0], then, otherwise))
 
     @staticmethod
     def _end(region: Region, values: Sequence[Value]) -> None:
@@ -334,10 +329,7 @@ class _Rotation:
         yielded += [mapping.get(v, v) for v in self.parts.crossing]
         body.append(Yield([*yielded, index]))
         second = Add(loop.start, loop.step)
-        inner = For(
-            second.results[0], loop.stop, loop.step, list(inits), loop.num_stages, loop.unroll,
-            loop.hints, body,
-        )  # fmt: skip
+        inner = loop.rebuilt(inits, body, start=second.results[0])
         for op in (second, inner):
             op.loc = loop.loc
             region.append(op)

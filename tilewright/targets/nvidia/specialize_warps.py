@@ -20,6 +20,7 @@ from tilewright.analysis.polynomial import Atom, Iteration
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import Original, PassContext, compiler_pass
+from tilewright.ir.rewriter import insert_after
 from tilewright.ir.types import I64, Shared, TensorMemory
 from tilewright.ops.arith import Cmp, Select, Xor
 from tilewright.ops.control import Barrier, For, If, While, Yield
@@ -537,10 +538,7 @@ def _may_follow(wait: TensorWait, body: Region) -> bool:
 def _wait_after(loop: For) -> None:
     """Wait behind a loop for the products that it leaves in flight."""
     for result in [r for r in loop.results if isinstance(r.type, TensorMemory)]:
-        wait = TensorWait(result)
-        wait.loc = loop.loc
-        assert loop.parent is not None
-        loop.parent.insert_after(wait, loop)
+        wait = insert_after(TensorWait(result), loop)
         result.replace_with(wait.result)
         wait.set_operand(0, result)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import compress
 
 from tilewright.ir.core import Value
+from tilewright.ir.rewriter import insert_before
 from tilewright.ops.control import For
 from tilewright.ops.dot import Dot
 from tilewright.ops.shape import Permute
 from tilewright.rewrites.control import remove_args, set_yields, spread, take_region
-from tilewright.targets.nvidia.rewrite_products import before, replace
+from tilewright.targets.nvidia.rewrite_products import replace
 
 SWAPPED = (1, 0)
 
@@ -21,9 +22,9 @@ def transpose_product(op: Dot) -> Dot:
     permuted tiles have permuted layouts.
     """
     left, right = (_transposed(op, value) for value in (op.rhs, op.lhs))
-    acc = before(op, Permute(op.acc, SWAPPED))
-    made = before(op, Dot(left, right, acc.results[0], op.precision, op.max_imprecise))
-    back = before(op, Permute(made.result, SWAPPED))
+    acc = insert_before(Permute(op.acc, SWAPPED), op)
+    made = insert_before(Dot(left, right, acc.results[0], op.precision, op.max_imprecise), op)
+    back = insert_before(Permute(made.result, SWAPPED), op)
     replace(op, back.results[0])
     _carry_transposed(acc, back)
     return made
@@ -32,7 +33,7 @@ def transpose_product(op: Dot) -> Dot:
 def _transposed(op: Dot, value: Value) -> Value:
     if isinstance(value.op, Permute) and value.op.order == SWAPPED:
         return value.op.src
-    return before(op, Permute(value, SWAPPED)).results[0]
+    return insert_before(Permute(value, SWAPPED), op).results[0]
 
 
 def _carry_transposed(acc: Permute, back: Permute) -> None:
@@ -49,15 +50,10 @@ def _carry_transposed(acc: Permute, back: Permute) -> None:
     back.erase()
     body = take_region(loop, 0)
     remove_args(body, [True, *keep, True])
-    init = before(loop, Permute(loop.inits[position], SWAPPED))
+    init = insert_before(Permute(loop.inits[position], SWAPPED), loop)
     inits = [*compress(loop.inits, keep), init.result]
-    new = before(
-        loop,
-        For(
-            loop.start, loop.stop, loop.step, inits, loop.num_stages, loop.unroll, loop.hints, body
-        ),
-    )
-    after = before(loop, Permute(new.results[-1], SWAPPED))
+    new = insert_before(loop.rebuilt(inits, body), loop)
+    after = insert_before(Permute(new.results[-1], SWAPPED), loop)
     results = spread(new.results, keep, [after.result] * len(keep))
     for old, value in zip(loop.results, results, strict=True):
         old.replace_with(value)
