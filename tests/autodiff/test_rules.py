@@ -97,6 +97,10 @@ def log_add(a, b):
     m = tl.maximum(a, b)
     return m + tl.log(tl.exp(a - m) + tl.exp(b - m))
 
+@jit
+def soft_add(a, b):
+    return a + tl.log(1 + tl.exp(b - a))
+
 def kernel(x_ptr, y_ptr, p_ptr, out_ptr):
     at = tl.arange(0, 16)
     x = tl.load(x_ptr + at)
@@ -203,6 +207,34 @@ def test_exponentials_that_overflow(expression: str, limits: tuple[float | None,
         module = forward_module(program(expression), args, {})
         found = vjp(module, 1, args, {"out_ptr": np.ones(32)}, ("x_ptr",))
         np.testing.assert_array_equal(found["x_ptr"], limit)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "tl.log(1 + tl.exp(x) + 0.001)", "tl.log(2.0 + (1.0 + tl.exp(x)))",
+        "tl.log(1 + tl.exp(x)) * 3 - tl.log(tl.exp(x) + 1.0) * 2", "tl.log(1e-300 + tl.exp(x))",
+        "tl.log(1 + tl.exp(x.to(tl.float32) * 0.2).to(tl.float64)) * 5",
+        "tl.log(1e160 + tl.exp(x)) + x - tl.log(1e160 + tl.exp(x))",
+        "tl.log(1 + tl.exp(x)) * 2 - tl.log(tl.sqrt(tl.exp(x) + 1)) * 2",
+    ],
+)  # fmt: skip
+def test_exponentials_that_are_great(expression: str) -> None:
+    """In both modes, where a power is finite and the derivative is 1."""
+    assert_slope_is_one(expression, np.full(16, 400.0))
+
+
+def test_exponentials_that_are_great_in_a_combine_function() -> None:
+    assert_slope_is_one("tl.associative_scan(x, 0, soft_add)", 400.0 * np.arange(16))
+
+
+def assert_slope_is_one(expression: str, x: Any) -> None:
+    args = {**arguments(1), "x_ptr": x}
+    module = forward_module(program(expression), args, {})
+    found = vjp(module, 1, args, {"out_ptr": np.ones(32)}, ("x_ptr",))["x_ptr"]
+    tangent = jvp(module, 1, args, {"x_ptr": np.ones(16)}, ("out_ptr",))["out_ptr"][:16]
+    np.testing.assert_allclose(found, 1.0, rtol=1e-6)
+    np.testing.assert_allclose(tangent, 1.0, rtol=1e-6)
 
 
 def test_gathers_of_many_elements_are_refused() -> None:

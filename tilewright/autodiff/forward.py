@@ -11,7 +11,7 @@ analysis.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require_elements
 from tilewright.autodiff.derived import Derived, Role, Roles
@@ -72,6 +72,7 @@ class _Forward:
 
     def __init__(self, fn: Function, roles: Roles) -> None:
         self.arrays = arrays_of(fn)
+        self._ops = frozenset(fn.walk())
         self.chosen = roles
         self.builder = Builder(fn.body)
         self.emit = Emitter(self.builder)
@@ -127,6 +128,9 @@ class _Forward:
 
     def is_active(self, value: Value) -> bool:
         return value in self._tangents
+
+    def users(self, value: Value) -> Iterable[Op]:
+        return [op for op in value.users if op in self._ops]
 
     def tangent(self, value: Value) -> Value | None:
         return self._tangents.get(value)

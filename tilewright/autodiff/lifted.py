@@ -7,7 +7,7 @@ on tiles, where the rules of their classes apply.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.refusals import no_gradient
@@ -93,6 +93,9 @@ class Lifted:
 
     def is_active(self, value: Value) -> bool:
         return value in self._active
+
+    def users(self, value: Value) -> Iterable[Op]:
+        return [op for op in value.users if op in self._ops]
 
     def give(self, value: Value, adjoint: Value | None) -> None:
         if adjoint is None or value not in self._active:

@@ -19,7 +19,7 @@ of every registered op, so that no op is skipped silently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -46,6 +46,10 @@ class Point(Protocol):
 
     def is_active(self, value: Value) -> bool:
         """Whether the value has a derivative."""
+        ...
+
+    def users(self, value: Value) -> Iterable[Op]:
+        """The ops of the forward function that use one of its values, not those of rules."""
         ...
 
 

@@ -18,7 +18,7 @@ stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -349,6 +349,9 @@ class ReverseWalk:
 
     def is_active(self, value: Value) -> bool:
         return value in self.active
+
+    def users(self, value: Value) -> Iterable[Op]:
+        return value.users
 
     def give(self, value: Value, adjoint: Value | None) -> None:
         if adjoint is None or value not in self.active:

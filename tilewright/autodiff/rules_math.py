@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.autodiff.registry import Point, Zero, declare, partial
 from tilewright.ir.core import Op, Value
-from tilewright.ir.types import element_of, numpy_of
+from tilewright.ir.types import Type, derivative_type, element_of, numpy_of
 from tilewright.ops.arith import Add, Cast, Div, Min, Sub, constant_value
 from tilewright.ops.math import (
     Ceil,
@@ -50,57 +50,68 @@ def _exp2(d: Point, op: Exp2, index: int, t: Value) -> Value:
 
 
 def _power(d: Point, op: Exp | Exp2) -> Value:
-    """The power, or a great number where it overflows and its adjoint is 0, because 0 · inf is NaN.
+    """The power, or a number in its place where it is infinite and its adjoint is 0, because
+    0 · inf is NaN: in 1 / (1 + exp(-x)), the derivative is 0.
 
-    In 1 / (1 + exp(-x)) it is the greatest number: the derivative is 0. In log(1 + exp(x)) it is
-    the number whose logarithm is taken, as it counts there: the derivative is 1.
+    Where only logarithms of it are taken, as in log(1 + exp(x)), numbers beyond `_great` count as
+    that, here and in the logarithm's rule: the derivative is 1.
     """
     power = d.value(op.result)
-    users = _users(op.result)
-    if _is_logarithm(op):
-        return _limited(d, power, half=True)
+    if _has_only_logarithms(d, op.result):
+        return d.emit.op(Min(power, _great(d, power), propagate_nan=True))
     vanishes = any(
         isinstance(user, Add | Sub | LOGARITHMS)
-        or (isinstance(user, Div) and user.rhs in _alike(op.result))
-        for user in users
+        or (isinstance(user, Div) and user.rhs in _alike(d, op.result))
+        for user in _users(d, op.result)
     )
-    return _limited(d, power) if vanishes else power
+    if not vanishes:
+        return power
+    is_infinite = d.emit.compare(power, d.emit.const(math.inf, power.type), "eq")
+    return d.emit.where(is_infinite, _great(d, power), power)
 
 
-def _users(value: Value) -> list[Op]:
-    """The ops that use a value, perhaps cast and reshaped."""
-    return [u for v in _alike(value) for u in v.users if not isinstance(u, Cast | View)]
-
-
-def _is_logarithm(op: Op) -> bool:
-    """Whether all that is computed from a power are logarithms of it, or of its sum with a
-    number."""
-    users = _users(op.results[0])
-    return bool(users) and all(
-        isinstance(user, LOGARITHMS)
-        or (isinstance(user, Add) and _has_number(user) and _is_logarithm(user))
-        for user in users
+def _has_only_logarithms(d: Point, value: Value) -> bool:
+    """Whether all that is computed from a value are logarithms of it, or of its sum with small
+    numbers."""
+    element, users = _element(value), _users(d, value)
+    return (
+        all(_element(v) == element for v in _alike(d, value))
+        and bool(users)
+        and all(
+            isinstance(user, LOGARITHMS)
+            or (isinstance(user, Add) and _other(user) and _has_only_logarithms(d, user.result))
+            for user in users
+        )
     )
 
 
-def _has_number(op: Add) -> bool:
-    return any(constant_value(_stripped(v)) is not None for v in op.operands)
+def _other(op: Add) -> Value | None:
+    """What a small number is added to. A great power and its sum with such a number are equal."""
+    for value, number in (op.operands, reversed(op.operands)):
+        constant = constant_value(_stripped(number))
+        limit = 2.0 ** (np.finfo(numpy_of(element_of(op.result.type))).maxexp // 4)
+        if constant is not None and abs(constant) <= limit:
+            return value
+    return None
 
 
-def _limited(d: Point, value: Value, half: bool = False) -> Value:
-    """A value, or a great number where it is greater: the greatest one, or that with half of its
-    exponent."""
-    info = np.finfo(numpy_of(element_of(value.type)))
-    limit = 2.0 ** (info.maxexp // 2) if half else float(info.max)
-    return d.emit.op(Min(value, d.emit.const(limit, value.type), propagate_nan=True))
+def _great(d: Point, value: Value) -> Value:
+    """A power with half of the exponent of the greatest number."""
+    exponent = np.finfo(numpy_of(element_of(value.type))).maxexp // 2
+    return d.emit.const(2.0**exponent, value.type)
 
 
-def _alike(value: Value) -> list[Value]:
+def _alike(d: Point, value: Value) -> list[Value]:
     """A value, and what it is cast and reshaped to."""
     found = [value]
     for at in found:  # which grows
-        found += [v for user in at.users if isinstance(user, Cast | View) for v in user.results]
+        found += [v for user in d.users(at) if isinstance(user, Cast | View) for v in user.results]
     return found
+
+
+def _users(d: Point, value: Value) -> list[Op]:
+    """The ops that use a value, perhaps cast and reshaped."""
+    return [u for v in _alike(d, value) for u in d.users(v) if not isinstance(u, Cast | View)]
 
 
 @partial(Expm1)
@@ -126,17 +137,24 @@ def _log1p(d: Point, op: Log1p, index: int, t: Value) -> Value:
 
 def _argument(d: Point, op: Log | Log2 | Log10 | Log1p) -> Value:
     """What a logarithm is taken of, at most what a power counts as; see `_power`."""
-    x, sources = d.value(op.src), [_stripped(op.src)]
-    if isinstance(sources[0].op, Add):
-        sources = [_stripped(v) for v in sources[0].op.operands]
-    is_power = any(isinstance(v.op, Exp | Exp2) and _is_logarithm(v.op) for v in sources)
-    return _limited(d, x, half=True) if is_power else x
+    x, source = d.value(op.src), _stripped(op.src)
+    while isinstance(source.op, Add) and (other := _other(source.op)):
+        source = _stripped(other)
+    if isinstance(source.op, Exp | Exp2) and _has_only_logarithms(d, source):
+        return d.emit.op(Min(x, _great(d, x), propagate_nan=True))
+    return x
 
 
 def _stripped(value: Value) -> Value:
-    while isinstance(value.op, Cast | View):
+    """What a value is reshaped from, or cast from in the same type of derivatives."""
+    while isinstance(value.op, Cast | View) and _element(value.op.src) == _element(value):
         value = value.op.src
     return value
+
+
+def _element(value: Value) -> Type:
+    """The element type of a value's derivative."""
+    return element_of(derivative_type(value.type))
 
 
 @partial(Sin)
