@@ -1,4 +1,4 @@
-"""The functions of libdevice have the derivative of the function, or are refused."""
+"""Functions have the derivative of the function, or are refused."""
 
 from __future__ import annotations
 
@@ -85,6 +85,23 @@ def test_a_function_has_its_derivative_or_is_refused(name: str) -> None:
 
 def test_functions_of_fp32_only_have_a_derivative() -> None:
     assert set(_differentiable(wide=False)) <= {*BY_OPS, *TABLE}
+
+
+def test_a_number_at_a_bound_is_within() -> None:
+    text = """
+def kernel(x_ptr, y_ptr, out_ptr):
+    at = tl.arange(0, 8)
+    x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
+    tl.store(out_ptr + at, tl.clamp(x, y, 1.0))
+"""
+    x = np.array([-2.0, -1.0, 0.0, 1.0, 2.0, -0.0, 1.0, np.nan])
+    low = np.array([-1.0, -1.0, -1.0, -1.0, -1.0, 0.0, 1.0, -1.0])
+    dx, dlow = np.empty(8), np.empty(8)
+    backward = tw.grad(tw.jit(function_from(text)))
+    into = {"x_ptr": dx, "y_ptr": dlow}
+    backward[(1,)](x, low, np.empty(8), grads={"out_ptr": np.ones(8)}, into=into)
+    np.testing.assert_array_equal(dx, [0, 1, 1, 1, 0, 1, 1, 0])
+    np.testing.assert_array_equal(dlow, [1, 0, 0, 0, 0, 0, 0, 1])
 
 
 def test_second_derivatives_through_functions() -> None:

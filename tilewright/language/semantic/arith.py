@@ -278,11 +278,22 @@ def clamp(s: Semantic, x: Any, low: Any, high: Any, propagate_nan: bool = False)
         message = f"Unexpected dtype {value.dtype}. Only floating point clamp is supported"
         raise TypeError(message)
     raised = s.emit(ops.Max(value.handle, lo.handle, False))
+    if s.options.derivatives and value.dtype.is_floating():
+        raised = _kept(s, value, lo, "ge", raised)
     clamped = s.emit(ops.Min(raised.handle, hi.handle, False))
+    if s.options.derivatives and value.dtype.is_floating():
+        clamped = _kept(s, raised, hi, "le", clamped)
     if not propagate_nan or not value.dtype.is_floating():
         return clamped
     is_nan = s.emit(ops.Cmp(value.handle, value.handle, "ne"))
     return s.emit(ops.Select(is_nan.handle, value.handle, clamped.handle))
+
+
+def _kept(s: Semantic, x: tensor, bound: tensor, predicate: str, extremum: tensor) -> tensor:
+    """The extremum of a number and a bound. Where both are equal, the derivative is that of the
+    number: `maximum` and `minimum` give each half of it."""
+    within = s.emit(ops.Cmp(x.handle, bound.handle, predicate))
+    return s.emit(ops.Select(within.handle, x.handle, extremum.handle))
 
 
 def where(s: Semantic, condition: Any, a: Any, b: Any) -> tensor:
