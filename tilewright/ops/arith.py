@@ -38,11 +38,16 @@ from tilewright.ir.types import (
 )
 from tilewright.ops.numeric import (
     Array,
+    arithmetic,
+    extremum,
     float_to_float,
     float_to_int,
     fused_multiply_add,
+    high_product,
+    shift_count,
     truncating_divide,
     truncating_remainder,
+    unwrapped,
 )
 from tilewright.ops.verifiers import verify_float, verify_number, verify_same_type
 from tilewright.ops.view import View
@@ -115,28 +120,6 @@ class _IntBinary(_Binary):
         )
 
 
-def _compute(op: _Binary, function: np.ufunc, lhs: Array, rhs: Array) -> Array:
-    """Integer arithmetic that wraps, or float arithmetic that rounds. fp8 is computed in fp32 and
-    converted back, which saturates."""
-    element = dtype_of(op.lhs.type)
-    if element.is_fp8():
-        wide = function(lhs.astype(np.float32), rhs.astype(np.float32))
-        return float_to_float(wide, element, "rtne")
-    return function(lhs, rhs)
-
-
-def _unwrapped(op: _Binary, function: np.ufunc, lhs: Array, rhs: Array) -> Array | None:
-    """The result without wrap-around, for signed integers of fewer than 64 bits; None for others.
-
-    Unsigned overflow is not an error: kernels use unsigned types where wrap-around is intended, as
-    in hash functions.
-    """
-    element = dtype_of(op.lhs.type)
-    if not element.is_int_signed() or lhs.dtype.itemsize >= 8:
-        return None
-    return function(lhs.astype(np.int64), rhs.astype(np.int64))
-
-
 class Add(_Binary, name="arith.add", traits=ELEMENTWISE | COMMUTATIVE):
     """Sum. Integers wrap; floats round to nearest even, and fp8 saturates.
 
@@ -144,10 +127,11 @@ class Add(_Binary, name="arith.add", traits=ELEMENTWISE | COMMUTATIVE):
     """
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
-        return _compute(self, np.add if lhs.dtype != np.bool_ else np.logical_xor, lhs, rhs)
+        function = np.add if lhs.dtype != np.bool_ else np.logical_xor
+        return arithmetic(function, lhs, rhs, dtype_of(self.lhs.type))
 
     def exact(self, lhs: Array, rhs: Array) -> Array | None:
-        return _unwrapped(self, np.add, lhs, rhs)
+        return unwrapped(np.add, lhs, rhs, dtype_of(self.lhs.type))
 
 
 class Sub(_Binary, name="arith.sub", traits=ELEMENTWISE):
@@ -157,10 +141,11 @@ class Sub(_Binary, name="arith.sub", traits=ELEMENTWISE):
     """
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
-        return _compute(self, np.subtract if lhs.dtype != np.bool_ else np.logical_xor, lhs, rhs)
+        function = np.subtract if lhs.dtype != np.bool_ else np.logical_xor
+        return arithmetic(function, lhs, rhs, dtype_of(self.lhs.type))
 
     def exact(self, lhs: Array, rhs: Array) -> Array | None:
-        return _unwrapped(self, np.subtract, lhs, rhs)
+        return unwrapped(np.subtract, lhs, rhs, dtype_of(self.lhs.type))
 
 
 class Mul(_Binary, name="arith.mul", traits=ELEMENTWISE | COMMUTATIVE):
@@ -170,10 +155,10 @@ class Mul(_Binary, name="arith.mul", traits=ELEMENTWISE | COMMUTATIVE):
     """
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
-        return _compute(self, np.multiply, lhs, rhs)
+        return arithmetic(np.multiply, lhs, rhs, dtype_of(self.lhs.type))
 
     def exact(self, lhs: Array, rhs: Array) -> Array | None:
-        return _unwrapped(self, np.multiply, lhs, rhs)
+        return unwrapped(np.multiply, lhs, rhs, dtype_of(self.lhs.type))
 
 
 class Div(_Binary, name="arith.div", traits=ELEMENTWISE):
@@ -191,7 +176,7 @@ class Div(_Binary, name="arith.div", traits=ELEMENTWISE):
         )
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
-        return _compute(self, np.divide, lhs, rhs)
+        return arithmetic(np.divide, lhs, rhs, dtype_of(self.lhs.type))
 
 
 class IntDiv(_IntBinary, name="arith.idiv", traits=ELEMENTWISE):
@@ -249,14 +234,6 @@ class Xor(_IntBinary, name="arith.xor", traits=ELEMENTWISE | COMMUTATIVE):
         return np.bitwise_xor(lhs, rhs)
 
 
-def _shift_count(rhs: Array, bits: int) -> tuple[Array, Array]:
-    """The shift count, 0 where it is out of range, and the mask of lanes where it is. The count is
-    unsigned, regardless of its type."""
-    count = rhs.view(f"u{rhs.dtype.itemsize}") if rhs.dtype.kind == "i" else rhs
-    too_large = count >= bits
-    return np.where(too_large, 0, count).astype(rhs.dtype), too_large
-
-
 class Shl(_IntBinary, name="arith.shl", traits=ELEMENTWISE):
     """Shift left. The count is unsigned; if it is the bit width or more, the result is 0.
 
@@ -266,7 +243,7 @@ class Shl(_IntBinary, name="arith.shl", traits=ELEMENTWISE):
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
         if lhs.dtype == np.bool_:
             return lhs & ~rhs
-        count, too_large = _shift_count(rhs, lhs.dtype.itemsize * 8)
+        count, too_large = shift_count(rhs, lhs.dtype.itemsize * 8)
         return np.where(too_large, np.zeros_like(lhs), np.left_shift(lhs, count))
 
 
@@ -280,7 +257,7 @@ class Shr(_IntBinary, name="arith.shr", traits=ELEMENTWISE):
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
         if lhs.dtype == np.bool_:
             return lhs & ~rhs
-        count, too_large = _shift_count(rhs, lhs.dtype.itemsize * 8)
+        count, too_large = shift_count(rhs, lhs.dtype.itemsize * 8)
         out = (lhs < 0) * np.array(-1).astype(lhs.dtype) if lhs.dtype.kind == "i" else 0 * lhs
         return np.where(too_large, out, np.right_shift(lhs, count)).astype(lhs.dtype)
 
@@ -297,7 +274,7 @@ class Min(_Binary, name="arith.min", traits=ELEMENTWISE | COMMUTATIVE):
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
         if lhs.dtype == np.bool_:
             return lhs & rhs
-        return _extremum(self, lhs, rhs, np.less)
+        return extremum(lhs, rhs, np.less, self.propagate_nan)
 
 
 class Max(_Binary, name="arith.max", traits=ELEMENTWISE | COMMUTATIVE):
@@ -312,20 +289,7 @@ class Max(_Binary, name="arith.max", traits=ELEMENTWISE | COMMUTATIVE):
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
         if lhs.dtype == np.bool_:
             return lhs | rhs
-        return _extremum(self, lhs, rhs, np.greater)
-
-
-def _extremum(op: Min | Max, a: Array, b: Array, better: np.ufunc) -> Array:
-    if not is_float(op.lhs.type):
-        return np.where(better(a, b), a, b)
-    sign_a, sign_b = np.signbit(a), np.signbit(b)
-    tie = (sign_a & ~sign_b) if isinstance(op, Min) else (~sign_a & sign_b)
-    pick_a = better(a, b) | ((a == b) & tie)
-    picked = np.where(pick_a, a, b)
-    a_nan, b_nan = a != a, b != b
-    if op.propagate_nan:
-        return np.where(a_nan, a, np.where(b_nan, b, picked))
-    return np.where(b_nan, a, np.where(a_nan, b, picked))
+        return extremum(lhs, rhs, np.greater, self.propagate_nan)
 
 
 PREDICATES = {
@@ -491,15 +455,7 @@ class MulHi(_IntBinary, name="arith.mulhi", traits=ELEMENTWISE | COMMUTATIVE):
         if bits == 32:
             high = ((a.astype(np.uint64) * b.astype(np.uint64)) >> np.uint64(32)).astype(np.uint32)
             return high.view(lhs.dtype)
-        return _mulhi64(a, b).view(lhs.dtype)
-
-
-def _mulhi64(a: Array, b: Array) -> Array:
-    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
-    a0, a1, b0, b1 = a & low, a >> shift, b & low, b >> shift
-    middle = a1 * b0 + ((a0 * b0) >> shift)
-    other = a0 * b1 + (middle & low)
-    return a1 * b1 + (middle >> shift) + (other >> shift)
+        return high_product(a, b).view(lhs.dtype)
 
 
 class Cast(Op, name="arith.cast", traits=ELEMENTWISE):

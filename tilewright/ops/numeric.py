@@ -1,4 +1,4 @@
-"""NumPy helpers for the semantics of ops: integer division, conversions, fma."""
+"""NumPy helpers for the semantics of ops: arithmetic, integer division, conversions, fma."""
 
 from __future__ import annotations
 
@@ -18,6 +18,58 @@ else:
 
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
+
+
+def arithmetic(function: np.ufunc, lhs: Array, rhs: Array, element: DType) -> Array:
+    """Integer arithmetic that wraps, or float arithmetic that rounds. fp8 is computed in fp32 and
+    converted back, which saturates."""
+    if element.is_fp8():
+        wide = function(lhs.astype(np.float32), rhs.astype(np.float32))
+        return float_to_float(wide, element, "rtne")
+    return function(lhs, rhs)
+
+
+def unwrapped(function: np.ufunc, lhs: Array, rhs: Array, element: DType) -> Array | None:
+    """The result without wrap-around, for signed integers of fewer than 64 bits; None for others.
+
+    Unsigned overflow is not an error: kernels use unsigned types where wrap-around is intended, as
+    in hash functions.
+    """
+    if not element.is_int_signed() or lhs.dtype.itemsize >= 8:
+        return None
+    return function(lhs.astype(np.int64), rhs.astype(np.int64))
+
+
+def shift_count(rhs: Array, bits: int) -> tuple[Array, Array]:
+    """The shift count, 0 where it is out of range, and the mask of lanes where it is. The count is
+    unsigned, regardless of its type."""
+    count = rhs.view(f"u{rhs.dtype.itemsize}") if rhs.dtype.kind == "i" else rhs
+    too_large = count >= bits
+    return np.where(too_large, 0, count).astype(rhs.dtype), too_large
+
+
+def extremum(a: Array, b: Array, better: np.ufunc, propagate_nan: bool) -> Array:
+    """The operand that is `better` (`np.less` or `np.greater`), with -0.0 less than 0.0; of a
+    number and a NaN the number, or NaN with `propagate_nan`."""
+    if a.dtype.kind in "iu":
+        return np.where(better(a, b), a, b)
+    # True is greater than False, as 0.0 is than -0.0.
+    tie = better(~np.signbit(a), ~np.signbit(b))
+    pick_a = better(a, b) | ((a == b) & tie)
+    picked = np.where(pick_a, a, b)
+    a_nan, b_nan = a != a, b != b
+    if propagate_nan:
+        return np.where(a_nan, a, np.where(b_nan, b, picked))
+    return np.where(b_nan, a, np.where(a_nan, b, picked))
+
+
+def high_product(a: Array, b: Array) -> Array:
+    """The high half of the product of two uint64."""
+    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    a0, a1, b0, b1 = a & low, a >> shift, b & low, b >> shift
+    middle = a1 * b0 + ((a0 * b0) >> shift)
+    other = a0 * b1 + (middle & low)
+    return a1 * b1 + (middle >> shift) + (other >> shift)
 
 
 def truncating_divide(a: Array, b: Array) -> Array:
