@@ -153,10 +153,12 @@ def _normalised(value: Value, info: AxisInfo) -> AxisInfo:
         return info
     whole = info.multiple_of_all(unit_of(value))
     divisibility = tuple(
-        max(d, whole) if c == 1 else d
-        for c, d in zip(info.contiguity, info.divisibility, strict=True)
+        [
+            max(d, whole) if c == 1 else d
+            for c, d in zip(info.contiguity, info.divisibility, strict=True)
+        ]
     )
-    return info._replace(divisibility=divisibility)
+    return AxisInfo(info.contiguity, divisibility, info.constancy, info.constant)
 
 
 def _visit_control(op: Op, infos: AxisMap) -> None:

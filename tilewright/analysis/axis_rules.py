@@ -82,7 +82,13 @@ class AxisInfo(NamedTuple):
 
     def multiple_of_all(self, unit: int = 1) -> int:
         """The divisibility of every element."""
-        return max(self.multiple_at(d, 1, unit) for d in range(self.rank))
+        step = power_of_two_in(unit)  # between the elements of runs
+        return max(
+            [
+                d if run == 1 else gcd(d, step)
+                for run, d in zip(self.contiguity, self.divisibility, strict=True)
+            ]
+        )
 
 
 def power_of_two_in(number: int) -> int:

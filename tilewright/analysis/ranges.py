@@ -102,7 +102,7 @@ def type_range(value: Value) -> Range:
     element = element_of(value.type)
     assert isinstance(element, DType)
     assert element.is_int(), f"{element} is not an integer type"
-    return element.get_int_min_value(), element.get_int_max_value()
+    return element.int_bounds
 
 
 def sum_fits(values: Iterable[Value], low: int, high: int) -> bool:

@@ -26,7 +26,19 @@ def has_long_recurrence(text: str) -> bool:
     """Whether some phi of a block depends on another by way of more than `LIMIT` of its phis."""
     if text.count(_PHI) <= LIMIT:
         return False
-    return any(_is_long(text, found) for found in _blocks(text))
+    return any(map(_has_long, text.split("\n}")))
+
+
+def _has_long(function: str) -> bool:
+    """As `has_long_recurrence`, of one function."""
+    later: dict[str, str] = {}
+    end = len(function)
+    for found in reversed(list(_blocks(function))):
+        later.update(_DEFINITION.findall(function, found.end(), end))
+        end = found.end()
+        if _is_long(found[0], later):
+            return True
+    return False
 
 
 def _blocks(text: str) -> Iterator[re.Match[str]]:
@@ -39,10 +51,9 @@ def _blocks(text: str) -> Iterator[re.Match[str]]:
         at = text.find(_PHI, found.end() if found else at + 1)
 
 
-def _is_long(text: str, found: re.Match[str]) -> bool:
-    phis = _DEFINITION.findall(found[0])
-    end = text.find("\n}", found.end())  # of the function
-    later = dict(_DEFINITION.findall(text, found.end(), end if end >= 0 else len(text)))
+def _is_long(block: str, later: dict[str, str]) -> bool:
+    """Whether the phis of a block are, given the definitions behind it."""
+    phis = _DEFINITION.findall(block)
     slices = _Slices(later, [name for name, _ in phis])
     depends = [slices.union(_NAME.findall(operands)) for _, operands in phis]
     return any(_levels(depends, first) >= LIMIT for first in set(depends))

@@ -73,6 +73,7 @@ class DType(_Predicates):
     __slots__ = (
         "exponent_bias",
         "fp_mantissa_width",
+        "int_bounds",
         "int_signedness",
         "name",
         "numpy",
@@ -100,6 +101,9 @@ class DType(_Predicates):
         self.exponent_bias = bias
         signed = short[0] == "i" and bits > 1
         self.int_signedness = self.SIGNEDNESS.SIGNED if signed else self.SIGNEDNESS.UNSIGNED
+        self.int_bounds = (
+            (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+        )
 
     @property
     def int_bitwidth(self) -> int:
@@ -167,11 +171,10 @@ class DType(_Predicates):
         return self.primitive_bitwidth == 0
 
     def get_int_max_value(self) -> int:
-        bits = self.primitive_bitwidth
-        return (1 << (bits - 1)) - 1 if self.is_int_signed() else (1 << bits) - 1
+        return self.int_bounds[1]
 
     def get_int_min_value(self) -> int:
-        return -(1 << (self.primitive_bitwidth - 1)) if self.is_int_signed() else 0
+        return self.int_bounds[0]
 
     @staticmethod
     def is_dtype(type_str: str) -> bool:
@@ -409,10 +412,13 @@ class TensorMemory(_Predicates):
 
 Type = DType | Pointer | Tile | Shared | TensorMemory
 
+# A tuple, as a union takes longer to make than to ask about, and these are asked about most.
+_SHAPED = Tile, Shared, TensorMemory
+
 
 def element_of(type: Type) -> Scalar:
     """The element type of a tile or a buffer, or the type itself."""
-    return type.element if isinstance(type, Tile | Shared | TensorMemory) else type
+    return type.element if isinstance(type, _SHAPED) else type
 
 
 def dtype_of(type: Type) -> DType:
@@ -424,7 +430,7 @@ def dtype_of(type: Type) -> DType:
 
 def shape_of(type: Type) -> tuple[int, ...]:
     """The shape of a tile or a buffer; () for a scalar."""
-    return type.shape if isinstance(type, Tile | Shared | TensorMemory) else ()
+    return type.shape if isinstance(type, _SHAPED) else ()
 
 
 def with_shape(type: Type, shape: tuple[int, ...]) -> Type:

@@ -13,7 +13,8 @@ the last iteration skips.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from math import inf
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
@@ -53,6 +54,7 @@ OTHER_REGISTERS = 24  # of a thread, beside the tiles of the loop: addresses, ma
 def prefetch_loads(fn: Function, ctx: PassContext) -> bool:
     """Prefetch the loads of innermost loops, one iteration ahead; see the module docstring."""
     stages: int = ctx.options.get("num_stages", 1)
+    infos = cache(lambda: axis_info(fn))  # of loads, which no other loop's rewrite changes
     changed = False
     for op in list(fn.walk()):
         if not isinstance(op, For):
@@ -60,7 +62,7 @@ def prefetch_loads(fn: Function, ctx: PassContext) -> bool:
         if (op.num_stages or stages) <= 1:
             _report_single_stage(op, ctx)
         else:
-            found = _find(fn, op, ctx)
+            found = _find(fn, op, infos, ctx)
             if found is not None:
                 for load in found[1]:
                     ctx.did(NAME, "starts one iteration ahead, into registers", load.loc)
@@ -77,7 +79,9 @@ def _report_single_stage(loop: For, ctx: PassContext) -> None:
         ctx.missed(NAME, "num_stages is 1: no loads are prefetched", loop.loc)
 
 
-def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Slice, list[Load]] | None:
+def _find(
+    fn: Function, loop: For, infos: Callable[[], AxisMap], ctx: PassContext
+) -> tuple[Slice, list[Load]] | None:
     if any(isinstance(op, For) for op in loop.body.walk()):
         return None
     writes = LoopWrites(fn, loop)
@@ -111,7 +115,7 @@ def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Slice, list[Load]]
             loop.loc,
         )
         return None
-    if not _keeps_programs(fn, loop, loads, ctx):
+    if not _keeps_programs(loop, loads, infos, ctx):
         return None
     ahead = backward_slice(loop, [v for load in loads for v in load.operands], tables_of=fn)
     if ahead is None:
@@ -129,15 +133,16 @@ def _can_prefetch(writes: LoopWrites, load: Load, ctx: PassContext) -> bool:
     return True
 
 
-def _keeps_programs(fn: Function, loop: For, loads: Sequence[Load], ctx: PassContext) -> bool:
+def _keeps_programs(
+    loop: For, loads: Sequence[Load], infos: Callable[[], AxisMap], ctx: PassContext
+) -> bool:
     """Whether more than two thirds of the programs stay resident; else these have hardly more loads
     in flight than all of them without prefetching, and there are fewer to compute meanwhile."""
     live = _live(loop, loads)
     alone = _resident(live, ctx)
     if 3 * _resident(live + sum(_registers(load.result) for load in loads), ctx) > 2 * alone:
         return True
-    infos = axis_info(fn)
-    more = sum(_received(load, infos) for load in loads)
+    more = sum(_received(load, infos()) for load in loads)
     beside = _resident(live + more, ctx)
     if 3 * beside > 2 * alone:
         return True

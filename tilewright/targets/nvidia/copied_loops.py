@@ -365,10 +365,11 @@ def copy_of(
 
 def leaves_alone(fn: Function, load: Load, op: Op) -> bool:
     """Whether an op provably does not write what a load reads."""
+    if not op.writes_memory:
+        return True
     if isinstance(op, Store | Writing):
         return not may_overlap(fn, load.ptr, op.ptr)
-    order_only = op.local or isinstance(op, WaitLaunches | StartDependents)
-    return order_only or not op.writes_memory
+    return op.local or isinstance(op, WaitLaunches | StartDependents)
 
 
 def _require_products(reading: Sequence[Op]) -> None:
