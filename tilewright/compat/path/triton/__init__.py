@@ -11,10 +11,11 @@ from pathlib import Path
 if find_spec("tilewright") is None:
     sys.path.append(str(Path(__file__).parents[4]))
 
-from tilewright.compat import names
+from tilewright.compat import compile_workers, names
 
 __version__ = names.VERSION
 __all__ = names.public()  # pyright: ignore[reportUnsupportedDunderAll]
 __getattr__ = names.late_name
 
 names.enter(globals())
+compile_workers.load_before_forks()

@@ -1,0 +1,28 @@
+"""Which programs load the compiler with `import triton`, in fresh processes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright.compat import compile_workers, names
+
+ROOT = Path(__file__).parents[2]
+
+PRINTS = "import sys, triton; print('tilewright.compiler.build' in sys.modules)"
+
+
+@pytest.mark.parametrize(("program", "loads"), [(compile_workers.PROGRAM, True), ("x.py", False)])
+def test_torch_forks_workers_from_a_process_with_the_compiler(
+    tmp_path: Path, program: str, loads: bool
+) -> None:
+    file = tmp_path / program
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(PRINTS)
+    path = os.pathsep.join((names.SEARCH_PATH, str(ROOT)))
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, str(file)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(loads)]

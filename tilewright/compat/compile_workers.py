@@ -1,0 +1,48 @@
+"""The compiler is loaded once for all of Inductor's compile workers.
+
+They are forked, as many as `torch._inductor.config.compile_threads`, from a process that imports
+`triton` for that reason. But tilewright imports its compiler, some 300 modules and LLVM, for the
+first kernel only, which would be in each of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tilewright.base.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    from tilewright.compiler import build, source
+    from tilewright.runtime import driver, jit
+    from tilewright.targets import registry
+else:
+    build = lazy_import("tilewright.compiler.build")
+    driver = lazy_import("tilewright.runtime.driver")
+    jit = lazy_import("tilewright.runtime.jit")
+    registry = lazy_import("tilewright.targets.registry")
+    source = lazy_import("tilewright.compiler.source")
+
+PROGRAM = os.path.join("torch", "_inductor", "compile_worker", "__main__.py")
+"""The end of the path of the program that compile workers are forked from."""
+
+
+def load_before_forks() -> None:
+    """Load the compiler if this process is the one that compile workers are forked from."""
+    program = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    if program.endswith(PROGRAM):
+        with suppress(Exception):  # which each kernel will meet, and report
+            load_compiler()
+
+
+def load_compiler() -> None:
+    """Import what compiling for the current device does, by compiling an empty kernel."""
+    device = driver.active.get_current_target()
+    options = registry.target(device).parse_options({})
+    build.build(source.ASTSource(jit.jit(_nothing), {}), device, options, "")
+
+
+def _nothing() -> None:
+    pass
