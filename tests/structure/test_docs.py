@@ -9,6 +9,8 @@ from urllib.parse import unquote
 import pytest
 
 from tilewright.base.knobs import render_docs
+from tilewright.compiler.pipeline import pipeline
+from tilewright.targets.registry import target as find_target
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,6 +102,19 @@ def test_settings_are_not_stale() -> None:
         'run python -c "from tilewright.base.knobs import render_docs; '
         "print(render_docs(), end='')\" > docs/knobs.md"
     )
+
+
+def test_the_architecture_lists_the_passes_in_the_order_in_which_they_run() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8").split("\n## The folders")[0]
+    named = [
+        name
+        for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+        for name in re.findall(r"(?:\w+/)*(\w+)", row)
+    ]
+    steps = pipeline(find_target("cuda:90"))
+    files = list(dict.fromkeys(step.pass_.apply.__module__.rpartition(".")[2] for step in steps))
+    files.remove("scaled_kinds")  # expands what the rows around it leave
+    assert [name for name in named if name in files] == files
 
 
 KNOBS = "base/knobs.py"
