@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NoReturn
@@ -36,9 +37,23 @@ class Missing:
         return f"<missing {self._name}>"
 
 
-def missing_names(module: str, names: str, why: str) -> dict[str, Missing]:
-    """A `Missing` for each of the names of a module of Triton's, separated by blanks."""
-    return {name: Missing(f"{module}.{name}", why) for name in names.split()}
+def missing_names(module: str, original: str, names: str, why: str) -> Callable[[str], Missing]:
+    """The `__getattr__` of a module that lacks names of Triton's: each of them is a `Missing`.
+
+    Args:
+        module: the name of the module that gets this function.
+        original: the module of Triton's that it stands for.
+        names: the names, separated by blanks.
+        why: what there is instead.
+    """
+    missing = {name: Missing(f"{original}.{name}", why) for name in names.split()}
+
+    def find(name: str) -> Missing:
+        if name in missing:
+            return missing[name]
+        raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+
+    return find
 
 
 class MissingModule(ModuleType):

@@ -133,10 +133,9 @@ def _float_to_float(b: Builder, x: V, source: ir.DType, to: ir.DType, rounding: 
 
 def _from_f64(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
     """fp64 to a narrow type with a single rounding: to fp32 rounded to odd, then to the type."""
-    if b.own_cast is not None and rounding == "rtne":
-        found = b.own_cast(b, x, "fp64", to.short)
-        if found is not None:
-            return found
+    found = _own_cast(b, x, ir.FP64, to, rounding)
+    if found is not None:
+        return found
     f = b.fptrunc(x, F32)
     toward = _toward_zero_f32(b, f, x)
     back = b.fpext(toward, F64)
@@ -160,11 +159,17 @@ def _abs(b: Builder, x: V) -> V:
     return b.intrinsic("llvm.fabs", x.type, [x], overloads=[x.type])
 
 
+def _own_cast(b: Builder, x: V, source: ir.DType, to: ir.DType, rounding: str) -> V | None:
+    """The conversion by the target's own instructions; None if there are none."""
+    if b.own_cast is None or rounding != "rtne":
+        return None
+    return b.own_cast(b, x, source.short, to.short)
+
+
 def _from_f32(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
-    if b.own_cast is not None and rounding == "rtne":
-        found = b.own_cast(b, x, "fp32", to.short)
-        if found is not None:
-            return found
+    found = _own_cast(b, x, ir.FP32, to, rounding)
+    if found is not None:
+        return found
     if to == ir.FP16:
         if rounding == "rtz":
             return _toward_zero_f16(b, _from_f32(b, x, to, "rtne"), x)

@@ -18,18 +18,13 @@ from tilewright.compiler.source import CONSTEXPR, runtime_arguments
 from tilewright.ir.core import Module
 from tilewright.language.types import str_to_ty, tensor_descriptor_type
 
-_MISSING = missing_names(
+__getattr__ = missing_names(
+    __name__,
     "triton._C.libtriton.ir",
     "builder module parse_mlir_module pass_manager",
     "it is Triton's IR in C++. `tilewright.compiler.ASTSource(kernel, signature).module(options)` "
     "builds tile IR",
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MISSING:
-        return _MISSING[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
 
 
 class context:

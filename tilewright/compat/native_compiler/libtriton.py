@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilewright.base.lazy_import import lazy_import
 from tilewright.compat.compiling import (
@@ -16,15 +16,10 @@ if TYPE_CHECKING:
 else:
     ir = lazy_import("tilewright.compat.native_compiler.ir")
 
-_MISSING = missing_names(
+__getattr__ = missing_names(
+    __name__,
     "triton._C.libtriton",
     "amd getenv getenv_bool gluon_ir interpreter linear_layout llvm nvidia passes proton",
     "it is Triton's compiler in C++. `tilewright.compile` compiles kernels, and "
     "`python -m tilewright opt` runs passes",
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MISSING:
-        return _MISSING[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from tilewright.base import knobs
 from tilewright.compat.drivers import GPUDriver as GPUDriver
@@ -50,14 +49,9 @@ def ty_to_cpp(ty: str) -> str:
     return f"{'u' if ty[0] == 'u' else ''}int{int(ty[1:])}_t"
 
 
-_MISSING = missing_names(
+__getattr__ = missing_names(
+    __name__,
     "triton.backends.nvidia.driver",
     "CudaLauncher make_launcher",
     "launchers are made in memory; `kernel[grid](…)` and `compiled.run` launch",
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MISSING:
-        return _MISSING[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

@@ -39,17 +39,18 @@ def check_shape(s: Semantic, sizes: Sequence[Any]) -> None:
 
 
 def program_id(s: Semantic, axis: Any) -> tensor:
-    axis = compile_time_int(axis, "program_id axis")
-    if axis not in (0, 1, 2):
-        raise ValueError(f"program_id axis must be 0, 1, or 2 but got {axis}")
-    return s.emit(ProgramId(axis))
+    return s.emit(ProgramId(_grid_axis(axis, "program_id axis")))
 
 
 def num_programs(s: Semantic, axis: Any) -> tensor:
-    axis = compile_time_int(axis, "num_programs axis")
+    return s.emit(NumPrograms(_grid_axis(axis, "num_programs axis")))
+
+
+def _grid_axis(axis: Any, name: str) -> int:
+    axis = compile_time_int(axis, name)
     if axis not in (0, 1, 2):
-        raise ValueError(f"num_programs axis must be 0, 1, or 2 but got {axis}")
-    return s.emit(NumPrograms(axis))
+        raise ValueError(f"{name} must be 0, 1, or 2 but got {axis}")
+    return axis
 
 
 def arange(s: Semantic, start: Any, end: Any) -> tensor:

@@ -102,15 +102,17 @@ def _put_strides(r: Routine, a: Argument, element: V, numbers: V, rank: V, slot:
 
 def _padding(r: Routine, a: Argument) -> V:
     """0 for padding with zeros, NAN for padding with NaN; exits the routine for anything else."""
-    with r.owned(r.tried("PyObject_GetAttr", a.value, r.rt["padding_name"])) as padding:
-        is_zero, is_nan = (r.eq(padding, r.rt[name]) for name in ("zero", "nan"))
-        r.require(r.or_(is_zero, is_nan))
-    return r.bit_if(is_nan, layout.NAN)
+    return r.bit_if(_is_second(r, a, "padding_name", ("zero", "nan")), layout.NAN)
 
 
 def _rounding(r: Routine, a: Argument) -> V:
     """ROUNDS if loads round to tf32, else 0; exits the routine for anything but a bool."""
-    with r.owned(r.tried("PyObject_GetAttr", a.value, r.rt["round_name"])) as rounds:
-        is_true, is_false = (r.eq(rounds, r.rt[name]) for name in ("true", "false"))
-        r.require(r.or_(is_true, is_false))
-    return r.bit_if(is_true, layout.ROUNDS)
+    return r.bit_if(_is_second(r, a, "round_name", ("false", "true")), layout.ROUNDS)
+
+
+def _is_second(r: Routine, a: Argument, attribute: str, objects: tuple[str, str]) -> V:
+    """Whether an attribute is the second of two objects; exits the routine if it is neither."""
+    with r.owned(r.tried("PyObject_GetAttr", a.value, r.rt[attribute])) as found:
+        is_first, is_second = (r.eq(found, r.rt[name]) for name in objects)
+        r.require(r.or_(is_first, is_second))
+    return is_second

@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.base.diagnostics import OutOfResources
 from tilewright.frontend.defaults import DOT_PRECISIONS
 from tilewright.targets.amd.features import DEFAULT_ARCH, MAX_THREADS, Processor, processor
+from tilewright.targets.gpu.options import check, check_common_options
 
 
 @dataclass(frozen=True)  # without slots: programs read its __dict__
@@ -58,33 +59,22 @@ def check_options(options: HipOptions, chip: Processor) -> None:
     threads = options.num_warps * chip.lanes
     if threads > MAX_THREADS:
         raise OutOfResources(threads, MAX_THREADS, "threads")
-    _check(options.num_stages >= 0, f"num_stages must be 0 or more, not {options.num_stages}")
-    _check(
+    check_common_options(options)
+    check(
         0 <= options.waves_per_eu <= chip.max_waves,
         f"waves_per_eu must be 0 to {chip.max_waves}, not {options.waves_per_eu}",
     )
-    _check(
+    check(
         options.matrix_instr_nonkdim in (0, 16, 32),
         f"matrix_instr_nonkdim must be 0, 16 or 32, not {options.matrix_instr_nonkdim}",
     )
-    _check(
-        options.default_dot_input_precision in options.allowed_dot_input_precisions,
-        f"default_dot_input_precision must be one of {options.allowed_dot_input_precisions}, not "
-        f"{options.default_dot_input_precision!r}",
-    )
-    _check(
+    check(
         options.warp_size == chip.lanes,
         f"warp_size must be {chip.lanes}, the lanes of a wave of {chip.name}, not "
         f"{options.warp_size}",
     )
-    _check(
+    check(
         processor(options.arch) == chip,
         f"this compiles for {chip.name}; for {options.arch} give a target such as "
         f'GPUTarget("hip", "{options.arch}", {processor(options.arch).lanes})',
     )
-    _check(not options.extern_libs, "extern_libs are not supported: there is nothing to link yet")
-
-
-def _check(holds: bool, message: str) -> None:
-    if not holds:
-        raise ValueError(message)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.base.diagnostics import OutOfResources
 from tilewright.frontend.defaults import DOT_PRECISIONS
+from tilewright.targets.gpu.options import check, check_common_options
 from tilewright.targets.nvidia.features import (
     DEFAULT_ARCH,
     MAX_REGISTERS,
@@ -76,45 +77,34 @@ def check_options(options: CudaOptions, chip: Processor) -> None:
     cluster, registers = options.num_ctas, options.maxnreg
     if options.num_warps > MAX_WARPS:
         raise OutOfResources(options.num_warps * WARP_SIZE, MAX_WARPS * WARP_SIZE, "threads")
-    _check(options.num_stages >= 0, f"num_stages must be 0 or more, not {options.num_stages}")
-    _check(
+    check_common_options(options)
+    check(
         cluster in (1, 2, 4, 8, MAX_CLUSTER),
         f"num_ctas must be 1, 2, 4, 8 or {MAX_CLUSTER}, not {cluster}",
     )
-    _check(
+    check(
         cluster == 1 or "cluster" in chip.features,
         "num_ctas > 1 requires NVIDIA SM90+ (Hopper)",
     )
-    _check(
+    check(
         not options.launch_pdl or "dependent_launch" in chip.features,
         "launch_pdl requires NVIDIA SM90+ (Hopper)",
     )
-    _check(
+    check(
         registers is None or 0 < registers <= MAX_REGISTERS,
         f"maxnreg must be 1 to {MAX_REGISTERS}, not {registers}",
     )
-    _check(
-        options.default_dot_input_precision in options.allowed_dot_input_precisions,
-        f"default_dot_input_precision must be one of {options.allowed_dot_input_precisions}, not "
-        f"{options.default_dot_input_precision!r}",
-    )
-    _check(
+    check(
         options.random_delays >= 0,
         f"random_delays must be 0 or a positive seed, not {options.random_delays}",
     )
     version = options.ptx_version
-    _check(
+    check(
         version is None or chip.ptx_version <= version <= NEWEST_PTX,
         f"ptx_version must be {chip.ptx_version} to {NEWEST_PTX}, not {version}",
     )
-    _check(
+    check(
         processor(options.arch) == chip,
         f"this compiles for sm{chip.capability}; for {options.arch} give a target such as "
         f'GPUTarget("cuda", {processor(options.arch).capability}, {WARP_SIZE})',
     )
-    _check(not options.extern_libs, "extern_libs are not supported: there is nothing to link yet")
-
-
-def _check(holds: bool, message: str) -> None:
-    if not holds:
-        raise ValueError(message)
