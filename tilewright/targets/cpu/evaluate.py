@@ -16,12 +16,10 @@ dominates every use in that level and its children.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tilewright.analysis.ranges import may_wrap
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
-from tilewright.ir.index_map import Along, Fixed, Part, Reversed
 from tilewright.lowering.convert import narrow, widen
 from tilewright.lowering.emit import I1, Builder, V, const, zero
 from tilewright.lowering.math_common import if_any
@@ -30,22 +28,13 @@ from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops import arith, memory, shape
 from tilewright.ops.view import View
 from tilewright.targets.cpu import access, lanes
-from tilewright.targets.cpu.lanes import ZERO, Lanes
+from tilewright.targets.cpu.coordinates import clamp, source_coords
+from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.lazy import RULES
 from tilewright.targets.cpu.level import Coords, Emitting, Level
 from tilewright.targets.cpu.name import NAME
-
-
-class Need(NamedTuple):
-    """An operand that a rule requires at a point; with `offset`, as a 64-bit part of an address."""
-
-    value: Value
-    coords: Coords
-    offset: bool = False
-
-
-Rule = Generator[Need, Lanes, Lanes]
-"""The computation of a value at a point."""
+from tilewright.targets.cpu.offsets import LINEAR, offset_of
+from tilewright.targets.cpu.rule import Need, Rule
 
 
 def computes(*classes: type[Op]) -> Callable[[Callable[..., Rule]], Callable[..., Rule]]:
@@ -108,7 +97,7 @@ def _find(level: Level, need: Need) -> Lanes | _Task:
     if offset:
         home = level.home(coords)
         known = home.offsets.get((value, coords))
-        return _Task(home, _offset(home, value, coords), home.offsets) if known is None else known
+        return _Task(home, offset_of(home, value, coords), home.offsets) if known is None else known
     # Before the memo: an outer level may have memoised the mask for code without the assumption.
     truth = level.assumed.get(value) if level.assumed else None
     if truth is not None:
@@ -154,26 +143,6 @@ def _compute(level: Level, value: Value, coords: Coords) -> Rule:
             return (yield from rule(level, op, value, coords))
 
 
-def _offset(level: Level, value: Value, coords: Coords) -> Rule:
-    """An integer tile that is part of an address, in 64 bits.
-
-    Signed arithmetic of addresses of 32 bits or more is performed in 64 bits throughout, which
-    keeps lanes linear. It differs from 32-bit arithmetic only for offsets that overflow within a
-    tile, and these are not offsets of elements of a tensor. Other values are computed in their own
-    type, and extended.
-    """
-    signed = ir.dtype_of(value.type).is_int_signed()
-    op = value.op
-    with Emitting(level):
-        exact = signed and not may_wrap(value)
-        if op is not None and exact and value not in level.kernel.env:
-            rule = _offset_rule(op)
-            if rule is not None:
-                with level.kernel.line_of(op):
-                    return (yield from rule(level, op, coords))
-        return level.extend((yield Need(value, coords)), signed)
-
-
 def _operands(op: Op, coords: Coords) -> Generator[Need, Lanes, list[Lanes]]:
     """All operands at the same point."""
     found: list[Lanes] = []
@@ -216,150 +185,8 @@ def _arange(level: Level, op: shape.Arange, value: Value, coords: Coords) -> Rul
         return Lanes(level.b.add(narrow, start), c.stride, c.depth)
 
 
-def _source(level: Level, op: View, result: int, coords: Coords) -> Coords:
-    """The coordinates of the element of `src` that a result has at a point.
-
-    An axis along which the position is split or merged makes it a division: all axes go by way of
-    the row-major position then.
-    """
-    found = op.index_maps(result)[0]
-    assert found is not None
-    axes: list[Lanes] = []
-    for term in found.axes:
-        if type(term) is Along:
-            axes.append(coords[term.axis])
-        elif isinstance(term, Fixed):
-            axes.append(_FIXED[term.index])
-        elif isinstance(term, Reversed):
-            axes.append(_reversed(level, coords[term.axis], found.target[term.axis]))
-        else:
-            return _reshaped(level, found.source, found.target, coords)
-    return tuple(axes)
-
-
-def _reversed(level: Level, c: Lanes, size: int) -> Lanes:
-    """A coordinate counted from the other end of its axis."""
-    home = level.home((c,))
-    known = home.moved.get((Reversed, size, c))
-    if known is None:
-        with Emitting(home):
-            flipped = lanes.sub(level.b, lanes.index(size - 1), c, level.width)
-        known = home.moved[Reversed, size, c] = (flipped,)
-        if level.home(known) is home:
-            home.moved[Reversed, size, flipped] = (c,)  # a flip is its own inverse
-    return known[0]
-
-
-def _reshaped(
-    level: Level, source: tuple[int, ...], target: tuple[int, ...], coords: Coords
-) -> Coords:
-    home = level.home(coords)
-    key = Part, source, target, coords
-    known = home.moved.get(key)
-    if known is None:
-        with Emitting(home):
-            known = home.moved[key] = _reindex(level, source, target, coords)
-    return known
-
-
-def _reindex(
-    level: Level, source: tuple[int, ...], target: tuple[int, ...], coords: Coords
-) -> Coords:
-    """Coordinates in `source` of a point in `target`, by way of the row-major position."""
-    position = ZERO
-    for n, c in zip(target, coords, strict=True):
-        scaled = lanes.mul(level.b, position, lanes.index(n), level.width)
-        position = lanes.add(level.b, scaled, c, level.width)
-    found: list[Lanes] = []
-    for n in reversed(source):
-        position, rest = lanes.divmod_const(level.b, position, n, level.width, level.span)
-        found.append(rest)
-    return tuple(reversed(found))
-
-
-_FIXED = ZERO, lanes.index(1)
-"""The coordinates that index maps fix: along a broadcast axis, and in the halves of a split."""
-
-
-def _offset_moved(level: Level, op: View, coords: Coords) -> Rule:
-    return (yield Need(op.src, _source(level, op, 0, coords), offset=True))
-
-
-def _offset_same(level: Level, op: Op, coords: Coords) -> Rule:
-    return (yield Need(op.operands[0], coords, offset=True))
-
-
-def _offset_arith(level: Level, op: Op, coords: Coords) -> Rule:
-    x = yield Need(op.operands[0], coords, offset=True)
-    y = yield Need(op.operands[1], coords, offset=True)
-    with level.placed(x, y):
-        return _LINEAR[type(op)](level.b, x, y, level.width)
-
-
-def _offset_arange(level: Level, op: shape.Arange, coords: Coords) -> Rule:
-    yield from ()
-    with level.placed(coords[0]):
-        return lanes.add(level.b, coords[0], lanes.index(op.start), level.width)
-
-
-def _offset_divided(level: Level, op: arith.Rem | arith.IntDiv, coords: Coords) -> Rule:
-    """A remainder of lanes without a multiple of the divisor between them is linear, and their
-    quotient is uniform."""
-    if not _in_one_run(level, op, coords):
-        return level.extend((yield Need(op.result, coords)), signed=True)
-    x = yield Need(op.lhs, coords, offset=True)
-    y = yield Need(op.rhs, coords, offset=True)
-    if x.stride is None or not y.uniform:
-        return level.extend((yield Need(op.result, coords)), signed=True)
-    lower = lowering_of(type(op), NAME)
-    assert lower is not None
-    with level.placed(x, y):
-        stride = x.stride if isinstance(op, arith.Rem) else 0
-        return Lanes(lower(level.b, op, x.base, y.base), stride, max(x.depth, y.depth))
-
-
-def _in_one_run(level: Level, op: arith.Rem | arith.IntDiv, coords: Coords) -> bool:
-    """Whether the elements at all lanes are in one run of consecutive remainders, or of equal
-    quotients, provided that the dividend, an offset of elements, does not overflow."""
-    axis = level.lane_axis(coords)
-    if axis is None or not lanes.is_run(coords[axis], level.span):
-        return False
-    facts = level.kernel.facts[op.result]
-    runs = [facts.constancy[axis]]
-    if isinstance(op, arith.Rem):
-        runs.append(facts.contiguity[axis])
-    return any(run % level.span == 0 for run in runs)
-
-
-def _offset_rule(op: Op) -> Callable[..., Rule] | None:
-    """The rule of an op in 64 bits; None if it is to be computed in its own type and extended."""
-    if isinstance(op, arith.Cast):
-        source = ir.dtype_of(op.src.type)
-        exact = source.is_int_signed() and source.primitive_bitwidth <= op.to.primitive_bitwidth
-        return _offset_same if exact else None
-    rule = _OFFSETS.get(type(op))
-    if rule is None and isinstance(op, View) and op.moves_all:
-        return _offset_moved
-    return rule
-
-
-_LINEAR: dict[type[Any], Callable[..., Lanes]] = {
-    arith.Add: lanes.add,
-    arith.Sub: lanes.sub,
-    arith.Mul: lanes.mul,
-}
-
-_OFFSETS: dict[type[Any], Callable[..., Rule]] = {
-    **dict.fromkeys(_LINEAR, _offset_arith),
-    arith.Hint: _offset_same,
-    arith.IntDiv: _offset_divided,
-    arith.Rem: _offset_divided,
-    shape.Arange: _offset_arange,
-}
-
-
 def _moved(level: Level, op: View, value: Value, coords: Coords) -> Rule:
-    return (yield Need(op.src, _source(level, op, value.index, coords)))
+    return (yield Need(op.src, source_coords(level, op, value.index, coords)))
 
 
 @computes(arith.Constant)
@@ -376,7 +203,7 @@ def _linear_arith(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
     args = yield from _operands(op, coords)
     if ir.is_int(value.type) and not ir.element_of(value.type).is_bool():
         with level.placed(*args):
-            return _LINEAR[type(op)](level.b, args[0], args[1], level.width)
+            return LINEAR[type(op)](level.b, args[0], args[1], level.width)
     if isinstance(op, arith.Mul):  # which reductions contract
         return _lowered(level, op, args)
     with level.b.flags(""):
@@ -553,35 +380,19 @@ def _choose(level: Level, c: Lanes, bound: int, upper: Lanes, lower: Lanes) -> L
         return Lanes(b.select(test, level.vector(upper), level.vector(lower)), None, depth)
 
 
-def _clamp(level: Level, c: Lanes, last: int) -> Lanes:
-    """A coordinate clamped to 0 … last."""
-    home = level.home((c,))
-    known = home.moved.get((shape.Gather, last, c))
-    if known is None:
-        b = level.b
-        with Emitting(home):
-            v = c.base if c.uniform else level.vector(c)
-            low = b.intrinsic("llvm.smax", v.type, [v, const(v.type, 0)], overloads=[v.type])
-            high = b.intrinsic("llvm.smin", v.type, [low, const(v.type, last)], overloads=[v.type])
-        known = home.moved[shape.Gather, last, c] = (
-            Lanes(high, 0 if c.uniform else None, c.depth),
-        )
-    return known[0]
-
-
 @computes(shape.Cat)
 def _cat(level: Level, op: shape.Cat, value: Value, coords: Coords) -> Rule:
     axis, c = op.axis, coords[op.axis]
     sizes = [ir.shape_of(v.type)[axis] for v in (op.lhs, op.rhs)]
     before, after = coords[:axis], coords[axis + 1 :]
-    first = yield Need(op.lhs, (*before, _clamp(level, c, sizes[0] - 1), *after))
+    first = yield Need(op.lhs, (*before, clamp(level, c, sizes[0] - 1), *after))
     home = level.home((c,))
     key = shape.Cat, sizes[0], c
     if key not in home.moved:
         with Emitting(home):
             home.moved[key] = (lanes.sub(level.b, c, lanes.index(sizes[0]), level.width),)
     (moved,) = home.moved[key]
-    second = yield Need(op.rhs, (*before, _clamp(level, moved, sizes[1] - 1), *after))
+    second = yield Need(op.rhs, (*before, clamp(level, moved, sizes[1] - 1), *after))
     return _choose(level, c, sizes[0], second, first)
 
 
@@ -594,5 +405,5 @@ def _gather(level: Level, op: shape.Gather, value: Value, coords: Coords) -> Rul
     known = home.moved.get(key)
     if known is None:
         known = home.moved[key] = (level.extend(index, signed),)
-    clamped = _clamp(level, known[0], ir.shape_of(op.src.type)[op.axis] - 1)
+    clamped = clamp(level, known[0], ir.shape_of(op.src.type)[op.axis] - 1)
     return (yield Need(op.src, (*coords[: op.axis], clamped, *coords[op.axis + 1 :])))
