@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -183,6 +184,16 @@ def test_plug_in_that_cannot_be_used_is_named(code: str, cause: str, tmp_path: P
     assert doctor.returncode == 1
     assert cause in doctor.stdout
     assert "kernel on cpu    compiled and ran" in doctor.stdout
+
+
+def test_plug_in_that_ends_the_process_is_named(tmp_path: Path) -> None:
+    put(tmp_path, "bad", "import os; os.abort()\n")
+    doctor = command(tmp_path, "doctor")
+    assert doctor.returncode == 1
+    assert "of bad 1.5 cannot be loaded: the process was killed by SIGABRT" in doctor.stdout
+    assert "kernel on cpu    compiled and ran" in doctor.stdout
+    found = conformance(tmp_path, "bad", status=-signal.SIGABRT)
+    assert f'File "{tmp_path / "bad.py"}"' in found.stderr
 
 
 def test_wrong_metadata_is_named(tmp_path: Path) -> None:

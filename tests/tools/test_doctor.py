@@ -148,8 +148,7 @@ def test_any_failure_of_the_child_is_reported(
     program: str, summary: str, advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "_PROBE", boot(program))
-    monkeypatch.setattr(doctor, "CHILD_SECONDS", 1.0 if "sleep" in program else 60.0)
-    answer = doctor.ask("cpu")
+    answer = doctor.ask("cpu", 1.0 if "sleep" in program else 60.0)
     assert summary in answer["error"]
     assert advice in answer.get("advice", "")
 

@@ -35,19 +35,29 @@ class PlugInError(RuntimeError):
     """A plug-in cannot be loaded. The message names it, its distribution and the cause."""
 
 
+_rejected: dict[Any, str] = {}
+
+
 @cache
 def plug_ins(group: str) -> dict[str, Any]:
     """The entry points of a group by name; none is loaded."""
     return {point.name: point for point in metadata.entry_points(group=group)}
 
 
+def reject(point: Any, cause: str) -> None:
+    """Have this process not load an entry point, which would end it; the cause is its error."""
+    _rejected[point] = cause
+
+
 def load_plug_in(group: str, name: str) -> Any:
     """The object of an entry point, which must exist.
 
     Raises:
-        PlugInError: importing it fails.
+        PlugInError: importing it fails, or it was rejected.
     """
     point = plug_ins(group)[name]
+    if point in _rejected:
+        raise PlugInError(f"the plug-in {describe(point)} cannot be loaded: {_rejected[point]}")
     try:
         return point.load()
     except (Exception, SystemExit) as error:

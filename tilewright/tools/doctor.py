@@ -37,6 +37,7 @@ from tilewright.tools.cache import size_text
 HELP = "check the installation and its devices"
 
 CHILD_SECONDS = 120.0
+LOAD_SECONDS = 30.0  # for the import of plug-ins
 _PROBE = "from tilewright.tools.probe import main; main({what!r})"
 _LITTLE_SPACE = 256 << 20
 _PLUG_IN = "Update or uninstall the plug-in; everything else works without it."
@@ -96,6 +97,11 @@ def _plug_ins() -> Iterator[Finding]:
     points = [point for group in plug_ins.GROUPS for point in plug_ins.plug_ins(group).values()]
     if not points:
         yield Finding(OK, "plug-ins", "none")
+    elif "error" in ask("plug-ins", LOAD_SECONDS):
+        for point in points:
+            answer = ask(f"plug-ins {point.group} {point.name}", LOAD_SECONDS)
+            if "error" in answer:
+                plug_ins.reject(point, answer["error"])
     for point in points:
         try:
             plug_ins.load_plug_in(point.group, point.name)
@@ -176,16 +182,16 @@ def _trial(device: str) -> Finding:
     return Finding(OK, what, f"compiled and ran in {answer['seconds']:.1f} s; correct result")
 
 
-def ask(what: str) -> dict[str, Any]:
+def ask(what: str, seconds: float = CHILD_SECONDS) -> dict[str, Any]:
     """The output of `tools/probe.py`, run in a child process so that a crash of a driver or of a
     kernel is reported as a finding instead of ending this process."""
     command = python_command(_PROBE.format(what=what))
     try:
         ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False
+            command, capture_output=True, text=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"timed out after {CHILD_SECONDS:.0f} s"}
+        return {"error": f"timed out after {seconds:.0f} s"}
     except OSError as error:
         return {"error": f"the child process cannot be started: {error}"}
     if ended.returncode < 0:
@@ -308,8 +314,8 @@ def _settings() -> Iterator[Finding]:
 CHECKS: dict[str, Check] = {
     "installed": _installed,
     "settings": _settings,
+    "plug-ins": _plug_ins,  # before all that loads them here
     "compilers": _compilers,
-    "plug-ins": _plug_ins,
     "CPU": _processor,
     "GPUs": _gpus,
     "other devices": _other_devices,

@@ -2,6 +2,7 @@
 
     python -c "from tilewright.tools.probe import main; main('cuda')"       list the GPUs
     python -c "from tilewright.tools.probe import main; main('cuda:0')"     run a kernel
+    python -c "from tilewright.tools.probe import main; main('plug-ins')"   import all plug-ins
 
 The result is a line of JSON on standard output.
 """
@@ -12,13 +13,13 @@ import ctypes
 import json
 import sys
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 import tilewright.language as tl
-from tilewright.base import knobs
+from tilewright.base import knobs, plug_ins
 from tilewright.base.diagnostics import TritonError
 from tilewright.conformance.claims import claims_of
 from tilewright.runtime.device_array import DeviceArray
@@ -92,11 +93,27 @@ def gpus() -> dict[str, Any]:
     return {"driver": version, "gpus": found}
 
 
+def load_plug_ins(group: str = "", name: str = "") -> dict[str, Any]:
+    """Import a plug-in, or all. Not those are looked for that raise, which is reported where they
+    are used, but those that do not return or end the process."""
+    for each in [group] if group else plug_ins.GROUPS:
+        for point in [name] if name else plug_ins.plug_ins(each):
+            with suppress(plug_ins.PlugInError):
+                plug_ins.load_plug_in(each, point)
+    return {}
+
+
+def _check(what: str) -> dict[str, Any]:
+    kind, *of_it = what.split()
+    if kind == "plug-ins":
+        return load_plug_ins(*of_it)
+    return gpus() if what == "cuda" else run_kernel(what)
+
+
 def main(what: str) -> None:
     """Print the result of a check, or its error, as JSON."""
-    check: Callable[[], dict[str, Any]] = gpus if what == "cuda" else lambda: run_kernel(what)
     try:
-        answer = check()
+        answer = _check(what)
     except TritonError as error:
         answer = {"error": str(error)}
     except Exception as error:
