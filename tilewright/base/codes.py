@@ -21,9 +21,13 @@ Code = Literal[
     "length-of-tensor",
     "one-value",
     "not-callable",
+    "unpacked-value",
+    "context-manager",
+    "tensor-class",
     # operands
     "broadcast",
     "stored-shape",
+    "dot-shapes",
     "operand-types",
     "wrong-element-type",
     "added-pointers",
@@ -62,6 +66,7 @@ Code = Literal[
     "loop-iterable",
     "iterated-tensor",
     # shapes
+    "extent",
     "power-of-two",
     "too-many-elements",
     # Unsupported Python

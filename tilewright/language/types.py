@@ -168,9 +168,11 @@ def validate_block_shape(shape: Sequence[Any], powers_of_two: bool = False) -> i
                 ),
             )
         if powers_of_two and (d <= 0 or d & (d - 1)):
-            raise coded("power-of-two", ValueError(f"Shape element {i} must be a power of 2"))
+            error = ValueError(f"Shape element {i} must be a power of 2")
+            raise coded("power-of-two" if d > 0 else "extent", error, shape=shape)
         if d <= 0:
-            raise ValueError(f"Shape element {i} must be 1 or more, not {d}")
+            error = ValueError(f"Shape element {i} must be 1 or more, not {d}")
+            raise coded("extent", error, shape=shape)
         numel *= d
     if numel > TRITON_MAX_TENSOR_NUMEL:
         raise coded(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import re
 import types
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -199,9 +200,12 @@ def _guarded(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict
         if frame.context.debugging or from_signal_handler(error):
             raise
         error = _in_words(fn, args, kwargs, error)
+        text = str(error)
         if isinstance(error, TypeError) and not _takes(fn, args, kwargs):
             coded("arguments", error)
-        raise error_at(frame, node, str(error), error) from error
+            # Python counts the hidden `_semantic`, too.
+            text = re.sub(r" positional arguments? \(and .*\) (was|were) given", r" \1 given", text)
+        raise error_at(frame, node, text, error) from error
 
 
 def _takes(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -271,6 +275,9 @@ def _context_manager(frame: Frame, node: ast.expr) -> Any:
         return visit(frame, node)
     factory = unwrap(visit(frame, node.func))
     args, kwargs = arguments(frame, node)
+    if _takes(factory, args, kwargs) and not _takes(factory, args, kwargs | {"_semantic": None}):
+        message = f"{ast.unparse(node.func)} is not a context manager of kernels"
+        raise error_at(frame, node, message, coded("context-manager", TypeError(message)))
     return _guarded(frame, node, factory, args, kwargs | {"_semantic": frame.semantic})
 
 
@@ -287,6 +294,8 @@ def call_python(
         return _attribute_builtin(frame, fn, *args)
     if fn is min or fn is max:
         return _extremum(frame, fn, args)
+    if fn is tensor and any(isinstance(a, base_value) for a in args):
+        raise coded("tensor-class", TypeError("tl.tensor is the class of tiles, and makes none"))
     plain = [unwrap(a) for a in args]
     named = {k: unwrap(v) for k, v in kwargs.items()}
     if is_language_object(fn) and (isinstance(fn, types.FunctionType) or fn in _TAKE_PYTHON_VALUES):

@@ -168,9 +168,11 @@ def unpack(frame: Frame, value: Any, count: int) -> list[Any]:
     """
     value = wrap(unwrap(value)) if isinstance(value, constexpr) else value
     if not isinstance(value, tuple):
-        raise TypeError(f"cannot unpack non-iterable value of type {kind_text(value)}")
+        error = TypeError(f"cannot unpack non-iterable value of type {kind_text(value)}")
+        raise coded("unpacked-value", error, value=value)
     if len(value) < count:
-        raise ValueError(f"not enough values to unpack (expected {count}, got {len(value)})")
+        error = ValueError(f"not enough values to unpack (expected {count}, got {len(value)})")
+        raise coded("unpacked-value", error, value=value)
     if len(value) > count:
         frame.semantic.warn(f"{len(value)} values are unpacked into {count}; the rest is dropped")
     return value.values[:count]

@@ -117,6 +117,17 @@ def constant(
     return s.emit(Constant(exact_value(value, element), type_))
 
 
+MAX_SHOWN = 60  # characters of a value in a message
+
+
+def not_a_number(value: Any) -> TypeError:
+    """The error of another kind of value where a tensor or a number is required."""
+    text = " ".join(str(value).split())
+    shown = text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
+    error = TypeError(f"cannot convert {shown} of type {type(value)} to tensor")
+    return coded("not-a-tensor", error, value=value)
+
+
 def to_tensor(s: Semantic, value: Any) -> tensor:
     """Convert a Python number to a constant; tensors are unchanged.
 
@@ -128,11 +139,7 @@ def to_tensor(s: Semantic, value: Any) -> tensor:
     plain: Any = value.value if isinstance(value, constexpr) else value
     if isinstance(plain, bool | int | float):
         return constant(s, plain, natural_type(plain))
-    raise coded(
-        "not-a-tensor",
-        TypeError(f"cannot convert {plain} of type {type(plain)} to tensor"),
-        value=plain,
-    )
+    raise not_a_number(plain)
 
 
 def returned(s: Semantic, value: Any) -> Any:
@@ -261,11 +268,7 @@ def element_type(value: Any) -> tuple[Scalar, bool]:
     plain = value.value if isinstance(value, constexpr) else value
     if isinstance(plain, bool | int | float):
         return natural_type(plain), True
-    raise coded(
-        "not-a-tensor",
-        TypeError(f"cannot convert {plain} of type {type(plain)} to tensor"),
-        value=plain,
-    )
+    raise not_a_number(plain)
 
 
 def arithmetic_operands(

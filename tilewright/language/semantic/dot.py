@@ -80,17 +80,19 @@ def _default_precision(s: Semantic, allow_tf32: Any) -> str:
 
 
 def _check_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> None:
-    assert len(a) == len(b) >= 2, (
-        f"input and other must have equal ranks >= 2; got shapes {list(a)} and {list(b)}"
-    )
+    if not len(a) == len(b) >= 2:
+        text = f"input and other must have equal ranks >= 2; got shapes {list(a)} and {list(b)}"
+        raise coded("dot-shapes", AssertionError(text))
     assert a[:-2] == b[:-2], (
         f"input and other must have equal batch shapes; got shapes {list(a)} and {list(b)}"
     )
-    assert a[-1] == b[-2], (
-        "input and other must have equal reduction dimensions; First input shape "
-        f"({list(a)}) and second input shape {list(b)} are not compatible for matmul (second "
-        f"index of first shape ({a[-1]}) must be equal to first index of second shape ({b[-2]})"
-    )
+    if a[-1] != b[-2]:
+        text = (
+            "input and other must have equal reduction dimensions; First input shape "
+            f"({list(a)}) and second input shape {list(b)} are not compatible for matmul (second "
+            f"index of first shape ({a[-1]}) must be equal to first index of second shape ({b[-2]})"
+        )
+        raise coded("dot-shapes", AssertionError(text))
 
 
 def check_min_size(

@@ -86,6 +86,8 @@ def _advice(s: Semantic, entry: Any) -> str:
         return ""
     if isinstance(entry, slice):
         return "; the bounds of a slice are compile-time integers, and its step is not 0"
+    if isinstance(entry, tensor) and entry.dtype.is_bool():
+        return "; a condition does not select elements"
     if isinstance(entry, tensor):
         return "; a run-time index must be a scalar integer. Use tl.gather to index with a tile"
     return "; an entry is None, a slice, an integer or ..."

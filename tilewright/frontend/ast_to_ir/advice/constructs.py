@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable
 from inspect import signature
+from typing import Any
 
 import tilewright.language as tl
 from tilewright.base.codes import Code
+from tilewright.frontend.ast_to_ir.advice.names import C_TYPES, counterpart
 from tilewright.frontend.ast_to_ir.explain import Mistake, print_values, suggests
 from tilewright.frontend.source import JITCallable
-from tilewright.ir.types import DType, Pointer
-from tilewright.language.values import constexpr, is_builtin, tensor
+from tilewright.ir.types import DType, Pointer, shape_of
+from tilewright.language.values import constexpr, is_builtin, tensor, tuple
 from tilewright.ops.arith import Constant
 
 # -- compile time ----------------------------------------------------------------------------------
@@ -52,6 +55,17 @@ def _constant(value: tensor) -> bool:
     return isinstance(value.handle.op, Constant) and value.type is value.dtype
 
 
+@suggests("extent")
+def derived_extent(mistake: Mistake) -> str | None:
+    """`x.reshape(-1, 8)`."""
+    shape, tiles = mistake.facts["shape"], [o for o in mistake.tensors if o.shape]
+    known = math.prod(d for d in shape if d > 0)
+    if not tiles or [d for d in shape if d <= 0] != [-1] or math.prod(tiles[0].shape) % known:
+        return None
+    extents = [math.prod(tiles[0].shape) // known if d == -1 else d for d in shape]
+    return f"each extent is stated: {', '.join(map(str, extents))}"
+
+
 @suggests("run-time-text")
 def run_time_text(mistake: Mistake) -> str | None:
     """An f-string with run-time values."""
@@ -74,7 +88,7 @@ def constexpr_reassigned(mistake: Mistake) -> str:
 
 @suggests("compile-time-function")
 def number_of_python(mistake: Mistake) -> str | None:
-    """`int(x)`, `float(x)` and `math.sqrt(x)` of a tensor; a launch within a kernel."""
+    """`int(x)`, `np.float32(x)` and `math.sqrt(x)` of a tensor; a launch within a kernel."""
     if isinstance(mistake.node, ast.Call) and isinstance(mistake.node.func, ast.Subscript):
         called = ast.unparse(mistake.node.func.value)
         return f"a kernel launches no other; a function of the language is called: `{called}(…)`"
@@ -83,7 +97,9 @@ def number_of_python(mistake: Mistake) -> str | None:
     operand = mistake.tensors[0] if mistake.tensors else None
     if name in kinds and operand is not None:
         return f"of a run-time value, `{operand.bracketed}.to({kinds[name]})`"
-    return f"kernels have `tl.{name}`" if is_builtin(getattr(tl, name, None)) else None
+    if operand is not None and isinstance(getattr(tl, name, None), DType):
+        return f"`{operand.bracketed}.to(tl.{name})`"
+    return counterpart(name)
 
 
 @suggests("print-prefix")
@@ -166,14 +182,44 @@ def loop_iterable(mistake: Mistake) -> str:
     return "write `for i in range(n)`"
 
 
+@suggests("context-manager")
+def context_manager(mistake: Mistake) -> str:
+    """`with torch.no_grad():`."""
+    return "omit it, or enter it around the launch: it would have no effect on a kernel"
+
+
+@suggests("tensor-class")
+def tensor_class(mistake: Mistake) -> str:
+    """`tl.tensor([1.0, 2.0])`."""
+    return "a tile is computed, as by `tl.full` and `tl.arange`, or loaded from memory"
+
+
+@suggests("unpacked-value")
+def unpacked_value(mistake: Mistake) -> str | None:
+    """`m, i = x.max(0)`, and a tile as if it were a tuple."""
+    match getattr(mistake.node, "value", None):
+        case ast.Call(func=ast.Attribute(attr=name)) as reduction:
+            function: Any = getattr(tl, name, None)
+            if is_builtin(function) and "return_indices" in signature(function).parameters:
+                inside = ast.unparse(reduction).removesuffix(")")
+                return f"`{inside}, return_indices=True)` returns both"
+        case _:
+            pass
+    value = mistake.facts["value"]
+    if not isinstance(value, tensor) or not shape_of(value.type):
+        return None
+    return "a tile is one value; `tl.split(x)` returns the two columns of a tile of shape (…, 2)"
+
+
 @suggests("not-a-type")
 def not_a_type(mistake: Mistake) -> str | None:
-    """The name of an element type as a string instead of the type."""
+    """An element type of Python or of another library, or its name, instead of one of `tl`."""
     value = mistake.facts["value"]
-    if not isinstance(value, str):
-        return "an element type is written as `tl.float32`"
+    # `np.float16` is a class, `torch.float16` and NumPy's dtypes are named by their text.
+    text = value if isinstance(value, str) else getattr(value, "__name__", str(value))
+    name = C_TYPES.get(text, text.removeprefix("torch."))
     found = [n for n in dir(tl) if isinstance(getattr(tl, n), DType)]
-    named = [n for n in found if value in (n, getattr(tl, n).name)]
+    named = [n for n in found if name in (n, getattr(tl, n).name)]
     return f"`tl.{named[0]}`" if named else "an element type is written as `tl.float32`"
 
 
@@ -187,6 +233,10 @@ def other_syntax(mistake: Mistake) -> str | None:
 def not_a_tensor(mistake: Mistake) -> str | None:
     """Another kind of value where a tensor or a number is required."""
     value = mistake.facts["value"]
+    if isinstance(value, tuple):
+        return "a list is a tuple here, not a tile: a tile is computed, or loaded from memory"
+    if hasattr(value, "__array__"):
+        return array_of_host(mistake)
     if isinstance(value, str):
         return "write `name: tl.constexpr = …` for compile-time values that are not numbers"
     if isinstance(value, tl.range):
@@ -194,3 +244,12 @@ def not_a_tensor(mistake: Mistake) -> str | None:
     if isinstance(value, JITCallable):
         return "call a function by its own name, or annotate the new one: `name: tl.constexpr = …`"
     return None
+
+
+def array_of_host(mistake: Mistake) -> str:
+    """An array of NumPy or PyTorch, created in the kernel or a global of its module."""
+    match getattr(mistake.node, "value", mistake.node):
+        case ast.Call(func=ast.Attribute(attr=name)) if (known := counterpart(name)) is not None:
+            return known
+        case _:
+            return "an array of the host is passed as an argument, which is a pointer in the kernel"

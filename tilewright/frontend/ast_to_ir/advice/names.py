@@ -101,6 +101,8 @@ _ELSEWHERE = {
     "clip": "`tl.clamp(x, low, high)`",
     "empty": "`tl.zeros(shape, dtype)`",
     "eye": "`tl.where(rows[:, None] == columns[None, :], 1.0, 0.0)`",
+    "empty_like": "`tl.zeros_like(x)`",
+    "full_like": "`tl.full(x.shape, value, x.dtype)`",
     "gelu": "`0.5 * x * (1 + tl.erf(x * 0.70710678))`",
     "logical_and": "`a & b` of conditions",
     "logical_not": "`not a`, or `~a`, of a condition",
@@ -108,8 +110,10 @@ _ELSEWHERE = {
     "mean": "`tl.sum(x, axis) / n`",
     "mod": "`a % b`",
     "ones": "`tl.full(shape, 1, dtype)`",
+    "ones_like": "`tl.full(x.shape, 1, x.dtype)`",
     "prod": "`tl.reduce(x, axis, multiply)`, where `multiply` is a `@triton.jit` function",
     "relu": "`tl.maximum(x, 0.0)`",
+    "roll": "`tl.gather(x, (tl.arange(0, n) + n - shift) % n, axis)`, of n elements",
     "scatter": "`tl.store(pointer + indices, values, mask=…)`",
     "select": "`tl.where(condition, a, b)`",
     "shared": "there is nothing to declare: the compiler places tiles in shared memory",
@@ -138,8 +142,8 @@ for _names, _text in (
 
 def _missing_function(name: str) -> str | None:
     """The alternative to a name that `tl` lacks."""
-    if name in _TYPES:
-        return f"did you mean `tl.{_TYPES[name]}`?"
+    if name in C_TYPES:
+        return f"did you mean `tl.{C_TYPES[name]}`?"
     short = [n for n in _public(tl) if isinstance(t := getattr(tl, n), DType) and t.name == name]
     if short:
         return f"did you mean `tl.{short[0]}`?"
@@ -151,13 +155,13 @@ def _missing_function(name: str) -> str | None:
     return None
 
 
-def _counterpart(name: str) -> str | None:
+def counterpart(name: str) -> str | None:
     """What kernels have instead of a function of another library."""
     return f"kernels have `tl.{name}`" if hasattr(tl, name) else _missing_function(name)
 
 
 # Names of types in PyTorch and C -> names in `tl`.
-_TYPES = {
+C_TYPES = {
     "bool": "int1", "double": "float64", "float": "float32", "half": "float16", "int": "int32",
     "long": "int64", "short": "int16",
 }  # fmt: skip
@@ -165,6 +169,8 @@ _TYPES = {
 _EXTENTS = frozenset({"nelement", "ndim", "numel", "shape", "size", "stride", "strides"})
 # Other attributes of arrays in NumPy and PyTorch -> alternatives for tiles.
 _OF_ARRAYS = {
+    "all": "`tl.min({x}.to(tl.int32), axis) != 0`",
+    "any": "`tl.max({x}.to(tl.int32), axis) != 0`",
     "astype": "`{x}.to(dtype)`, as in `{x}.to(tl.float32)`",
     "clamp": "`tl.clamp({x}, low, high)`",
     "clip": "`tl.clamp({x}, low, high)`",
@@ -206,13 +212,27 @@ def _known_attribute(mistake: Mistake, owner: Any, name: str) -> str | None:
     if operand.is_pointer and name in _EXTENTS:
         return _pass_extents(operand)
     x = operand.bracketed
-    if name in _TYPES:
-        return f"`{x}.to(tl.{_TYPES[name]})`"
+    if name in C_TYPES:
+        return f"`{x}.to(tl.{C_TYPES[name]})`"
     if name in _OF_ARRAYS:
         return _OF_ARRAYS[name].format(x=x)
     if name.endswith("_"):
         return f"a tile does not change: assign a new one, as in `{x} = {x} + 1`"
     return None
+
+
+@suggests("unpacked-value")
+def unpacked_shape(mistake: Mistake) -> str | None:
+    """`m, n = x_ptr.shape`."""
+    match getattr(mistake.node, "value", None):
+        case ast.Attribute(value=owner, attr="shape"):
+            value = mistake.frame.values.get(owner)
+            if value is None and isinstance(owner, ast.Name):
+                value = mistake.frame.names.get(owner.id)
+            found = Operand(owner, value)
+            return _pass_extents(found) if found.is_pointer else None
+        case _:
+            return None
 
 
 def _pass_extents(pointer: Operand) -> str:
@@ -278,7 +298,7 @@ def plain_function(mistake: Mistake) -> str:
     name = function.__name__
     if function.__module__ != mistake.frame.globals.get("__name__"):
         library = (function.__module__ or "").partition(".")[0]
-        known = _counterpart(name)
+        known = counterpart(name)
         if known is not None:
             return known
         if library in _OF_HOST_ARRAYS:
@@ -300,10 +320,38 @@ def wrong_arguments(mistake: Mistake) -> str | None:
         return None
     names = [n for n in _parameters(function) if n not in ("_semantic", "_generator", "self")]
     unknown = [k.arg for k in mistake.node.keywords if k.arg and k.arg not in names]
-    near = _nearest(unknown[0], names) if unknown else None
-    if near is not None:
-        return f"did you mean `{near}=`?"
+    near = [n for k in unknown if (n := _parameter_like(k, names)) is not None]
+    if near:
+        return f"did you mean {' and '.join(f'`{n}=`' for n in near)}?"
+    if function is tl.arange and (advice := _as_arange(mistake.node.args)) is not None:
+        return advice
     return f"the parameters of {ast.unparse(mistake.node.func)} are ({', '.join(names)})"
+
+
+# Parameters of functions in NumPy and PyTorch -> in `tl`.
+_KEYWORDS = {"default": "other", "dim": "axis", "fill_value": "other", "reverse": "descending"}
+
+
+def _parameter_like(keyword: str, names: list[str]) -> str | None:
+    """The parameter that a keyword is taken for."""
+    alike = _KEYWORDS.get(keyword)
+    return alike if alike in names else _nearest(keyword, names)
+
+
+def _as_arange(args: list[ast.expr]) -> str | None:
+    """`arange(n)` and `arange(start, end, step)`, as NumPy has them."""
+    match [ast.unparse(a) for a in args]:
+        case [end]:
+            return f"`tl.arange(0, {end})`"
+        case ["0", _, step]:
+            return f"a step is a factor: `tl.arange(0, n) * {step}`, with the number of elements n"
+        case [start, _, step]:
+            return (
+                f"a step is a factor: `{start} + tl.arange(0, n) * {step}`, with the number of "
+                "elements n"
+            )
+        case _:
+            return None
 
 
 def _parameters(function: Any) -> list[str]:

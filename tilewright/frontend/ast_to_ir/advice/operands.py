@@ -106,6 +106,9 @@ def value_as_pointer(mistake: Mistake) -> str | None:
     values = [o for o in mistake.tensors if not o.is_pointer]
     if not values:
         return None
+    if isinstance(mistake.node, ast.Call) and len(mistake.pointers) == 1:
+        function, pointer = ast.unparse(mistake.node.func), mistake.pointers[0].text
+        return f"the pointer is the first argument: `{function}({pointer}, …)`"
     address = _integer_parameter(mistake, values[0].node)
     if address is not None:
         return (
@@ -125,16 +128,41 @@ def _integer_parameter(mistake: Mistake, e: ast.expr) -> str | None:
     return ast.unparse(e) if value.type in (tl.int64, tl.uint64) else None
 
 
+def _is_condition(mistake: Mistake, index: ast.expr) -> bool:
+    """Whether an index is a tile of conditions. That of a target is not evaluated."""
+    value = mistake.frame.values.get(index)
+    if value is None and isinstance(index, ast.Name):
+        value = mistake.frame.names.get(index.id)
+    return isinstance(index, ast.Compare) or (
+        isinstance(value, tensor) and isinstance(value.dtype, DType) and value.dtype.is_bool()
+    )
+
+
 @suggests("tensor-index")
 def element_of_array(mistake: Mistake) -> str | None:
-    """`x_ptr[i]`."""
-    if not mistake.tensors or not mistake.tensors[0].is_pointer:
+    """`x_ptr[i]`, and `x[x > 0]`."""
+    if not mistake.tensors:
         return None
-    pointer = mistake.tensors[0].text
+    owner = mistake.tensors[0]
     index = getattr(mistake.node, "slice", None)
+    if isinstance(index, ast.expr) and _is_condition(mistake, index):
+        condition, x = ast.unparse(index), owner.text
+        return (
+            f"elements under a condition are `tl.load({x} + offsets, mask={condition})`"
+            if owner.is_pointer
+            else f"a tile keeps its shape: `tl.where({condition}, {x}, 0)`, with a value that "
+            "does not count in what follows, 0 in a sum"
+        )
+    if not owner.is_pointer:
+        return None
+    pointer = owner.text
     if not isinstance(index, ast.expr) or isinstance(index, ast.Slice | ast.Tuple):
         return f"a block of elements is `tl.load({pointer} + tl.arange(0, BLOCK), mask=…)`"
-    return f"an element is `tl.load({pointer} + {ast.unparse(index)})`"
+    return f"an element is `tl.load({_sum(owner.node, index)})`"
+
+
+def _sum(pointer: ast.expr, offset: ast.expr) -> str:
+    return ast.unparse(ast.BinOp(pointer, ast.Add(), offset))
 
 
 @suggests("item-assignment")
@@ -143,6 +171,12 @@ def item_assignment(mistake: Mistake) -> str:
     target = mistake.facts["target"]
     owner = Operand(target.value, mistake.frame.names.get(ast.unparse(target.value)))
     index = ast.unparse(target.slice)
+    if _is_condition(mistake, target.slice):
+        return (
+            f"to write to memory, `tl.store({owner.text} + offsets, value, mask={index})`"
+            if owner.is_pointer
+            else f"a tile does not change: `{owner.text} = tl.where({index}, value, {owner.text})`"
+        )
     if any(isinstance(part, ast.Slice) for part in ast.walk(target.slice)):
         return (
             f"a tile does not change: `{owner.text} = tl.where(chosen, value, {owner.text})`, with "
@@ -150,7 +184,13 @@ def item_assignment(mistake: Mistake) -> str:
             "tl.arange(0, BLOCK), value, mask=chosen)`"
         )
     if owner.is_pointer:
-        return f"to write to memory, `tl.store({owner.text} + {index}, value)`"
+        address = _sum(target.value, target.slice)
+        if isinstance(mistake.node, ast.AugAssign):
+            return (
+                f"to change memory, `tl.store({address}, …)` of `tl.load({address})` and the "
+                f"operand; if several programs may change an element, `tl.atomic_add({address}, …)`"
+            )
+        return f"to write to memory, `tl.store({address}, value)`"
     return (
         f"a tile does not change: `{owner.text} = tl.where(index == {index}, value, {owner.text})`;"
         f" to write to memory, `tl.store(pointer + {index}, value)`"
@@ -207,6 +247,22 @@ def stored_shape(mistake: Mistake) -> str:
         f"a store writes one value through each pointer: it takes pointers of shape {shape}, as "
         "`ptr + rows[:, None] * stride + columns[None, :]` has two axes"
     )
+
+
+@suggests("dot-shapes")
+def dot_shapes(mistake: Mistake) -> str | None:
+    """A product with a vector, or with an operand that is to be transposed."""
+    if len(mistake.tensors) < 2:
+        return None
+    a, b = mistake.tensors[:2]
+    match a.shape, b.shape:
+        case (_, k), (n,) if k == n:
+            x = b.bracketed
+            return f"of a vector, `tl.sum({a.bracketed} * {x}[None, :], 1)`"
+        case (*_, k), (*_, _, n) if k == n:
+            return f"`tl.dot({a.text}, {b.bracketed}.T)` is the product with the transposed operand"
+        case _:
+            return None
 
 
 @suggests("number-range")
