@@ -9,7 +9,7 @@ import pytest
 
 from tests.analysis.block_kernels import CASES, Case
 from tests.analysis.recording import Array, Moment, elements, kernel_ir, moments
-from tilewright.analysis.blocks import Block, BlockFinder, Refusal
+from tilewright.analysis.blocks import Block, BlockFinder, NoBlock
 from tilewright.analysis.polynomial import Polynomial
 
 
@@ -70,9 +70,9 @@ def assumptions_hold(block: Block, finder: BlockFinder, moment: Moment) -> bool:
     return True
 
 
-def kind_of(found: Block | Refusal) -> str:
-    if isinstance(found, Refusal):
-        return found.reason.value
+def kind_of(found: Block | NoBlock) -> str:
+    if isinstance(found, NoBlock):
+        return found.code.value
     if any(axis.wrap is not None for axis in found.axes):
         return "wrap"
     if any(axis.limit is not None for axis in found.axes):
@@ -84,13 +84,13 @@ def check_case(case: Case) -> list[str]:
     """Compare the blocks of a kernel with what it touches; the kinds of its accesses."""
     module = kernel_ir(case.text, case.signature, **case.constants)
     finder = BlockFinder()
-    found: dict[object, Block | Refusal] = {}
+    found: dict[object, Block | NoBlock] = {}
     checked = 0
     for args in case.arguments():
         for moment in moments(module, case.grid, args):
             op: Any = moment.op
             block = found.get(op) or found.setdefault(op, finder.of(op))
-            if isinstance(block, Refusal):
+            if isinstance(block, NoBlock):
                 continue
             if not assumptions_hold(block, finder, moment):
                 assert case.wraps, block

@@ -35,7 +35,7 @@ memory outside its arrays.
 
 Input: the tile IR after `compiler/pipeline.STEPS`, for any target; it is not modified. Every mask
 is represented: conjuncts that are not bounds are conditions or residual. An address that is not
-affine is rejected, with a `Refusal.reason`. Linear in the number of ops, as `affine.py`.
+affine is rejected, with a `NoBlock.code`. Linear in the number of ops, as `affine.py`.
 """
 
 from __future__ import annotations
@@ -150,23 +150,23 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NoBlock:
     """The reason for which an access is not a block.
 
     Attributes:
         op: the access.
         value: the part of its address that is not affine.
-        reason: the reason as a code.
-        words: the reason as text: "the index is loaded from memory (line 12)".
+        code: the reason as a code.
+        reason: the reason as text: "the index is loaded from memory (line 12)".
     """
 
     op: Access
     value: Value
-    reason: Reason
-    words: str
+    code: Reason
+    reason: str
 
 
-def blocks_of(fn: Function, finder: BlockFinder | None = None) -> dict[Op, Block | Refusal]:
+def blocks_of(fn: Function, finder: BlockFinder | None = None) -> dict[Op, Block | NoBlock]:
     """The block of each load, store and atomic of a function, in program order."""
     finder = finder or BlockFinder()
     return {op: finder.of(op) for op in fn.walk() if isinstance(op, Access)}
@@ -179,13 +179,13 @@ class BlockFinder:
     def __init__(self) -> None:
         self.forms = AffineForms(through_scalars=True)
 
-    def of(self, op: Access) -> Block | Refusal:
+    def of(self, op: Access) -> Block | NoBlock:
         """The block of an access, or why it is not one."""
         form = self.forms.of(op.ptr)
         replaced = _replaced_indices(form)
         irregular = next((p for _, p in form.pieces if p not in replaced.values()), None)
         if form.base is None or irregular is not None:
-            return _refusal(op, irregular.value if irregular else op.ptr)
+            return _no_block(op, irregular.value if irregular else op.ptr)
         lengths = shape_of(op.ptr.type)
         mask = bounds_of(self.forms, op.mask, len(lengths))
         return self._block(op, form, replaced, mask)
@@ -243,9 +243,9 @@ def _replaced_indices(form: Affine) -> dict[int, Piece]:
     return found
 
 
-# -- refusals -------------------------------------------------------------------------------------
+# -- accesses that are not blocks ------------------------------------------------------------------
 
-_WORDS = {
+_TEXTS = {
     Reason.POINTERS: "the pointers are not offsets from one base",
     Reason.LOADED: "the index is loaded from memory",
     Reason.DIVIDED: "the index is a quotient, or a remainder that is not a wrap of one axis",
@@ -263,12 +263,12 @@ _REASONS: tuple[tuple[tuple[type[Op], ...], Reason], ...] = (
 )
 
 
-def _refusal(op: Access, value: Value) -> Refusal:
+def _no_block(op: Access, value: Value) -> NoBlock:
     reason = Reason.POINTERS if _is_pointer(value) else _reason(value)
     line = value.op.loc.line if value.op is not None and value.op.loc is not None else 0
     here = op.loc.line if op.loc is not None else 0
     at = f" (line {line})" if line and line != here else ""
-    return Refusal(op, value, reason, _WORDS[reason] + at)
+    return NoBlock(op, value, reason, _TEXTS[reason] + at)
 
 
 def _is_pointer(value: Value) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tilewright.analysis.pointers import base_of
-from tilewright.autodiff.registry import refusal
+from tilewright.autodiff.registry import derivative_error
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import DType, Pointer, is_pointer
@@ -59,11 +59,13 @@ def arrays_of(fn: Function) -> dict[Value, Array]:
     found = {a: Array(i, names[i], a) for i, a in enumerate(fn.args) if is_pointer(a.type)}
     for op in fn.walk():
         if op.writes_memory and not isinstance(op, _KNOWN):
-            raise refusal(op, f"no derivative of a kernel with {op.name}: it may write memory")
+            raise derivative_error(
+                op, f"no derivative of a kernel with {op.name}: it may write memory"
+            )
         if isinstance(op, Access):
             array = found.get(base_of(op.ptr))
             if array is None:
-                raise refusal(
+                raise derivative_error(
                     op,
                     "the address is not computed from one pointer argument",
                     "help: a kernel whose pointers are loaded, or chosen at run time, has no "
@@ -87,7 +89,7 @@ def require_elements(array: Array, op: Access) -> None:
     """Raise unless the op accesses elements of the array's own type: the address of an element's
     derivative is computed from the element's number."""
     if memory.pointee_of(op.ptr.type) != array.element:
-        raise refusal(
+        raise derivative_error(
             op,
             f"{array.name} is accessed through a pointer that was cast to another element type: "
             "its elements have no derivative",
@@ -127,4 +129,4 @@ class Rebase:
             case None:
                 return base
             case _:
-                raise refusal(op, "the address is not an offset from a pointer argument")
+                raise derivative_error(op, "the address is not an offset from a pointer argument")

@@ -36,7 +36,7 @@ import numpy as np
 
 from tilewright.analysis.affine_form import Affine, Piece
 from tilewright.analysis.blocks import Access as BlockAccess
-from tilewright.analysis.blocks import Block, BlockFinder, Refusal
+from tilewright.analysis.blocks import Block, BlockFinder, NoBlock
 from tilewright.analysis.overlap import Overlap, overlap
 from tilewright.analysis.ranges import type_range
 from tilewright.autodiff.points import Array, Points, UnknownNumber, joined
@@ -163,8 +163,8 @@ def _require_same_block(block: Block, here: Points, chosen: Array, place: Array)
 def _block(op: BlockAccess, finder: BlockFinder) -> Block | None:
     """The block that an access touches; None if it touches nothing."""
     block = finder.of(op)
-    if isinstance(block, Refusal):
-        raise NotProven(block.words)
+    if isinstance(block, NoBlock):
+        raise NotProven(block.reason)
     if block.base.op is not None:
         raise NotProven("the pointer is cast or chosen")
     return None if block.never else block

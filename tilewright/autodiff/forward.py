@@ -16,15 +16,15 @@ from collections.abc import Iterable, Sequence
 from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require_elements
 from tilewright.autodiff.derived import Derived, Role, Roles
 from tilewright.autodiff.emitter import Emitter
+from tilewright.autodiff.errors import no_gradient, result_of_atomic, unnamed_output
 from tilewright.autodiff.gauges import find_gauges
 from tilewright.autodiff.loops import activity
-from tilewright.autodiff.refusals import no_gradient, result_of_atomic, unnamed_output
 from tilewright.autodiff.registry import (
     Elementwise,
     Pair,
     Refused,
     Zero,
-    refusal,
+    derivative_error,
     rule_of,
 )
 from tilewright.base.located import line_of
@@ -102,7 +102,7 @@ class _Forward:
             given, found = array.name in self.chosen.wrt, array.name in self.chosen.outputs
             if array.loads and array.writes and given != found:
                 stored = line_of(array.writes[0].loc)
-                raise refusal(
+                raise derivative_error(
                     array.loads[0],
                     f"{array.name} is loaded here and stored at line {stored}: its tangents are "
                     "both given and computed",
@@ -209,7 +209,7 @@ class _Forward:
             case Refused(why):
                 raise no_gradient(op, why)
             case _:
-                raise refusal(op, f"no derivative of {op.name}")
+                raise derivative_error(op, f"no derivative of {op.name}")
 
     # -- memory ---------------------------------------------------------------------------------
 

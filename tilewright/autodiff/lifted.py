@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tilewright.autodiff.emitter import Emitter
-from tilewright.autodiff.refusals import no_gradient
+from tilewright.autodiff.errors import no_gradient
 from tilewright.autodiff.registry import Elementwise, Pair, Refused, Zero, rule_of
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import derivative_type, element_of, is_float, shape_of, with_shape

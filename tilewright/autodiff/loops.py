@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from tilewright.autodiff.activity import active_values
 from tilewright.autodiff.chains import adds_to, is_only_updated
+from tilewright.autodiff.errors import unknown_carried
 from tilewright.autodiff.gauges import Gauge, Gauges
-from tilewright.autodiff.refusals import unknown_carried
 from tilewright.autodiff.regrid import increment_of
 from tilewright.ir.core import Op, Value
 from tilewright.ops.control import For

@@ -165,10 +165,10 @@ def rule_of(op: Op) -> Rule:
     """
     found = RULES.get(type(op))
     if found is None:
-        raise refusal(op, f"no derivative is declared for {op.name}")
+        raise derivative_error(op, f"no derivative is declared for {op.name}")
     return found
 
 
-def refusal(op: Op | None, message: str, *notes: str) -> CompilationError:
+def derivative_error(op: Op | None, message: str, *notes: str) -> CompilationError:
     """An error of differentiation at the source line of an op."""
     return error_at(op.loc if op is not None else None, message, notes)

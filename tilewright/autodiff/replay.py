@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import Array
-from tilewright.autodiff.registry import refusal
+from tilewright.autodiff.registry import derivative_error
 from tilewright.autodiff.reloads import Reload, emit_reload
 from tilewright.autodiff.residuals import Residual, emit_loaded, emit_residual
 from tilewright.autodiff.shares import NeedsMaximumError, Shares
@@ -153,7 +153,7 @@ class Replay:
     def _unavailable(self, value: Value) -> Exception:
         owner = value.owner
         op = owner if isinstance(owner, Op) else owner.parent
-        return refusal(
+        return derivative_error(
             op,
             "a value of this loop is needed in each iteration, and it depends on those before",
             "help: only loops that add up have a gradient: a value that the loop carries is "
@@ -194,7 +194,9 @@ class Replay:
             case ProgramId(axis) if axis in self.programs:
                 return [self.programs[axis]]
             case ProgramId() if not self.has_programs:
-                raise refusal(op, "the index of the program is needed besides its coordinates")
+                raise derivative_error(
+                    op, "the index of the program is needed besides its coordinates"
+                )
             case NumPrograms(axis) if axis in self.extents:
                 return [self.extents[axis]]
             case For() if op in self.residuals:
@@ -214,7 +216,7 @@ class Replay:
             if array.writes:
                 raise loaded_and_stored(array, op)
         elif op.writes() or op.reads() or isinstance(op, Call):
-            raise refusal(
+            raise derivative_error(
                 op, f"the result of {op.name} is needed again, and may have changed since"
             )
 
@@ -269,7 +271,7 @@ class Replay:
 def loaded_and_stored(array: Array, load: Op) -> Exception:
     """The error of a load whose array the kernel also writes."""
     stored = line_of(array.writes[0].loc)
-    return refusal(
+    return derivative_error(
         load,
         f"{array.name} is loaded here and stored at line {stored}: the gradient needs the values "
         "from before the kernel ran",

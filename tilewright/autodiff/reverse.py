@@ -28,15 +28,15 @@ from tilewright.autodiff.coarsen import Coarsening, Parts, varying_values
 from tilewright.autodiff.cuts import Cut, CutBuffers
 from tilewright.autodiff.derived import Derived, Role, Roles
 from tilewright.autodiff.emitter import Emitter
-from tilewright.autodiff.gauges import Gauge, find_gauges
-from tilewright.autodiff.loops import activity, carried_by, carried_kinds, states_of
-from tilewright.autodiff.refusals import (
+from tilewright.autodiff.errors import (
     no_gradient,
     result_of_atomic,
     stored_input,
     unknown_loop,
     unnamed_output,
 )
+from tilewright.autodiff.gauges import Gauge, find_gauges
+from tilewright.autodiff.loops import activity, carried_by, carried_kinds, states_of
 from tilewright.autodiff.registry import Elementwise, Pair, Refused, Zero, rule_of
 from tilewright.autodiff.reloads import find_reloads
 from tilewright.autodiff.replay import Replay, loaded_and_stored

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.autodiff.beyond import is_finite
-from tilewright.autodiff.refusals import no_gradient
+from tilewright.autodiff.errors import no_gradient
 from tilewright.autodiff.registry import (
     AdjointPoint,
     Point,

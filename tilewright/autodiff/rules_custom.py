@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.autodiff.registry import AdjointPoint, TangentPoint, adjoint, refusal
+from tilewright.autodiff.registry import AdjointPoint, TangentPoint, adjoint, derivative_error
 from tilewright.ir.core import Op, Value
 from tilewright.ir.types import derivative_type
 from tilewright.ops.control import WithRule
@@ -12,7 +12,7 @@ from tilewright.ops.view import View
 
 
 def _no_tangent(d: TangentPoint, op: WithRule) -> list[Value | None]:
-    raise refusal(
+    raise derivative_error(
         op,
         f"the derivative rule of {op.function} is for reverse mode: it has no tangents, and no "
         "second derivative",

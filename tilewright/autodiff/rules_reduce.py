@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.autodiff.beyond import is_finite
-from tilewright.autodiff.registry import AdjointPoint, Point, TangentPoint, adjoint, refusal
+from tilewright.autodiff.registry import (
+    AdjointPoint,
+    Point,
+    TangentPoint,
+    adjoint,
+    derivative_error,
+)
 from tilewright.autodiff.rules_scan import reduce_adjoint, scan_adjoint
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import (
@@ -155,7 +161,9 @@ def _dot(d: AdjointPoint, op: Dot, adjoints: list[Value | None]) -> None:
     (y,) = adjoints
     assert y is not None
     if dtype_of(op.lhs.type).is_fp8():
-        raise refusal(op, "no gradient through tl.dot of fp8: the adjoint would be rounded to fp8")
+        raise derivative_error(
+            op, "no gradient through tl.dot of fp8: the adjoint would be rounded to fp8"
+        )
     for index in (0, 1):
         if d.is_active(op.operands[index]):
             _give_factor(d, op, index, y)

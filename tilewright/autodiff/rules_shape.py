@@ -10,7 +10,7 @@ from tilewright.autodiff.registry import (
     Zero,
     adjoint,
     declare,
-    refusal,
+    derivative_error,
 )
 from tilewright.ir.core import Op, Value
 from tilewright.ir.types import I32, derivative_type, dtype_of, element_of, is_float, shape_of
@@ -137,7 +137,9 @@ def _cat(d: AdjointPoint, op: Cat, adjoints: list[Value | None]) -> None:
         return
     lengths, axis = shape_of(op.lhs.type), op.axis
     if lengths != shape_of(op.rhs.type):
-        raise refusal(op, "no gradient through a concatenation of tiles of different extents")
+        raise derivative_error(
+            op, "no gradient through a concatenation of tiles of different extents"
+        )
     paired = (*lengths[:axis], 2, *lengths[axis:])
     rank = len(paired)
     order = (*(i for i in range(rank) if i != axis), axis)
@@ -156,7 +158,7 @@ def _gather(d: AdjointPoint, op: Gather, adjoints: list[Value | None]) -> None:
     axis, taken = op.axis, shape_of(op.index.type)
     lengths = (*taken[:axis], shape_of(op.src.type)[axis], *taken[axis:])
     if prod(lengths) > MOST_PAIRS:
-        raise refusal(
+        raise derivative_error(
             op,
             f"no gradient through tl.gather of so many elements: {prod(lengths)} pairs of an "
             f"element and a place would be compared, of at most {MOST_PAIRS}",

@@ -22,7 +22,7 @@ from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import arrays_of
 from tilewright.autodiff.coarsen import reached_by
 from tilewright.autodiff.gauges import Gauge, find_gauges, weights_of_results
-from tilewright.autodiff.registry import refusal
+from tilewright.autodiff.registry import derivative_error
 from tilewright.autodiff.weights import InconsistentError
 from tilewright.base.located import line_of
 from tilewright.ir.core import Function, Op, Value
@@ -86,13 +86,13 @@ def require_saved(fn: Function, outputs: Collection[str], stored: Stored) -> Non
             continue
         store = next(_stores_of(op), None)
         if store is None:
-            raise refusal(
+            raise derivative_error(
                 op,
                 "this value is to be loaded by gradient kernels, and it is not stored",
                 "help: tl.store(saved_ptr + …, x), in the same block, loop or branch, for x = "
                 'tl.save(…), and aux=("saved_ptr",) of grad',
             )
-        raise refusal(
+        raise derivative_error(
             store,
             f"this is to be loaded by gradient kernels, and it is not known that each element of "
             f"{arrays[base_of(store.ptr)].name} is stored once, and not loaded",
@@ -124,7 +124,7 @@ def _require_same_programs(op: Residual, store: Store, single: Collection[int]) 
     """Raise if the value is the same in programs that store it in different places: it may be
     needed where it is not known which of them."""
     if not _axes(store.ptr) - set(single) <= _axes(op.src):
-        raise refusal(
+        raise derivative_error(
             store,
             "this is to be loaded by gradient kernels, and several programs compute the same, "
             "which they store in different places",
@@ -177,7 +177,7 @@ def _require_lanes(op: Residual, store: Store) -> None:
 
 
 def _unknown_lanes(store: Store, user: Op) -> Exception:
-    return refusal(
+    return derivative_error(
         store,
         "this is to be loaded by gradient kernels, and lanes that its mask excludes are used at "
         f"line {line_of(user.loc)}",
@@ -192,7 +192,7 @@ def _require_fixed(op: Residual, maxima: Collection[Gauge]) -> None:
         changing = [gauge.index, *gauge.states]
         inner = [gauge.loop.body.args[i + 1] for i in changing]
         if op.result in reached_by([*inner, *gauge.replaced]) and not _is_fixed(op, gauge):
-            raise refusal(
+            raise derivative_error(
                 op,
                 "this value is to be loaded by gradient kernels, and it depends on the running "
                 f"maximum of the loop at line {line_of(gauge.loop.loc)}, in whose place they have "

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from math import isqrt, prod
 
 from tilewright.autodiff.emitter import Emitter
+from tilewright.autodiff.errors import long_tape, unknown_loop
 from tilewright.autodiff.points import Points, UnknownNumber
-from tilewright.autodiff.refusals import long_tape, unknown_loop
 from tilewright.base.located import line_of
 from tilewright.ir.core import Value
 from tilewright.ir.types import I1, I8, I32, I64, DType, Pointer, Type, element_of, shape_of

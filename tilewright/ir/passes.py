@@ -170,7 +170,7 @@ def compiler_pass(name: str, *, required: bool = False) -> Callable[[PassFunctio
 
 
 def optional_part(name: str) -> str:
-    """Register a part of a pass, which asks `PassContext.enabled` whether to run; its name."""
+    """Register a part of a pass that runs only if `PassContext.enabled`; returns its name."""
     assert name not in OPTIONAL_PARTS, f"part {name} of a pass is declared twice"
     OPTIONAL_PARTS.add(name)
     return name

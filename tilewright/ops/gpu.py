@@ -207,8 +207,8 @@ class _OfBlocks(Op):
 class BlockId(_OfBlocks, name="gpu.block_id", traits=PURE):
     """The number of the block among those of the launch, along x or all axes, x fastest.
 
-    In a function with this op, blocks are what a launch starts, and programs are what it was asked
-    for: `program.count` is the extent of the latter, and `program.id` along these axes must not
+    In a function with this op, a launch starts blocks, each of which runs programs of the requested
+    grid: `program.count` is the extent of that grid, and `program.id` along these axes must not
     occur. Without a limit there is a block for each program.
 
         %0 = gpu.block_id axes=3 : () -> i32
@@ -398,7 +398,7 @@ class WaitLaunches(Op, name="gpu.wait_launches", traits=READS | WRITES):
     """Waits until the preceding launches have completed and their writes are visible.
 
     It has no effect unless the launch uses programmatic dependent launch. `implied` states that no
-    program accesses memory before it, so that the launch may do so without being told to.
+    program accesses memory before it, so that the launch may use it by itself.
 
         gpu.wait_launches implied=True : () -> ()
     """

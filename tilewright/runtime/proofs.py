@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tilewright.analysis.blocks import BlockFinder, Refusal
+from tilewright.analysis.blocks import BlockFinder, NoBlock
 from tilewright.autodiff.arrays import Array, arrays_of
 from tilewright.autodiff.coarsen import Coarsening, Parts, coarsening, parts_of
 from tilewright.autodiff.derived import Derived
 from tilewright.autodiff.distinct import Verdict, distinct
 from tilewright.autodiff.enumerated import FEW_ACCESSES, are_distinct
+from tilewright.autodiff.errors import not_deterministic, stored_twice
 from tilewright.autodiff.points import Points, UnknownNumber
-from tilewright.autodiff.refusals import not_deterministic, stored_twice
 from tilewright.autodiff.regrid import regrids
 from tilewright.autodiff.regridded import Regridded, regridded_kernels
 from tilewright.autodiff.saved import NOTHING_STORED, Stored
@@ -162,7 +162,7 @@ class Proofs:
         found = distinct(fn, array.loads, points, finder)
         if found.private:
             return found
-        has_form = not any(isinstance(finder.of(op), Refusal) for op in array.loads)
+        has_form = not any(isinstance(finder.of(op), NoBlock) for op in array.loads)
         if not has_form and are_distinct(array.loads, points, FEW_ACCESSES):
             return Verdict(True, private=True)
         rest = [op for op in array.loads if not distinct(fn, [op], points, finder).private]

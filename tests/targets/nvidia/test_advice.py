@@ -23,7 +23,7 @@ from tilewright.targets.nvidia.assemble import (
     Assembler,
     Cubin,
     Ptxas,
-    Refusal,
+    Rejection,
     Request,
     find_assembler,
 )
@@ -102,7 +102,7 @@ class Advising(Assembler):
     def version(self) -> str:
         return "1"
 
-    def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
+    def attempt(self, ptx: str, request: Request) -> Cubin | Rejection:
         return Cubin(b"code", SERIALISED)
 
 

@@ -15,7 +15,7 @@ from tilewright.targets.nvidia import emit
 from tilewright.targets.nvidia.assemble import (
     Assembler,
     Cubin,
-    Refusal,
+    Rejection,
     Request,
     find_assembler,
 )
@@ -55,15 +55,15 @@ class FixedReports(Assembler):
     def version(self) -> str:
         return "1"
 
-    def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
+    def attempt(self, ptx: str, request: Request) -> Cubin | Rejection:
         ctas = held(ptx)
         self.runs.append(ctas)
         if ctas not in self.registers:
-            return Refusal("too few registers", [])
+            return Rejection("too few registers", [])
         return Cubin(b"%d" % ctas, SLOW if ctas in self.slow else "")
 
     @contextmanager
-    def attempting(self, ptx: str, request: Request) -> Generator[Callable[[], Cubin | Refusal]]:
+    def attempting(self, ptx: str, request: Request) -> Generator[Callable[[], Cubin | Rejection]]:
         made = self.attempt(ptx, request)  # begun, whether or not it is asked for
         yield lambda: made
 

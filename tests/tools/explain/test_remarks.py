@@ -10,7 +10,7 @@ from tilewright.compiler.build import context_for, lower
 from tilewright.compiler.pipeline import pipeline
 from tilewright.targets import registry
 from tilewright.targets.nvidia import best_cubin, compilation, disassemble
-from tilewright.targets.nvidia.assemble import Assembler, Cubin, Refusal, Request
+from tilewright.targets.nvidia.assemble import Assembler, Cubin, Rejection, Request
 from tilewright.targets.nvidia.cubin import Resources
 from tilewright.tools.explain.launch import launch_of
 from tilewright.tools.explain.report import Report
@@ -173,7 +173,7 @@ def test_messages_of_the_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
         def version(self) -> str:
             return "1"
 
-        def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
+        def attempt(self, ptx: str, request: Request) -> Cubin | Rejection:
             return Cubin(b"", "ptxas info    : (C7510) Products are serialized")
 
     used = Resources(32, 0, shared_bytes=0)

@@ -39,7 +39,7 @@ def _combine_region(s: Semantic, srcs: Sequence[tensor], combine: Combine) -> Re
 
 
 def _erase_unused(region: Region) -> None:
-    """Erase ops whose results nothing uses: a function may compute a value to ask for its type."""
+    """Erase ops whose results nothing uses: a function may compute a value only for its type."""
     for op in [*region.reversed()]:
         if op.pure and op.results and not any(result.users for result in op.results):
             op.erase()

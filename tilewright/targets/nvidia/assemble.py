@@ -72,7 +72,7 @@ class Cubin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Rejection:
     """The failure of an assembler on invalid or unsupported PTX.
 
     Attributes:
@@ -86,7 +86,7 @@ class Refusal:
     def error(self, ptx: str) -> PTXASError:
         """The error to raise. Saves the PTX; the text has its path and a reproducing command."""
         path, why = _keep(ptx)
-        text = ["PTXAS error: the kernel's PTX is refused", *_explained(self.log, ptx.split("\n"))]
+        text = ["PTXAS error: the kernel's PTX is rejected", *_explained(self.log, ptx.split("\n"))]
         stands_for = {INPUT: path or "FILE", OUTPUT: "/dev/null"}
         again = shlex.join([stands_for.get(part, part) for part in self.command])
         text.append(f"assembled as: {again}")
@@ -104,13 +104,13 @@ class Assembler(ABC):
         """The version, as a part of the cache key."""
 
     @abstractmethod
-    def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
+    def attempt(self, ptx: str, request: Request) -> Cubin | Rejection:
         """Assemble PTX; returns the failure instead of raising it."""
 
     @contextmanager
-    def attempting(self, ptx: str, request: Request) -> Generator[Callable[[], Cubin | Refusal]]:
+    def attempting(self, ptx: str, request: Request) -> Generator[Callable[[], Cubin | Rejection]]:
         """As `attempt`, in the background if it is a program: the context is a function that waits
-        for the result. At its end, work on a result that was not asked for is given up."""
+        for the result. At its end, work on a result that was not requested is abandoned."""
         yield lambda: self.attempt(ptx, request)
 
     def assemble(self, ptx: str, request: Request) -> Cubin:
@@ -120,7 +120,7 @@ class Assembler(ABC):
             PTXASError: the assembler rejects the PTX.
         """
         made = self.attempt(ptx, request)
-        if isinstance(made, Refusal):
+        if isinstance(made, Rejection):
             raise made.error(ptx)
         return made
 
@@ -158,12 +158,12 @@ class Ptxas(Assembler):
     def version(self) -> str:
         return _ptxas_version(self.path)
 
-    def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
+    def attempt(self, ptx: str, request: Request) -> Cubin | Rejection:
         with self.attempting(ptx, request) as result:
             return result()
 
     @contextmanager
-    def attempting(self, ptx: str, request: Request) -> Generator[Callable[[], Cubin | Refusal]]:
+    def attempting(self, ptx: str, request: Request) -> Generator[Callable[[], Cubin | Rejection]]:
         options = [
             f"-arch={request.processor}",
             *([] if request.opt_level == 3 else [f"-O{request.opt_level}"]),
@@ -173,10 +173,10 @@ class Ptxas(Assembler):
         ]
         command = [self.path, *options, INPUT, "-o", OUTPUT]
 
-        def result() -> Cubin | Refusal:
+        def result() -> Cubin | Rejection:
             ended = outcome()
             if ended.status != 0:
-                return Refusal(ended.stderr + ended.stdout, command)
+                return Rejection(ended.stderr + ended.stdout, command)
             return Cubin(ended.output, ended.stderr + ended.stdout)
 
         with running_program(command, _timeless(ptx).encode()) as outcome:
@@ -219,7 +219,7 @@ class NvJitLink(Assembler):
         self._library.nvJitLinkVersion(ctypes.byref(major), ctypes.byref(minor))
         return f"{major.value}.{minor.value}"
 
-    def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
+    def attempt(self, ptx: str, request: Request) -> Cubin | Rejection:
         options = [
             f"-arch={request.processor}",
             f"-O{request.opt_level}",
@@ -229,10 +229,10 @@ class NvJitLink(Assembler):
         ]
         texts = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         handle = ctypes.c_void_p()
-        refused = self._library.nvJitLinkCreate(ctypes.byref(handle), len(options), texts)
+        failed = self._library.nvJitLinkCreate(ctypes.byref(handle), len(options), texts)
         try:
-            if refused or self._link(handle, _timeless(ptx).encode()):
-                return Refusal(self._said(handle, "Error"), options)
+            if failed or self._link(handle, _timeless(ptx).encode()):
+                return Rejection(self._said(handle, "Error"), options)
             return Cubin(self._fetch("LinkedCubin", handle), self._said(handle, "Info"))
         finally:
             self._library.nvJitLinkDestroy(ctypes.byref(handle))

@@ -1,8 +1,8 @@
 """PTX → cubin, with a number of registers that balances spills and occupancy.
 
 ptxas chooses the number without knowing how many CTAs shared memory allows (`occupancy.py`). A
-directive says how many are wanted; whether that pays off is visible only in the resulting cubin. So
-a kernel is assembled as it is, and again with a directive if the first result suggests one.
+directive specifies how many are required; whether that pays off shows only in the resulting cubin.
+So a kernel is assembled as it is, and again with a directive if the first result suggests one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tilewright.targets.nvidia.advice import serialises_products
-from tilewright.targets.nvidia.assemble import Assembler, Cubin, Refusal, Request
+from tilewright.targets.nvidia.assemble import Assembler, Cubin, Rejection, Request
 from tilewright.targets.nvidia.cubin import Resources, resources
 from tilewright.targets.nvidia.features import WARP_SIZE, Processor
 from tilewright.targets.nvidia.live_registers import live_registers
@@ -110,12 +110,12 @@ class Attempts:
     @contextmanager
     def holding_soon(self, ctas: int, ptx: str) -> Generator[Callable[[], Assembled | None]]:
         """As `holding`, in the background: the context is a function that waits for the result.
-        Other work may be done before, and the result need not be asked for."""
+        Other work may be done before, and the result need not be requested."""
         ptx = with_ctas(ptx, ctas)
 
         def held() -> Assembled | None:
             cubin = result()
-            return None if isinstance(cubin, Refusal) else self._with_use(ptx, cubin)
+            return None if isinstance(cubin, Rejection) else self._with_use(ptx, cubin)
 
         with self.assembler.attempting(ptx, self.request) as result:
             yield held
@@ -179,7 +179,7 @@ def best_cubin(attempts: Attempts, ptx: str, chip: Processor, demand: Demand) ->
     as many. No limit leaves fewer registers than a kernel needs.
 
     Raises:
-        PTXASError: the assembler refuses the PTX.
+        PTXASError: the assembler rejects the PTX.
     """
     threads = demand.threads
     if demand.carried >= MANY_CARRIED:

@@ -15,7 +15,7 @@ EXTENT_BYTES = 8
 
 
 class GridExtents(NamedTuple):
-    """The extents of the grid that the launch was asked for, three 64-bit integers below 2^31.
+    """The extents of the requested grid, three 64-bit integers below 2^31.
 
     Attributes:
         axes: the axes along which blocks loop over programs: 1, x, or all 3. In the latter case

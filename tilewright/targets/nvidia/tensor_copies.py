@@ -64,7 +64,7 @@ def tensor_copy(fn: Function, finder: BlockFinder, load: Load, buffer: LinearLay
     """
     block = finder.of(load)
     if not isinstance(block, Block):
-        raise NoTensorCopy(block.words)
+        raise NoTensorCopy(block.reason)
     if block.never or block.conditions or block.residual or block.other is not None:
         raise NoTensorCopy(
             "the mask does not consist of bounds of indices, or masked elements are not 0"
@@ -82,7 +82,7 @@ def tensor_addition(fn: Function, finder: BlockFinder, op: AtomicRMW) -> TensorC
     """
     block = finder.of(op)
     if not isinstance(block, Block):
-        raise NoTensorCopy(block.words)
+        raise NoTensorCopy(block.reason)
     if block.never or block.conditions or block.residual:
         raise NoTensorCopy("the mask does not consist of bounds of indices")
     if any(axis.end is not None for axis in block.axes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.analysis.axis_info import AxisMap
-from tilewright.analysis.blocks import Block, BlockAxis, BlockFinder, Refusal, blocks_of
+from tilewright.analysis.blocks import Block, BlockAxis, BlockFinder, NoBlock, blocks_of
 from tilewright.analysis.polynomial import Atom, Iteration, Polynomial
 from tilewright.analysis.wraps import wrap_is_needed
 from tilewright.ir.core import Function
@@ -49,16 +49,16 @@ class _Describer:
         self.finder = finder
         self.reasons = Reasons(fn, AxisMap())
 
-    def summary(self, found: Block | Refusal, sources: SourceMap) -> AccessSummary:
+    def summary(self, found: Block | NoBlock, sources: SourceMap) -> AccessSummary:
         op = found.op
         plain = "loads" if isinstance(op, memory.Load) else "updates"
         verb = "stores" if isinstance(op, memory.Store) else plain
         count = " x ".join(map(str, shape_of(op.ptr.type))) or "1"
         many = f"{verb} {count} element{'s' * (count != '1')}"
         lines = sources.of(op.loc)
-        if isinstance(found, Refusal):
+        if isinstance(found, NoBlock):
             return AccessSummary(
-                f"{many}, not a block: {found.words}", (), found.reason.value, lines
+                f"{many}, not a block: {found.reason}", (), found.code.value, lines
             )
         text = f"{many} of {self.reasons.name(found.base)}"
         return AccessSummary(text, tuple(self._lines(found)), "", lines)
