@@ -117,6 +117,20 @@ def test_the_architecture_lists_the_passes_in_the_order_in_which_they_run() -> N
     assert [name for name in named if name in files] == files
 
 
+def test_the_index_of_decisions_has_their_titles_in_order() -> None:
+    folder = ROOT / "docs" / "decisions"
+    rows = re.findall(
+        r"^\| \[(\d+)\]\((.*)\) \| (.*?)(?: \(superseded .*\))? \|$",
+        (folder / "README.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
+    titles = [
+        (path.name[:4], path.name, path.read_text("utf-8").splitlines()[0].removeprefix("# "))
+        for path in sorted(folder.glob("0*.md"))
+    ]
+    assert rows == titles
+
+
 KNOBS = "base/knobs.py"
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 
