@@ -63,7 +63,8 @@ from tilewright.ops.tensor_memory import (
 from tilewright.passes.assign_layouts import ANCHORS, Demands
 from tilewright.targets.gpu.operands import multiplies_product
 from tilewright.targets.nvidia.choose_mma import GROUP_WARPS, shared_operand
-from tilewright.targets.nvidia.copied_loops import Scalars, Unsupported, copy_of, require_scalars
+from tilewright.targets.nvidia.copied_loops import copy_of
+from tilewright.targets.nvidia.copied_scalars import Scalars, Unsupported, require_scalars
 from tilewright.targets.nvidia.rewrite_products import step_along_k
 from tilewright.targets.nvidia.scaled_kinds import scales_of, scales_type, tensor_kind_of
 

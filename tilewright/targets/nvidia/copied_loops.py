@@ -5,33 +5,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
 
 from tilewright.analysis.blocks import BlockFinder
-from tilewright.analysis.pointers import may_overlap
-from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import PassContext, optional_part
-from tilewright.ir.types import Shared, TensorMemory, Tile, dtype_of, shape_of
+from tilewright.ir.types import Shared, dtype_of, shape_of
 from tilewright.lowering.simt.shared_memory import ALIGN, SCRATCH, allocated_bytes
-from tilewright.ops.atomic import AtomicRMW, Writing
-from tilewright.ops.control import For, If
+from tilewright.ops.atomic import AtomicRMW
+from tilewright.ops.control import For
 from tilewright.ops.gpu import (
-    ConvertLayout,
     Fetch,
-    PermuteBuffer,
     Share,
-    StartDependents,
-    WaitLaunches,
 )
-from tilewright.ops.memory import Load, Store
+from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import Wgmma
 from tilewright.ops.tensor_memory import TensorProduct
-from tilewright.ops.view import View
 from tilewright.passes.software_pipelining import shares_of, up_to_end_of
+from tilewright.targets.nvidia.buffer_uses import goes_to_products, is_published, readers
+from tilewright.targets.nvidia.copied_scalars import (
+    Scalars,
+    Unsupported,
+    leaves_alone,
+    require_scalars,
+)
 from tilewright.targets.nvidia.occupancy import (
     OTHER_REGISTERS,
     REGISTER_BYTES,
@@ -279,12 +280,6 @@ def bytes_of(share: Share) -> int:
     return kind.nbytes
 
 
-class Unsupported(Exception):
-    def __init__(self, why: str, op: Op | None = None) -> None:
-        super().__init__(why)
-        self.op = op
-
-
 def _copied_loop(
     fn: Function, loop: For, slots: int, finder: BlockFinder, scalars: Scalars
 ) -> CopiedLoop:
@@ -363,15 +358,6 @@ def copy_of(
         raise Unsupported(str(error), load) from None
 
 
-def leaves_alone(fn: Function, load: Load, op: Op) -> bool:
-    """Whether an op provably does not write what a load reads."""
-    if not op.writes_memory:
-        return True
-    if isinstance(op, Store | Writing):
-        return not may_overlap(fn, load.ptr, op.ptr)
-    return op.local or isinstance(op, WaitLaunches | StartDependents)
-
-
 def _require_products(reading: Sequence[Op]) -> None:
     """Raise `Unsupported` if threads load an operand for something else than products and buffers.
 
@@ -383,172 +369,3 @@ def _require_products(reading: Sequence[Op]) -> None:
     for op in reading:
         if isinstance(op, Fetch) and not goes_to_products(op.result):
             raise Unsupported("the operand is loaded to registers, not read by the product", op)
-
-
-def _keeps_order(op: Op) -> bool:
-    """Whether an op that uses registers stays in its order with arrivals."""
-    return op.in_flight or isinstance(op, Share)
-
-
-def goes_to_products(value: Value) -> bool:
-    """Whether a product or a store to a buffer uses each element of a value, through arithmetic."""
-    return _is_only_for_products(value) or bool(_products_of(value))
-
-
-def _is_only_for_products(value: Value) -> bool:
-    """Whether a value is used for nothing else than products and buffers."""
-    return all(
-        _keeps_order(op) or (op.pure and not op.regions and not op.terminator)
-        for op in uses_of(value)
-    )
-
-
-def _products_of(value: Value) -> list[Op]:
-    """The products and stores to buffers that use each element of a value through arithmetic on
-    elements, as that of biases of scores, whose maximum is used, too."""
-    found: list[Op] = []
-    seen: set[Op] = set()
-    pending: list[Op] = list(value.users)
-    while pending:
-        op = pending.pop()
-        if op in seen:
-            continue
-        seen.add(op)
-        if _keeps_order(op):
-            found.append(op)
-        elif _keeps_elements(op):
-            pending += op.results[0].users
-    return found
-
-
-def _keeps_elements(op: Op) -> bool:
-    """Whether the result of an op depends on each element of its operands."""
-    if isinstance(op, View):
-        return op.moves_all
-    return isinstance(op, ConvertLayout) or (op.elementwise and op.pure and not op.regions)
-
-
-def is_published(fetch: Fetch) -> bool:
-    """Whether a buffer that products read is written with what was computed from fetched elements.
-    The threads publish it by the fence that their loads need before tensor copies."""
-    shares = [op for op in uses_of(fetch.result) if isinstance(op, Share)]
-    return any(user.in_flight for share in shares for user in buffer_users(share.result))
-
-
-def buffer_users(buffer: Value) -> Iterator[Op]:
-    """The ops that use a buffer, directly or through views."""
-    for user in buffer.users:
-        if isinstance(user, PermuteBuffer):
-            yield from buffer_users(user.results[0])
-        else:
-            yield user
-
-
-def uses_of(value: Value) -> list[Op]:
-    """The ops that use a value, directly or through arithmetic, up to products and stores to
-    buffers."""
-    found: dict[Op, None] = {}
-    pending: list[Op] = list(value.users)
-    while pending:
-        op = pending.pop()
-        if op in found:
-            continue
-        found[op] = None
-        if op.pure and not _keeps_order(op):
-            pending += [user for result in op.results for user in result.users]
-    return list(found)
-
-
-def readers(buffer: Value) -> list[Op]:
-    """The ops after which a buffer has been read: for a product, those that wait for it; for what
-    is loaded to registers, the uses of it, or the products that use each element."""
-    found: list[Op] = []
-    for user in buffer.users:
-        if isinstance(user, PermuteBuffer) or user.in_flight:
-            found += readers(user.results[0])
-        elif isinstance(user, Fetch) and _is_only_for_products(user.result):
-            found += uses_of(user.result)
-        elif isinstance(user, Fetch):
-            found += _products_of(user.result)
-        found.append(user)
-    return found
-
-
-def require_scalars(loop: For, copy: TensorCopy, scalars: Scalars, share: Share) -> None:
-    """Raise `Unsupported` unless the copying warp can compute bounds, conditions, coordinates."""
-    around = [loop, *loop.ancestors()]
-    needed: list[Value] = []
-    for op in around:
-        match op:
-            case For():
-                needed += [op.start, op.stop, op.step]
-            case If():
-                needed.append(op.condition)
-            case _:
-                raise Unsupported(f"the loop is in a {op.name}")
-    for begin in copy.begins:
-        for atom in begin.atoms():
-            if isinstance(atom, Value):
-                needed.append(atom)
-            elif atom.loop not in around:
-                raise Unsupported("a coordinate counts the iterations of another loop", share)
-    if any(value in scalars.other for value in needed):
-        raise Unsupported("bounds or coordinates depend on tiles, or on memory that is written")
-
-
-class Scalars:
-    """The values of a function that the copying warp cannot compute: `other`.
-
-    It can compute scalars that depend on arguments, program ids and scalars loaded from memory
-    that the kernel does not write, also through loops and branches.
-    """
-
-    def __init__(self, fn: Function) -> None:
-        self.fn = fn
-        self.other: set[Value] = set()
-        before = -1
-        while len(self.other) > before:
-            before = len(self.other)
-            self._visit(fn.body)
-
-    def _visit(self, region: Region) -> None:
-        for op in region:
-            match op:
-                case For():
-                    self._visit_for(op)
-                case If():
-                    self._visit_if(op)
-                case _:
-                    if not self.can_clone(op):
-                        self.other.update(op.results)
-
-    def _visit_for(self, op: For) -> None:
-        self.other.update(
-            v for v in op.body.args if isinstance(v.type, Tile | Shared | TensorMemory)
-        )
-        if any(v in self.other for v in (op.start, op.stop, op.step)):
-            self.other.update(op.body.args)
-        yields = op.body.terminator.operands
-        carried = zip(op.inits, yields, op.body.args[1:], op.results, strict=True)
-        for init, yielded, arg, result in carried:
-            if any(v in self.other for v in (init, yielded, arg)):
-                self.other.update((arg, result))
-        self._visit(op.body)
-
-    def _visit_if(self, op: If) -> None:
-        self._visit(op.then)
-        self._visit(op.otherwise)
-        yields = zip(op.then.terminator.operands, op.otherwise.terminator.operands, strict=True)
-        for (a, b), result in zip(yields, op.results, strict=True):
-            if any(v in self.other for v in (op.condition, a, b)):
-                self.other.add(result)
-
-    def can_clone(self, op: Op) -> bool:
-        """Whether an op without regions can be cloned into the copying warp's code."""
-        if op.regions or not op.results or any(v in self.other for v in op.operands):
-            return False
-        if any(isinstance(v.type, Tile | Shared | TensorMemory) for v in op.results):
-            return False
-        if isinstance(op, Load):
-            return not op.volatile and all(leaves_alone(self.fn, op, o) for o in self.fn.walk())
-        return op.pure

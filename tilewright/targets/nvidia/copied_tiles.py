@@ -29,13 +29,9 @@ from tilewright.ops.gpu import ConvertLayout, Fetch, Share
 from tilewright.ops.memory import Load
 from tilewright.passes.layout_rules import operand_layout, propagates_layout
 from tilewright.targets.gpu.operands import swizzled
-from tilewright.targets.nvidia.copied_loops import (
-    Scalars,
-    Unsupported,
-    copy_of,
-    goes_to_products,
-    require_scalars,
-)
+from tilewright.targets.nvidia.buffer_uses import goes_to_products
+from tilewright.targets.nvidia.copied_loops import copy_of
+from tilewright.targets.nvidia.copied_scalars import Scalars, Unsupported, require_scalars
 
 VECTORS = optional_part("copied_vectors")
 MATRICES = optional_part("copied_matrices")

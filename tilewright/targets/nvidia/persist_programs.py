@@ -30,12 +30,12 @@ from tilewright.ops.memory import Load, Store
 from tilewright.targets.nvidia.copied_loops import (
     CopiedLoop,
     find_loops,
-    leaves_alone,
     product_loops,
     releases_at_once,
     shared_bytes,
     with_rings,
 )
+from tilewright.targets.nvidia.copied_scalars import leaves_alone
 from tilewright.targets.nvidia.pack_programs import looks_at_block
 from tilewright.targets.nvidia.program_order import BalancedOrder, EvenOrder
 

@@ -30,7 +30,7 @@ from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import Wgmma, WgmmaWait
 from tilewright.ops.roles import WaitBarrier
 from tilewright.rewrites.control import replace_loop_or_branch
-from tilewright.targets.nvidia.copied_loops import readers
+from tilewright.targets.nvidia.buffer_uses import readers
 
 NAME = optional_part("rotate_products")
 MAX_CARRIED = 64  # 32-bit registers of a thread that rotation may add to what a loop carries

@@ -42,20 +42,19 @@ from tilewright.rewrites.control import (
     replace_loop_or_branch,
     set_yields,
 )
+from tilewright.targets.nvidia.buffer_uses import is_published, readers
 from tilewright.targets.nvidia.copied_loops import (
     NAME,
     Copied,
     CopiedLoop,
     Ring,
-    Scalars,
     bytes_of,
     find_held,
     find_loops,
-    is_published,
-    readers,
     results_of,
     shared_bytes,
 )
+from tilewright.targets.nvidia.copied_scalars import Scalars
 from tilewright.targets.nvidia.copied_tiles import stage_matrices, stage_vectors
 from tilewright.targets.nvidia.occupancy import OTHER_REGISTERS
 from tilewright.targets.nvidia.rotate_products import NAME as ROTATION

@@ -1,0 +1,107 @@
+"""The scalars that a copying warp can compute: bounds, conditions and coordinates of its copies."""
+
+from __future__ import annotations
+
+from tilewright.analysis.pointers import may_overlap
+from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.types import Shared, TensorMemory, Tile
+from tilewright.ops.atomic import Writing
+from tilewright.ops.control import For, If
+from tilewright.ops.gpu import Share, StartDependents, WaitLaunches
+from tilewright.ops.memory import Load, Store
+from tilewright.targets.nvidia.tensor_copies import TensorCopy
+
+
+class Unsupported(Exception):
+    def __init__(self, why: str, op: Op | None = None) -> None:
+        super().__init__(why)
+        self.op = op
+
+
+class Scalars:
+    """The values of a function that the copying warp cannot compute: `other`.
+
+    It can compute scalars that depend on arguments, program ids and scalars loaded from memory
+    that the kernel does not write, also through loops and branches.
+    """
+
+    def __init__(self, fn: Function) -> None:
+        self.fn = fn
+        self.other: set[Value] = set()
+        before = -1
+        while len(self.other) > before:
+            before = len(self.other)
+            self._visit(fn.body)
+
+    def _visit(self, region: Region) -> None:
+        for op in region:
+            match op:
+                case For():
+                    self._visit_for(op)
+                case If():
+                    self._visit_if(op)
+                case _:
+                    if not self.can_clone(op):
+                        self.other.update(op.results)
+
+    def _visit_for(self, op: For) -> None:
+        self.other.update(
+            v for v in op.body.args if isinstance(v.type, Tile | Shared | TensorMemory)
+        )
+        if any(v in self.other for v in (op.start, op.stop, op.step)):
+            self.other.update(op.body.args)
+        yields = op.body.terminator.operands
+        carried = zip(op.inits, yields, op.body.args[1:], op.results, strict=True)
+        for init, yielded, arg, result in carried:
+            if any(v in self.other for v in (init, yielded, arg)):
+                self.other.update((arg, result))
+        self._visit(op.body)
+
+    def _visit_if(self, op: If) -> None:
+        self._visit(op.then)
+        self._visit(op.otherwise)
+        yields = zip(op.then.terminator.operands, op.otherwise.terminator.operands, strict=True)
+        for (a, b), result in zip(yields, op.results, strict=True):
+            if any(v in self.other for v in (op.condition, a, b)):
+                self.other.add(result)
+
+    def can_clone(self, op: Op) -> bool:
+        """Whether an op without regions can be cloned into the copying warp's code."""
+        if op.regions or not op.results or any(v in self.other for v in op.operands):
+            return False
+        if any(isinstance(v.type, Tile | Shared | TensorMemory) for v in op.results):
+            return False
+        if isinstance(op, Load):
+            return not op.volatile and all(leaves_alone(self.fn, op, o) for o in self.fn.walk())
+        return op.pure
+
+
+def require_scalars(loop: For, copy: TensorCopy, scalars: Scalars, share: Share) -> None:
+    """Raise `Unsupported` unless the copying warp can compute bounds, conditions, coordinates."""
+    around = [loop, *loop.ancestors()]
+    needed: list[Value] = []
+    for op in around:
+        match op:
+            case For():
+                needed += [op.start, op.stop, op.step]
+            case If():
+                needed.append(op.condition)
+            case _:
+                raise Unsupported(f"the loop is in a {op.name}")
+    for begin in copy.begins:
+        for atom in begin.atoms():
+            if isinstance(atom, Value):
+                needed.append(atom)
+            elif atom.loop not in around:
+                raise Unsupported("a coordinate counts the iterations of another loop", share)
+    if any(value in scalars.other for value in needed):
+        raise Unsupported("bounds or coordinates depend on tiles, or on memory that is written")
+
+
+def leaves_alone(fn: Function, load: Load, op: Op) -> bool:
+    """Whether an op provably does not write what a load reads."""
+    if not op.writes_memory:
+        return True
+    if isinstance(op, Store | Writing):
+        return not may_overlap(fn, load.ptr, op.ptr)
+    return op.local or isinstance(op, WaitLaunches | StartDependents)
