@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tests.autodiff.counting import counting_kernel
 from tests.frontend.kernels import SHORT, kernel_from
 from tilewright.analysis.blocks import BlockFinder
 from tilewright.autodiff.arrays import Array, arrays_of
 from tilewright.autodiff.coarsen import Coarsening, coarsening, parts_of
-from tilewright.autodiff.counting import counting_kernel
 from tilewright.autodiff.derived import Derived
 from tilewright.autodiff.distinct import Verdict, distinct
 from tilewright.autodiff.forward import forward_mode

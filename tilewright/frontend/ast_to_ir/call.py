@@ -153,7 +153,7 @@ def call(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict[str
         hidden = {"_semantic": frame.semantic, "_generator": Generator(frame, node)}
         kwargs |= hidden_arguments(fn, **hidden)
     else:
-        return call_python(frame, node, fn, args, kwargs)
+        return call_python(frame, fn, args, kwargs)
     return wrap(_guarded(frame, node, fn, args, kwargs))
 
 
@@ -284,9 +284,7 @@ def _context_manager(frame: Frame, node: ast.expr) -> Any:
 # -- Python ----------------------------------------------------------------------------------------
 
 
-def call_python(
-    frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict[str, Any]
-) -> Any:
+def call_python(frame: Frame, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call a builtin of Python, a class, or a method of a compile-time value."""
     if fn is isinstance:
         return constexpr(_is_instance(*args))

@@ -199,7 +199,7 @@ def map_elementwise(s: Semantic, fn: Any, args: Sequence[Any], pack: Any) -> Any
     region = Region([x.dtype for x in srcs for _ in range(count)])
     with s.builder.combining(region):
         values = _results(s, fn, [tensor(a) for a in region.args])
-        _check_packs(fn, values, count)
+        _check_packs(values, count)
         s.builder.insert(Yield([v.handle for v in values]))
     if any(op.writes() for op in region):
         raise ValueError(
@@ -232,7 +232,7 @@ def _results(s: Semantic, fn: Any, args: Sequence[tensor]) -> list[tensor]:
     return found
 
 
-def _check_packs(fn: Any, values: Sequence[tensor], pack: int) -> None:
+def _check_packs(values: Sequence[tensor], pack: int) -> None:
     types = [v.type for v in values]
     if len(values) % pack or types != [t for t in types[::pack] for _ in range(pack)]:
         raise ValueError(

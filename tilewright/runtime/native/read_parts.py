@@ -41,7 +41,7 @@ def read_descriptor(r: Routine, a: Argument) -> None:
     r.require(r.eq(_read_ints(r, a, "shape_name", numbers), rank))
     divisible = _put_extents(r, a, numbers, rank, first)
     r.require(r.eq(_read_ints(r, a, "strides_name", numbers), rank))
-    _put_strides(r, a, element, numbers, rank, r.add(first, rank))
+    _put_strides(r, element, numbers, rank, r.add(first, rank))
     marks = r.or_(_padding(r, a), _rounding(r, a))
     word = r.or_(r.or_(r.shl(rank, TYPE_SHIFT), layout.DESCRIPTOR), marks)
     push(r, r.or_(word, r.shl(divisible, layout.DEVICE_SHIFT)))
@@ -88,7 +88,7 @@ def _put_extents(r: Routine, a: Argument, numbers: V, rank: V, slot: V) -> V:
     return loop.results[0]
 
 
-def _put_strides(r: Routine, a: Argument, element: V, numbers: V, rank: V, slot: V) -> None:
+def _put_strides(r: Routine, element: V, numbers: V, rank: V, slot: V) -> None:
     """Store strides into slots: the last is 1, the others are multiples of the alignment."""
     size = r.rt.get("element_bytes", element)
     last = r.sub(rank, 1)

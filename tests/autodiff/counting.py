@@ -1,4 +1,4 @@
-"""A kernel that counts how often each element of an array is loaded: the oracle for `distinct.py`.
+"""A kernel that counts how often elements of an array are loaded: the reference of `distinct.py`.
 
 It is the kernel with an atomic addition of 1 at each load of the array, at the same address and
 under the same mask, and without its stores. It costs a launch, but it needs no proof, and holds for
