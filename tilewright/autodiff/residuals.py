@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.gauges import Gauge, Gauges, weights_of_results
-from tilewright.autodiff.weights import Form, InconsistentError, Weights
+from tilewright.autodiff.weights import Form, Weights
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Value
 from tilewright.ir.numbers import array_of, first_number
@@ -87,7 +87,7 @@ def _residual(gauge: Gauge, stored: Collection[Value]) -> Residual | None:
         linear = _linear(store.value, gauge)
         if linear is None or linear.of is None or not linear.maximum:
             continue
-        if not _is_decreasing(gauge.states[linear.of]) or not _is_fixed(weights, store.value):
+        if not _is_decreasing(gauge.states[linear.of]) or not weights.is_known_fixed(store.value):
             continue
         others = _quotients(gauge, linear.of, stored, weights)
         if others is not None:
@@ -105,18 +105,10 @@ def _quotients(
         if i == unit or not results[i].users:
             continue
         store = _stored_quotient(results[i], results[unit], stored)
-        if store is None or not _is_fixed(weights, store.value):
+        if store is None or not weights.is_known_fixed(store.value):
             return None
         found[i] = store
     return found
-
-
-def _is_fixed(weights: Weights, value: Value) -> bool:
-    """Whether a value does not depend on the maximum."""
-    try:
-        return weights.is_fixed(value)
-    except InconsistentError:
-        return False
 
 
 def _is_decreasing(form: Form) -> bool:

@@ -85,7 +85,7 @@ def _add_shares(found: Shares, maximum: Value, stores: Collection[Store]) -> Non
             continue
         if not _has_weight(weights, divisor, own) or not _is_positive(divisor):
             continue
-        if _is_fixed(weights, store.value):
+        if weights.is_known_fixed(store.value):  # the term changes as the sum does
             total = divisor
             found.stored[term] = found.stored[share] = store
             selected = _selected(term, store.mask)
@@ -147,14 +147,6 @@ def _is_positive(value: Value) -> bool:
             return _is_positive(op.operands[0])
         case _:
             return arith.constant_value(value) == 0
-
-
-def _is_fixed(weights: Weights, value: Value) -> bool:
-    """Whether a share does not change with the maximum: the term changes as the sum does."""
-    try:
-        return weights.is_fixed(value)
-    except InconsistentError:
-        return False
 
 
 # -- lanes ----------------------------------------------------------------------------------------

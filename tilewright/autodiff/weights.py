@@ -147,9 +147,20 @@ class Weights:
         return self._known[value]
 
     def is_fixed(self, value: Value) -> bool:
-        """Whether a value does not change with the maximum."""
+        """Whether a value does not change with the maximum.
+
+        Raises:
+            InconsistentError: see `of`.
+        """
         found = self.of(value)
         return found is not None and found.fixed
+
+    def is_known_fixed(self, value: Value) -> bool:
+        """Whether it is known that a value does not change with the maximum."""
+        try:
+            return self.is_fixed(value)
+        except InconsistentError:
+            return False
 
     def _argument(self, value: Value, region: Region) -> Weight | None:
         loop = region.parent
