@@ -284,6 +284,44 @@ def _aliases(extents: list[tuple[int, int]], devices: str) -> tuple[int, ...]:
     return alias_classes(extents) if devices else ()
 
 
+def _bind_other(
+    value: Any, mode: Mode, devices: str, extents: list[Any], read_only: tuple[int, ...]
+) -> tuple[Any, Spec, str, tuple[int, ...]]:
+    arguments = Arguments()
+    arguments.devices, arguments.extents, arguments.read_only = devices, extents, read_only
+    slot, spec = arguments.bind(value, mode)
+    return slot, spec, arguments.devices, arguments.read_only
+
+
+def _binder_names(signature: Signature, params: Sequence[KernelParam]) -> dict[str, Any]:
+    """The global names of a binder."""
+    names: dict[str, Any] = {
+        "_tw_type": type,
+        "_tw_int": int,
+        "_tw_float": float,
+        "_tw_len": len,
+        "_tw_readers": READERS.get,
+        "_tw_join": join_devices,
+        "_tw_alias": _aliases,
+        "_tw_CPU": CPU,
+        "_tw_pointer_facts": pointer_facts,
+        "_tw_other": _bind_other,
+        "_tw_constexpr": constant_key,
+        "_tw_forced": forced,
+        "_tw_int_spec": int_spec,
+        "_tw_small": _SMALL,
+        "_tw_ONE": ("constexpr", 1),
+        "_tw_FLOAT": ("fp32", None),
+    }
+    for i, parameter in enumerate(signature.parameters.values()):
+        names[f"_tw_default{i}"] = parameter.default
+    for i, param in enumerate(params):
+        names[f"_twm{i}"] = mode_of(param)
+        prefix = "*k" if param.is_const else "*"
+        names[f"_twp{i}"] = {short: POINTERS[prefix + short] for short in SHORT}
+    return names
+
+
 def make_binder(
     name: str,
     signature: Signature,
@@ -309,37 +347,6 @@ def make_binder(
     if not name.isidentifier() or keyword.iskeyword(name):
         name = "kernel"
 
-    def other(
-        value: Any, mode: Mode, devices: str, extents: list[Any], read_only: tuple[int, ...]
-    ) -> tuple[Any, Spec, str, tuple[int, ...]]:
-        arguments = Arguments()
-        arguments.devices, arguments.extents, arguments.read_only = devices, extents, read_only
-        slot, spec = arguments.bind(value, mode)
-        return slot, spec, arguments.devices, arguments.read_only
-
-    names: dict[str, Any] = {
-        "_tw_type": type,
-        "_tw_int": int,
-        "_tw_float": float,
-        "_tw_len": len,
-        "_tw_readers": READERS.get,
-        "_tw_join": join_devices,
-        "_tw_alias": _aliases,
-        "_tw_CPU": CPU,
-        "_tw_pointer_facts": pointer_facts,
-        "_tw_other": other,
-        "_tw_constexpr": constant_key,
-        "_tw_forced": forced,
-        "_tw_int_spec": int_spec,
-        "_tw_small": _SMALL,
-        "_tw_ONE": ("constexpr", 1),
-        "_tw_FLOAT": ("fp32", None),
-    }
-    for i, parameter in enumerate(signature.parameters.values()):
-        names[f"_tw_default{i}"] = parameter.default
-    for i, param in enumerate(params):
-        names[f"_twm{i}"] = mode_of(param)
-        prefix = "*k" if param.is_const else "*"
-        names[f"_twp{i}"] = {short: POINTERS[prefix + short] for short in SHORT}
+    names = _binder_names(signature, params)
     exec(compile(binder_source(name, signature, params), f"<binder of {name}>", "exec"), names)
     return names[name]
