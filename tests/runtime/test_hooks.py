@@ -136,6 +136,15 @@ def test_load_hooks_surround_loading() -> None:
     ]
 
 
+def test_kernels_are_loaded_before_the_enter_hook_of_their_first_launch() -> None:
+    """A profiler takes the time between the hooks of a launch as that of the kernel."""
+    received: list[str] = []
+    knobs.runtime.kernel_load_end_hook.add(lambda *reported: received.append("loaded"))
+    knobs.runtime.launch_enter_hook.add(lambda metadata: received.append("enter"))
+    jit(fill)[(1,)](array(), 1.0, N=8)
+    assert received == ["loaded", "enter"]
+
+
 def test_load_hooks_receive_the_file_of_the_kernel(tmp_path: Path) -> None:
     received: list[Any] = []
     knobs.runtime.kernel_load_end_hook.add(lambda *reported: received.append(reported))

@@ -40,6 +40,7 @@ class CpuLaunch:
         imports = self._host.imports if called else {}
         self._code = device.LoadedCode(kernel.kernel, [kernel.name], imports)
         self._function: int = self._code[kernel.name]
+        device.native_pool()  # created here, as the time of a launch may be measured
         self._arguments = metadata.arguments
         self._types = list(metadata.signature.values())
         self._pack = make_packer(metadata.arguments)
