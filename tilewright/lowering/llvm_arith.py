@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.lowering.llvm_module import Block, Function
 from tilewright.lowering.llvm_values import (
@@ -25,6 +25,8 @@ from tilewright.lowering.llvm_values import (
     vector,
     wrap,
 )
+
+T = TypeVar("T")
 
 
 class _ClosedLines(list[str]):
@@ -83,8 +85,8 @@ class ValueBuilder:
     """
 
     __slots__ = (
-        "_fast", "_lines", "current", "flag_text", "function", "has_fma", "location", "module",
-        "own_cast", "own_scale", "rounds_to_bf16",
+        "_fast", "_known", "_lines", "current", "flag_text", "function", "has_fma", "location",
+        "module", "own_cast", "own_scale", "rounds_to_bf16",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +105,7 @@ class ValueBuilder:
         self.location: str | None = None
         self.fast_flags = fast_flags
         self._lines: list[str] = _CLOSED
+        self._known: dict[Hashable, Any] = {}
         self.current = function.entry
         self.at(function.entry)
 
@@ -143,9 +146,18 @@ class ValueBuilder:
     def at(self, block: Block) -> Block:
         """Append to the end of `block` from now on; returns it."""
         block.place()
+        self._known = {}
         self.current = block
         self._lines = _CLOSED if block.closed else block.lines
         return block
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` returns, which is called once for a key while the builder stays in a block:
+        registers of an op share what is computed for it before. LLVM would find that, too, at the
+        cost of parsing it."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
 
     # Emission ---------------------------------------------------------------------------------
 

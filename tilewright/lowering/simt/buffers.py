@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from tilewright.ir.core import Op, Value
 from tilewright.layout.linear import REGISTER
 from tilewright.lowering.emit import I8
+from tilewright.lowering.simt.buffer_vectors import bits_of_copies
 from tilewright.lowering.simt.convert import from_bits
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.tile_access import (
-    VECTOR_BYTES,
     element_type,
     layout_of,
     load_by_matrices,
@@ -93,14 +93,12 @@ def emit_copy_async(kernel: Kernel, op: CopyAsync) -> None:
     b = kernel.b
     base = kernel.scalar(op.buffer)
     element = element_type(op.buffer)
-    axis = kernel.infos[op.ptr].order[0]
     size = element.bits // 8
-    limit = min(VECTOR_BYTES // size, kernel.infos.access_length(op.ptr, op.mask, axis, size))
     pointers = kernel.env[op.ptr]
     masks = kernel.env[op.mask] if op.mask is not None else None
-    tile = layout_of(op.ptr)
+    tile, vectors = layout_of(op.ptr), bits_of_copies(op, kernel.infos)
     with kernel.only_if(kernel.is_first_holder(tile)):
-        for registers, offset in moves(kernel, tile, layout_of(op.buffer), limit, axis):
+        for registers, offset in moves(kernel, tile, layout_of(op.buffer), vectors):
             first = registers[0]
             mask = masks[first] if masks else None
             place = b.gep(element, base, offset)

@@ -19,18 +19,17 @@ from tilewright.layout.families import shared_hopper
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.layout.shuffles import Shuffles
 from tilewright.lowering.emit import I8, I32, V, const, int_type, poison, vector
+from tilewright.lowering.simt.buffer_vectors import VECTOR_BYTES, vector_length
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.shared_memory import PRIVATE, scratch
 from tilewright.lowering.simt.shared_stores import shared_stores
 from tilewright.lowering.simt.tile_access import (
-    VECTOR_BYTES,
     element_type,
     layout_of,
     load_by_matrices,
     load_rows,
     matrices_of,
     store_registers,
-    vector_length,
 )
 from tilewright.lowering.simt.words import row
 from tilewright.lowering.types import memory_type, register_type

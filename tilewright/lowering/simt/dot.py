@@ -16,9 +16,10 @@ from tilewright.ir.core import Value
 from tilewright.layout.linear import REGISTER, LinearLayout, dim_name
 from tilewright.lowering.convert import cast
 from tilewright.lowering.emit import I32, V, const, int_type, vector
+from tilewright.lowering.simt.buffer_vectors import VECTOR_BYTES
 from tilewright.lowering.simt.convert import from_bits
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
-from tilewright.lowering.simt.tile_access import VECTOR_BYTES, layout_of
+from tilewright.lowering.simt.tile_access import layout_of
 from tilewright.lowering.types import memory_type
 from tilewright.ops.dot import Dot
 

@@ -36,14 +36,16 @@ from tilewright.lowering.emit import (
 )
 from tilewright.lowering.lines import Lines
 from tilewright.lowering.registry import ALL, TargetTable, lowering_of
+from tilewright.lowering.simt.buffer_vectors import bits_of_copies
 from tilewright.lowering.simt.equal_registers import EqualRegisters
 from tilewright.lowering.simt.hardware import Hardware
 from tilewright.lowering.simt.quotients import divide_runs, length_of_runs
 from tilewright.lowering.simt.shared_memory import SharedMemory
 from tilewright.lowering.simt.team import Team, make_team
-from tilewright.lowering.simt.unread_registers import unread_bits
+from tilewright.lowering.simt.unread_registers import Access, unread_bits
 from tilewright.lowering.types import memory_type, number_of, register_type
 from tilewright.ops import arith
+from tilewright.ops.gpu import CopyAsync
 from tilewright.ops.memory import AddPtr, pointee_of
 
 Registers = list[V]
@@ -135,7 +137,7 @@ class Kernel:
         self._equal = EqualRegisters(fn, self.infos)
         machine = self.ctx.machine
         self.access_bytes = machine.access_bytes if machine else ACCESS_BYTES
-        self._unread = unread_bits(fn, self.access_length, self._is_by_register)
+        self._unread = unread_bits(fn, self._unread_by, self._is_by_register)
         self.shared = SharedMemory(fn, machine.shared_bytes if machine else 0)
         self.module = Module(fn.name, hw.constant_space)
         provided = _provided(fn)
@@ -254,6 +256,12 @@ class Kernel:
         copies = ptr.layout.free_variables(REGISTER) if ptr.layout is not None else 0
         return [r for r in range(0, register_count(ptr), length) if not r & copies]
 
+    def _unread_by(self, op: Access) -> int:
+        """See `unread_bits`."""
+        if isinstance(op, CopyAsync):
+            return sum(1 << bit for bit in bits_of_copies(op, self.infos))
+        return self.access_length(op.ptr, op.mask) - 1
+
     def _is_by_register(self, op: Op) -> bool:
         """Whether an op is emitted for each register that is read of its result, by itself."""
         own = emitter_of(type(op), self.hw.name) is not None
@@ -261,8 +269,12 @@ class Kernel:
 
     def read_registers(self, value: Value) -> list[int]:
         """The registers of a value that are read."""
-        unread = self._unread.get(value, 0)
+        unread = self.unread_bits(value)
         return [r for r in range(register_count(value)) if not r & unread]
+
+    def unread_bits(self, value: Value) -> int:
+        """A register of the value is not read if its number has one of these bits."""
+        return self._unread.get(value, 0)
 
     # -- values ---------------------------------------------------------------------------------
 
@@ -370,13 +382,15 @@ class Kernel:
         """The contribution of lane and warp to a coordinate; emitted once for a layout."""
         return self.team.index(layout, out_name, self.at_entry)
 
-    def coordinates(self, layout: LinearLayout, out_name: str) -> Registers:
-        """The coordinate `out_name` of the element in each register (i32)."""
+    def coordinates(self, layout: LinearLayout, out_name: str, unread: int = 0) -> Registers:
+        """The coordinate `out_name` (i32) of each register's element; not of `unread` ones."""
         base = self.index(layout, out_name)
         moved = layout.named(layout.moved_by(LANE, WARP))[out_name]
         starts, cache = {0: base}, dict[int, V]()
-        found: Registers = []
+        found: dict[int, V] = {}
         for register in range(layout.in_size(REGISTER)):
+            if register & unread:
+                continue
             offset = layout.apply({REGISTER: register})[out_name]
             if offset not in cache:
                 # Without common bits, xor equals addition, which folds into addresses.
@@ -384,8 +398,8 @@ class Kernel:
                 if common not in starts:
                     starts[common] = self.b.xor(base, const(I32, common))
                 cache[offset] = self.b.add(starts[common], const(I32, offset ^ common))
-            found.append(cache[offset])
-        return found
+            found[register] = cache[offset]
+        return with_unread(found, layout.in_size(REGISTER))
 
     def is_first_holder(self, layout: LinearLayout) -> V | None:
         """Predicate: no lower lane or warp holds this thread's elements; None if always true."""

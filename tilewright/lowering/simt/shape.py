@@ -10,7 +10,7 @@ from tilewright.ir.core import Op
 from tilewright.layout.linear import LinearLayout, dim_name
 from tilewright.layout.shape import split
 from tilewright.lowering.emit import I32, V, const
-from tilewright.lowering.simt.kernel import Kernel, emits, register_count
+from tilewright.lowering.simt.kernel import Kernel, emits, register_count, with_unread
 from tilewright.ops import shape
 
 
@@ -23,9 +23,10 @@ def layout_of(op: Op) -> LinearLayout:
 
 @emits(shape.Arange)
 def emit_arange(kernel: Kernel, op: shape.Arange) -> None:
-    b = kernel.b
-    places = kernel.coordinates(layout_of(op), dim_name(0))
-    kernel.bind(op, [b.add(place, const(I32, op.start)) for place in places])
+    b, read = kernel.b, kernel.read_registers(op.result)
+    places = kernel.coordinates(layout_of(op), dim_name(0), kernel.unread_bits(op.result))
+    sums = {register: b.add(places[register], const(I32, op.start)) for register in read}
+    kernel.bind(op, with_unread(sums, register_count(op.result)))
 
 
 @emits(shape.Splat)

@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
-from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout, dim_name
+from tilewright.layout.linear import OFFSET, REGISTER, LinearLayout, dim_name
 from tilewright.layout.matrix import MatrixAccess, matrix_access
 from tilewright.lowering.emit import I8, LType, V, int_type, vector
+from tilewright.lowering.simt.buffer_vectors import VECTOR_BYTES, bits_of_vectors, offsets_in
 from tilewright.lowering.simt.kernel import Kernel
 from tilewright.lowering.simt.words import note_words, row, words
 from tilewright.lowering.types import memory_type
-
-VECTOR_BYTES = 16
 
 
 def layout_of(value: Value) -> LinearLayout:
@@ -39,24 +38,18 @@ def moves(
     kernel: Kernel,
     tile: LinearLayout,
     buffer: LinearLayout,
-    limit: int,
-    axis: int | None = None,
+    vector_bits: Sequence[int],
 ) -> Iterator[Move]:
     """The accesses that move a tile to or from a buffer, without registers that hold copies.
 
     Args:
-        limit: the maximum number of elements of one access.
-        axis: the axis along which the elements of an access must be adjacent, if any.
+        vector_bits: the register bits that count the elements of one access, lowest first
+            (`bits_of_vectors`).
     """
-    offsets = _offsets(tile, buffer)
-    vector_bits = _vector_bits(offsets, limit)
-    if axis is not None:
-        along = _bits_along(tile, axis)
-        while vector_bits != along[: len(vector_bits)]:
-            vector_bits.pop()
+    offsets = offsets_in(tile, buffer)
     copies = tile.free_variables(REGISTER)
     within = sum(1 << bit for bit in vector_bits)
-    starts = kernel.coordinates(offsets, dim_name(0))
+    starts = kernel.coordinates(offsets, dim_name(0), within | copies)
     for register in range(offsets.in_size(REGISTER)):
         if register & (within | copies):
             continue
@@ -64,47 +57,6 @@ def moves(
         for bit in vector_bits:
             row += [r | 1 << bit for r in row]
         yield Move(tuple(row), starts[register])
-
-
-def _offsets(tile: LinearLayout, buffer: LinearLayout) -> LinearLayout:
-    """The offset of each register, lane and warp in a buffer."""
-    places = tile.select_ins(REGISTER, LANE, WARP).compose(buffer.invert())
-    return places.flatten_outs(dim_name(0))
-
-
-def vector_length(tile: LinearLayout, buffer: LinearLayout, limit: int) -> int:
-    """The number of elements of an access to a buffer, which is `limit` at most."""
-    return 1 << len(_vector_bits(_offsets(tile, buffer), limit))
-
-
-def _vector_bits(offsets: LinearLayout, limit: int) -> list[int]:
-    """The register bits that count successive offsets, lowest first.
-
-    No other register, lane or warp bit may contribute to these low bits of the offset, so that
-    every access is aligned to its size.
-    """
-    registers = offsets.bases(REGISTER)
-    found: list[int] = []
-    while 1 << (len(found) + 1) <= limit:
-        unit = 1 << len(found)
-        if unit not in registers or sum(bool(c & unit) for c in offsets.columns) != 1:
-            break
-        found.append(registers.index(unit))
-    return found
-
-
-def _bits_along(tile: LinearLayout, axis: int) -> list[int]:
-    """The register bits that count successive elements along an axis, lowest first; no other
-    register, lane or warp bit contributes to these low bits of the coordinate."""
-    registers = [tile.coordinates(column) for column in tile.bases(REGISTER)]
-    others = [tile.coordinates(column)[axis] for column in tile.columns]
-    found: list[int] = []
-    for bit in range(tile.shape[axis].bit_length() - 1):
-        step = tuple(1 << bit if k == axis else 0 for k in range(len(tile.shape)))
-        if step not in registers or sum(bool(c & 1 << bit) for c in others) != 1:
-            break
-        found.append(registers.index(step))
-    return found
 
 
 def element_type(value: Value) -> LType:
@@ -133,8 +85,8 @@ def store_registers(
             store_by_matrices(kernel, matrices, base, values, type)
             return
     with kernel.only_if(holder):
-        limit = VECTOR_BYTES * 8 // element.bits
-        for registers, offset in moves(kernel, tile, buffer, limit):
+        vectors = bits_of_vectors(tile, buffer, VECTOR_BYTES * 8 // element.bits)
+        for registers, offset in moves(kernel, tile, buffer, vectors):
             joined = row(b, [values[r] for r in registers], type)
             b.store(joined, b.gep(element, base, offset), align=len(registers) * element.bits // 8)
 
@@ -145,8 +97,8 @@ def load_rows(
     """The elements of a thread by register, loaded as vectors."""
     b = kernel.b
     found: dict[int, V] = {}
-    limit = VECTOR_BYTES * 8 // element.bits
-    for registers, offset in moves(kernel, tile, buffer, limit):
+    vectors = bits_of_vectors(tile, buffer, VECTOR_BYTES * 8 // element.bits)
+    for registers, offset in moves(kernel, tile, buffer, vectors):
         place = b.gep(element, base, offset)
         if len(registers) == 1:
             found[registers[0]] = b.load(element, place)

@@ -10,21 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.ir.core import Function, Op, Value
+from tilewright.ops.gpu import CopyAsync
 from tilewright.ops.memory import Load, Store
 
 EVERY = -1
 
-LengthOf = Callable[[Value, Value | None], int]
+Access = Load | Store | CopyAsync
 
 
 def unread_bits(
-    fn: Function, length_of: LengthOf, is_by_register: Callable[[Op], bool]
+    fn: Function, unread_by: Callable[[Access], int], is_by_register: Callable[[Op], bool]
 ) -> dict[Value, int]:
     """For each value of which some registers are not read, bits of their numbers: a register is not
     read if its number has one of these bits.
 
     Args:
-        length_of: the number of registers of which an access takes one address and one mask.
+        unread_by: these bits of the numbers of addresses and masks that an access does not take.
         is_by_register: whether an op reads the registers of its operands of the same number as
             those that are read of its result.
     """
@@ -35,16 +36,11 @@ def unread_bits(
             continue
         by_register = len(op.results) == 1 and is_by_register(op)
         for value in op.operands:
-            if isinstance(op, Load | Store):
-                bits = _unread_by_access(op, value, length_of)
+            if isinstance(op, Access):
+                bits = unread_by(op) if value in (op.ptr, op.mask) else 0
             elif by_register and op.result.layout == value.layout:
                 bits = found.get(op.result, EVERY)
             else:
                 bits = 0
             found[value] = found.get(value, EVERY) & bits
     return {value: bits for value, bits in found.items() if bits and value.layout is not None}
-
-
-def _unread_by_access(op: Load | Store, value: Value, length_of: LengthOf) -> int:
-    data = op.other if isinstance(op, Load) else op.value
-    return 0 if value is data else length_of(op.ptr, op.mask) - 1

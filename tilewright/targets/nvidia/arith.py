@@ -307,12 +307,27 @@ def _quotient(b: Builder, op: arith.Div, x: V, y: V) -> V:
     """
     if y.number is not None:
         return instruction(b, "div.full.f32", x, y)
-    name = "mul.f32" if _is_added(op.result) else "mul.rn.f32"
-    scale = None if _vanishes(op) else _scale(b, y, interval(op.rhs))
+    name, scale = b.once((op, y), lambda: (_product(op), _scale_of(b, op, y)))
     if scale is not None:
         with b.flags(""):
-            x, y = b.fmul(x, scale), b.fmul(y, scale)
-    return instruction(b, name, x, instruction(b, "rcp.approx.ftz.f32", y))
+            x = b.fmul(x, scale)
+    return instruction(b, name, x, b.once((op, y, scale), lambda: _inverse(b, y, scale)))
+
+
+def _product(op: arith.Div) -> str:
+    return "mul.f32" if _is_added(op.result) else "mul.rn.f32"
+
+
+def _scale_of(b: Builder, op: arith.Div, y: V) -> V | None:
+    return None if _vanishes(op) else _scale(b, y, interval(op.rhs))
+
+
+def _inverse(b: Builder, y: V, scale: V | None) -> V:
+    """1 / (y * scale)"""
+    if scale is not None:
+        with b.flags(""):
+            y = b.fmul(y, scale)
+    return instruction(b, "rcp.approx.ftz.f32", y)
 
 
 def _scale(b: Builder, y: V, bounds: Interval) -> V | None:
