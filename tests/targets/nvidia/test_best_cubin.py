@@ -149,11 +149,27 @@ def test_a_limit_that_is_probably_chosen_is_tried_first(
 @pytest.mark.parametrize(
     ("ptx", "made", "runs"),
     [
-        pytest.param(text(3, 25), {PLAIN: (30, 0)}, [PLAIN], id="few registers"),
-        pytest.param(text(3, 26), {PLAIN: (30, 0)}, [PLAIN, 6], id="both ways at once"),
-        pytest.param(text(3, 68), {PLAIN: (30, 0)}, [PLAIN, 6], id="both, more registers"),
-        pytest.param(text(3, 69), {PLAIN: (32, 0), 6: (40, 0)}, [PLAIN, 6], id="many registers"),
-        pytest.param(text(SHORT_PTX, 26), {PLAIN: (30, 0)}, [PLAIN], id="not short"),
+        pytest.param(
+            text(3, LIKELY_SQUEEZED.start - 1), {PLAIN: (30, 0)}, [PLAIN], id="few registers"
+        ),
+        pytest.param(
+            text(3, LIKELY_SQUEEZED.start), {PLAIN: (30, 0)}, [PLAIN, 6], id="both ways at once"
+        ),
+        pytest.param(
+            text(3, LIKELY_SQUEEZED.stop - 1),
+            {PLAIN: (30, 0)},
+            [PLAIN, 6],
+            id="both, more registers",
+        ),
+        pytest.param(
+            text(3, LIKELY_SQUEEZED.stop),
+            {PLAIN: (32, 0), 6: (40, 0)},
+            [PLAIN, 6],
+            id="many registers",
+        ),
+        pytest.param(
+            text(SHORT_PTX, LIKELY_SQUEEZED.start), {PLAIN: (30, 0)}, [PLAIN], id="not short"
+        ),
         pytest.param(text(3), {PLAIN: (74, 0), 4: (64, 0)}, [PLAIN, 4], id="one more"),
         pytest.param(text(LONG_PTX), {PLAIN: (74, 0), 4: (64, 0)}, [PLAIN], id="long, one more"),
         pytest.param(text(LONG_PTX), {PLAIN: (32, 9), 1: (250, 0)}, [PLAIN, 1], id="long, spills"),
