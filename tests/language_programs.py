@@ -64,3 +64,14 @@ def cut(out, x, i, N: tl.constexpr):
     tl.store(out + 3 * N, tile[i, 1] + tile[0, i])
     tl.store(pointers[1:2] + 3 * N, tile[::-1, 2][0:1])
     tl.store(pointers[i] + 4 * N, i)
+
+
+def annotated(out, stride, n, scale, wide):
+    tl.static_assert(stride.dtype == tl.int64)
+    tl.static_assert(n.dtype == tl.int32 or n.dtype == tl.int64)
+    tl.static_assert(scale.dtype == tl.float32)
+    tl.store(out, (1 << 30) * stride * 4 + n)
+    tl.store(out + 1, (tl.exp(scale) * wide).to(tl.int64))
+
+
+annotated.__annotations__ = {"stride": tl.int64, "n": int, "scale": float, "wide": "tl.int64"}

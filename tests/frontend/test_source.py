@@ -85,6 +85,8 @@ ANNOTATIONS: list[tuple[Any, str, bool]] = [
     ("tl.const", "", True),
     ("Tensor", "", False),
     (int, "", False),
+    (float, "fp32", False),
+    (bool, "u1", False),
     (tl.pointer_type(tl.int8, const=True), "*ki8", True),
 ]
 

@@ -8,7 +8,7 @@ import pytest
 
 import tilewright
 import tilewright.language as tl
-from tests.language_programs import cut, first_above, streams
+from tests.language_programs import annotated, cut, first_above, streams
 from tilewright.base import knobs
 
 
@@ -37,6 +37,15 @@ def test_aggregates_of_pointers_and_tiles(jit: Any) -> None:
     np.testing.assert_array_equal(out, totals[0] + totals[1])
     kernel[(1,)](out, x, y, 2, size=8)
     np.testing.assert_array_equal(out, x[:8] + x[8:16])
+
+
+def test_numbers_have_the_types_of_their_annotations(jit: Any) -> None:
+    kernel = jit(annotated)
+    out = np.zeros(2, np.int64)
+    kernel[(1,)](out, 1, 1, 1, 1)  # also numbers that variants are specialised for
+    assert out.tolist() == [(1 << 32) + 1, 2]
+    kernel[(1,)](out, 2, 1 << 40, 2, 3)
+    assert out.tolist() == [(1 << 33) + (1 << 40), 22]
 
 
 class Slot(NamedTuple):

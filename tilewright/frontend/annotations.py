@@ -21,7 +21,8 @@ from tilewright.language.values import const, constexpr
 _FORWARDREF = 3  # `annotationlib.Format.FORWARDREF`, a module of Python 3.14
 
 _CONST = re.compile(r"^(\*k|const )")
-_ELEMENT = re.compile(r"(i|u)(1|8|16|32|64)|fp(16|32|64)|bf16|fp8e\w+")
+_INTEGER = re.compile(r"(i|u)(8|16|32|64)")
+_ELEMENT = re.compile(rf"[iu]1|{_INTEGER.pattern}|fp(16|32|64)|bf16|fp8e\w+")
 
 
 Scope = Callable[[str], Any]
@@ -34,6 +35,10 @@ class Annotation(NamedTuple):
     Attributes:
         text: the annotation as text, "" without one.
         type_string: the type that it fixes, such as ``fp32`` or ``*ki8``; "" if it fixes none.
+        int_type: the type of an int that a variant is specialised for: a tensor, as others are,
+            rather than a compile-time value, so that ``stride: tl.int64`` has 64 bits even if it is
+            1; "" without a type of integers. Python's `int` is an int32 here, and fixes no type:
+            larger ones are int64.
         is_constexpr: whether the parameter is a compile-time value.
         is_const: whether it is a pointer to const.
     """
@@ -42,6 +47,12 @@ class Annotation(NamedTuple):
     type_string: str = ""
     is_constexpr: bool = False
     is_const: bool = False
+
+    @property
+    def int_type(self) -> str:
+        if self.text == "int":
+            return "i32"
+        return self.type_string if _INTEGER.fullmatch(self.type_string) else ""
 
 
 def annotation_of(annotation: Any, scope: Scope | None = None) -> Annotation:
@@ -82,6 +93,8 @@ def _of_object(annotation: Any) -> Annotation:
         return Annotation(text, text, is_const=isinstance(annotation, Pointer) and annotation.const)
     if isinstance(annotation, Tile):
         return Annotation(_type_string(annotation))
+    if annotation is float or annotation is bool:
+        return _of_text(annotation.__name__)
     text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
     return Annotation(text, is_constexpr="constexpr" in text, is_const=annotation is const)
 

@@ -17,9 +17,9 @@ from tilewright.frontend.ast_to_ir.frame import Context, Frame
 from tilewright.frontend.options import FrontendOptions
 from tilewright.frontend.source import KernelParam, SourceFunction
 from tilewright.ir.core import Function, Module
-from tilewright.ir.types import Type
+from tilewright.ir.types import BY_SHORT, Type
 from tilewright.language.semantic import Semantic
-from tilewright.language.semantic.convert import check_fp8
+from tilewright.language.semantic.convert import check_fp8, constant
 from tilewright.language.types import (
     constexpr_type,
     str_to_ty,
@@ -121,9 +121,18 @@ class _Builder:
         for p, t in zip(self.fn.params, types, strict=True):
             self.frame.names[p.name] = as_argument(unflatten(t, handles))
         with self.context.builder.at_end(function.body):
+            self.type_ints()
             run_body(self.frame)  # the result of a kernel is dropped, as in Triton
             self.context.builder.insert(Return([]))
         return self.context.module
+
+    def type_ints(self) -> None:
+        """Give ints that the kernel is specialised for the types of their annotations."""
+        for p in self.fn.params:
+            value = self.constants.get((p.num,))
+            if p.int_type and type(value) is int:
+                of_type = constant(self.frame.semantic, value, BY_SHORT[p.int_type])
+                self.frame.names[p.name] = of_type
 
     def symbol(self) -> str:
         """The name of the kernel."""

@@ -42,6 +42,7 @@ class KernelParam:
         annotation: the annotation as text, "" without one.
         annotation_type: the type string fixed by the annotation, such as ``fp32`` or ``*i8``; ""
             if it fixes none.
+        int_type: the type of an int that a variant is specialised for; see `Annotation`.
         is_constexpr: whether it is a compile-time parameter.
         is_const: whether it is a pointer to const.
         has_default, default: its default value.
@@ -57,6 +58,7 @@ class KernelParam:
         "do_not_specialize",
         "do_not_specialize_on_alignment",
         "has_default",
+        "int_type",
         "is_const",
         "is_constexpr",
         "name",
@@ -81,6 +83,7 @@ class KernelParam:
         self.is_constexpr = meant.is_constexpr
         self.is_const = meant.is_const
         self.annotation_type = meant.type_string
+        self.int_type = meant.int_type
         self.do_not_specialize = do_not_specialize
         self.do_not_specialize_on_alignment = do_not_specialize_on_alignment
 
