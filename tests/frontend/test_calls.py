@@ -1,6 +1,7 @@
 """Calls of jit functions, constexpr functions and builtins, and the values that are passed."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -220,6 +221,25 @@ def _pair(n: Any) -> Any:
 
 def _dtype_of(x: Any) -> Any:
     return x.dtype
+
+
+@dataclass(frozen=True)
+class _Blocking:
+    rows: int
+
+    @constexpr_function
+    def elements(self, columns: int = 1) -> int:
+        return self.rows * columns
+
+
+def test_methods_of_compile_time_values_may_be_constexpr_functions() -> None:
+    text = """def kernel(out, SIZE: tl.constexpr):
+    tl.store(out + tl.arange(0, SIZE.elements(columns=2)), SIZE.elements())
+"""
+    out = np.zeros(4, np.int32)
+    launch(kernel_from(text), out, SIZE=_Blocking(2))
+    assert out.tolist() == [2] * 4
+    assert _Blocking(3).elements(4) == 12
 
 
 def test_error_of_a_constexpr_function_is_the_cause() -> None:

@@ -68,6 +68,7 @@ def test_type(expression: str, given: str, expected: str) -> None:
     build(kernel_from(text), {"p": f"*{given}"})
 
 
+SQUARE = "tl.zeros((16, 16), tl.float16)"
 REJECTED_WHEN_STRICT = [
     ("tl.flip(x)", "i32"),
     ("tl.clamp(x, 0, 1)", "i32"),
@@ -78,6 +79,10 @@ REJECTED_WHEN_STRICT = [
     ("tl.fdiv(x, 2)", "fp32"),
     ("tl.umulhi(x, x.to(tl.int64))", "i8"),
     ("tl.cat(x, x.to(tl.int64))", "i32"),
+    ("tl.load(p, cache_modifier='.cs')", "i32"),
+    ("tl.store(p, 0, cache_modifier='.ca')", "i32"),
+    ("tl.assume(x > 0)", "i32"),
+    (f"tl.dot({SQUARE}, {SQUARE}, {SQUARE})", "fp16"),
 ]
 
 

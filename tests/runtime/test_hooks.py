@@ -300,7 +300,8 @@ def test_programs_compile_a_variant_by_its_parts() -> None:
     assert (requests[1]["is_manual_warmup"], requests[1]["compile"]["device"]) == (True, "cpu")
     calls: list[Any] = []
     hook = lambda **reported: calls.append(reported) or "value"  # noqa: E731
-    arguments = "k", made["signature"], "cpu", made["constants"], options, made["configs"], False
+    types = made["signature"], cache.target, "cpu", made["constants"], options, made["configs"]
+    arguments = "k", *types, False
     assert kernel._call_hook(hook, *arguments) == "value"
     assert kernel._call_hook(None, *arguments) is None
     assert calls[0]["compile"]["specialization_data"]

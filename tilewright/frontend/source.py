@@ -450,8 +450,12 @@ class SourceFunction(JITCallable):
 class ConstexprFunction(JITCallable):
     """A plain Python function that kernels call at compile time, with compile-time values.
 
-    In a kernel, the result is a constexpr; on the host, it is the plain value.
+    In a kernel, the result is a constexpr; on the host, it is the plain value. A method of a
+    compile-time value, such as a dataclass, may be one.
     """
+
+    def __get__(self, owner: Any, of_class: Any = None) -> Any:
+        return self if owner is None else types.MethodType(self, owner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         kwargs.pop("_semantic", None)

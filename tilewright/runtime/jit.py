@@ -410,10 +410,10 @@ class JITFunction(SourceFunction, NativeInterface):
         Returns a `CompiledKernel`; a `FutureKernel` in an `AsyncCompileMode`; None if a hook
         cancelled the compilation.
         """
-        variant = key, signature, device, constexprs, options, [attrs], warmup
+        cache = self.device_caches[device]
+        variant = key, signature, cache.target, device, constexprs, options, [attrs], warmup
         if self._call_hook(knobs.runtime.jit_cache_hook, *variant):
             return None
-        cache = self.device_caches[device]
         source = self.ASTSource(self, signature, constexprs, attrs)
         name = cache_key(source, cache.target, options)
 
@@ -441,6 +441,7 @@ class JITFunction(SourceFunction, NativeInterface):
         hook: Callable[..., Any] | None,
         key: str,
         signature: dict[str, Any],
+        target: GPUTarget,
         device: Any,
         constants: dict[ArgPath, Any],
         options: Any,
@@ -451,8 +452,7 @@ class JITFunction(SourceFunction, NativeInterface):
         if hook is None:
             return None
         source = self.ASTSource(self, signature, constants, configs[0])
-        caches = self.device_caches
-        name, target = caches.name_of(device), caches[device].target
+        name = self.device_caches.name_of(device)
         return hook(**hook_arguments(Variant(source, target, options, key, name, is_warmup)))
 
     def preload(self, specialization_data: str) -> CompiledKernel:

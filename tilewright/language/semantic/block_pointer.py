@@ -153,7 +153,7 @@ def load(
     _reject_mask(mask, other)
     type_ = pointer.type.element_ty
     padding = blocks.padding_option(padding_option, type_.element, "integer block pointers")
-    modifiers = load_advice(cache, evict, volatile)
+    modifiers = load_advice(s, cache, evict, volatile)
     ptr, inside = _access(s, pointer, boundary_check)
     fill = None
     if inside is not None:
@@ -179,7 +179,7 @@ def store(
             f"Block shape({list(block.shape)}) and value shape({list(shape_of(value.type))}) "
             "mismatch"
         )
-    modifiers = cache_modifier(cache), eviction_policy(evict)
+    modifiers = cache_modifier(s, cache), eviction_policy(evict)
     written = stored_value(s, value, block.element, block.shape)
     ptr, inside = _access(s, pointer, boundary_check)
     written = convert.extend_to(s, written, block.shape)

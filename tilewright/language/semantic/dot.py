@@ -112,12 +112,13 @@ def check_min_size(
     assert large_enough, f"Input shapes should have M >= {m}, N >= {n} and K >= {k}"
 
 
-def _result_type(element: Scalar, acc: tensor | None, out_dtype: Any) -> DType:
-    """The element type of the accumulator and the result."""
+def _result_type(s: Semantic, element: Scalar, acc: tensor | None, out_dtype: Any) -> DType:
+    """The element type of the accumulator and the result: by default that of `acc`, which
+    `strict_triton` ignores."""
     requested = plain(out_dtype)
     if requested is not None:
         requested = convert.as_dtype(requested)
-    elif acc is not None:
+    elif acc is not None and not s.options.strict_triton:
         requested = acc.dtype
     else:
         requested = FP32
@@ -193,7 +194,7 @@ def dot(
     a, b = shape_of(lhs.type), shape_of(rhs.type)
     _check_shapes(a, b)
     check_min_size(s, (lhs.dtype, rhs.dtype), (a[-2], b[-1], a[-1]))
-    element = _result_type(lhs.dtype, acc, out_dtype)
+    element = _result_type(s, lhs.dtype, acc, out_dtype)
     shape = (*a[:-1], b[-1])
     acc = accumulator(s, acc, shape, element)
     imprecise = _imprecise(s, max_num_imprecise_acc, lhs, rhs)

@@ -14,6 +14,8 @@ from tilewright.language.values import composite, constexpr, tensor, unwrap
 from tilewright.ops import memory as ops
 
 CACHE_MODIFIERS = ("ca", "cg", "cs", "cv", "wb", "wt")
+OF_LOADS = ("ca", "cg", "cv")
+"""The modifiers that Triton has for loads; for stores it has the others, and "cg"."""
 EVICTION_POLICIES = ("evict_first", "evict_last", "evict_normal")
 
 
@@ -27,20 +29,25 @@ def optional_tensor(s: Semantic, value: Any) -> tensor | None:
     return None if plain(value) is None else to_tensor(s, value)
 
 
-def cache_modifier(value: Any) -> str:
-    """The modifier without its dot: "", "ca", "cg", "cs", "cv", "wb" or "wt"."""
+def cache_modifier(s: Semantic, value: Any, *, loads: bool = False) -> str:
+    """The modifier without its dot: "", "ca", "cg", "cs", "cv", "wb" or "wt"; with `strict_triton`,
+    one that Triton has for loads or, otherwise, for stores."""
     text = plain(value) or ""
-    if text and str(text).removeprefix(".") not in CACHE_MODIFIERS:
+    name = str(text).removeprefix(".")
+    known = not name or name in CACHE_MODIFIERS
+    if known and name and s.options.strict_triton:
+        known = name == "cg" or (name in OF_LOADS) == loads
+    if not known:
         raise ValueError(f"Unsupported cache modifier '{text}'")
-    return text.removeprefix(".")
+    return name
 
 
-def load_advice(cache: Any, evict: Any, volatile: Any) -> tuple[str, str, bool]:
+def load_advice(s: Semantic, cache: Any, evict: Any, volatile: Any) -> tuple[str, str, bool]:
     """The attributes `cache`, `evict` and `volatile` of a load.
 
     The modifier "cv" does not use cached values, and implies `volatile`.
     """
-    modifier = cache_modifier(cache)
+    modifier = cache_modifier(s, cache, loads=True)
     return modifier, eviction_policy(evict), bool(plain(volatile)) or modifier == "cv"
 
 
@@ -123,7 +130,7 @@ def load(
     _check_block_pointer_options(boundary_check, padding_option)
     check_mask(mask)
     check_scalar_pointer(pointer, mask=mask, other=other if isinstance(other, tensor) else None)
-    modifiers = load_advice(cache, evict, volatile)
+    modifiers = load_advice(s, cache, evict, volatile)
     ptr = as_bytes(s, pointer, pointee)
     if mask is not None and isinstance(other, tensor):
         other = stored_value(s, other, pointee)
@@ -193,7 +200,7 @@ def store(
     lanes = optional_tensor(s, mask)
     check_mask(lanes)
     check_scalar_pointer(pointer, value=value if isinstance(value, tensor) else None, mask=lanes)
-    modifiers = cache_modifier(cache), eviction_policy(evict)
+    modifiers = cache_modifier(s, cache), eviction_policy(evict)
     written = to_pointer_shape(s, pointer, stored_value(s, value, pointee, shape_of(pointer.type)))
     lanes = None if lanes is None else to_pointer_shape(s, pointer, lanes)
     ptr = as_bytes(s, pointer, pointee)
