@@ -380,6 +380,7 @@ def test_hooks_of_configurations_run_before_each_launch() -> None:
 
     def note(args: dict[str, Any]) -> None:
         seen.append((args["n"], args["BLOCK"]))
+        assert args["grid"] is grid
 
     kernel = tuned(increment, blocks(16, 32, pre_hook=note), do_bench=Bench(2.0, 1.0))
     kernel[grid](np.zeros(SIZE, np.float32), SIZE)

@@ -74,7 +74,8 @@ class Call:
         args = tuple(own.get(id(v), v) for v in self._args)
         chosen = {name: own.get(id(v), v) for name, v in chosen.items()}
         if own:
-            hook({**dict(zip(self._tuner.arg_names, args, strict=False)), **chosen})
+            nargs = dict(zip(self._tuner.arg_names, args, strict=False))
+            hook({**nargs, "grid": self._grid, **chosen})
         return args, chosen
 
     def written(self, compiled: Any) -> list[Any]:
@@ -92,7 +93,7 @@ class Call:
     def run(self, config: Config) -> Callable[[], Any]:
         tuner = self._tuner
         chosen = tuner.merged(self._kwargs, config)
-        full = {**self._nargs, **chosen}
+        full = {**self._nargs, "grid": self._grid, **chosen}
         launch = partial(tuner.fn[self._grid], *self._args, **chosen)
         hooked = tuner.user_defined_pre_hook or tuner.user_defined_post_hook
         if not (hooked or config.pre_hook or tuner.reset_to_zero or tuner.restore_value):
