@@ -55,7 +55,7 @@ from triton.tools.disasm import get_sass
 
 # Submodules that programs access without importing them.
 ACCESSED = """
-triton.backends.nvidia, triton.experimental.gluon, triton.runtime.build
+triton.experimental.gluon
 triton.tools.disasm, triton.tools.tensor_descriptor.TensorDescriptor
 """
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -64,12 +63,7 @@ def _remote(name: str) -> Callable[[], object]:
     return lambda: missing.Missing(f"triton.runtime.cache.{name}", why)
 
 
-def _module(name: str) -> Callable[[], object]:
-    return lambda: import_module(f"tilewright.compat.{name}")
-
-
 EXTRAS: Mapping[str, Mapping[str, Callable[[], object]]] = {
-    "backends": {"nvidia": _module("nvidia")},
     "base.knobs": {
         "CompilationListener": lambda: knob_types.CompilationListener,
         "CompileTimes": lambda: knob_types.Times,
@@ -106,7 +100,6 @@ EXTRAS: Mapping[str, Mapping[str, Callable[[], object]]] = {
         "_log2": lambda: functions.log2,
         **{f"_{name}": _combine(name) for name in COMBINE_FUNCTIONS},
     },
-    "runtime": {"build": _module("building")},
     "runtime.cache": {
         "CacheManager": lambda: managers.CacheManager,
         "FileCacheManager": lambda: managers.FileCacheManager,
@@ -132,8 +125,7 @@ EXTRAS: Mapping[str, Mapping[str, Callable[[], object]]] = {
         "serialize_specialization_data": lambda: compiling.serialize_specialization_data,
     },
 }
-"""By module and name, functions that return the object. Modules are those that `import triton`
-loads in Triton, so that programs access them without importing them."""
+"""By module and name, functions that return the object."""
 
 TOOLS: Mapping[tuple[str, str], Callable[[], object]] = {
     ("nvidia", "cuobjdump"): lambda: tools.tool("cuobjdump"),
