@@ -111,6 +111,9 @@ import triton, triton.language as tl
 
 assert gl.constexpr is tl.constexpr and gl.float16 is tl.float16
 WIDTH = gl.constexpr(4)
+TILE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+ROW: gl.constexpr = gl.SliceLayout(1, gl.amd.AMDWMMALayout(3, True, TILE))
+RING = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16)
 
 @gluon.jit
 def copy(x, layout: gl.constexpr, barrier: mbarrier.MBarrierLayout):
@@ -123,7 +126,7 @@ def helper(x):
 assert gluon.constexpr_function is triton.constexpr_function
 for use, name in (
     (lambda: copy[(1,)](None), "the Gluon kernel copy"),
-    (lambda: gl.BlockedLayout([1], [32], [4], [0]), "gluon.language.BlockedLayout"),
+    (lambda: RING[0], "gluon.language.NVMMASharedLayout.get_default_for"),
     (lambda: tma.async_copy(None), "nvidia.hopper.tma.async_copy"),
     (lambda: TensorDescriptor.from_tensor(None), "gluon.nvidia.hopper.TensorDescriptor"),
 ):

@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 class Missing:
     """A placeholder for an object of Triton's that programs import. Any use of it raises
-    NotImplementedError, with the reason.
+    NotImplementedError, with the reason. Only layouts may be called: modules create them when they
+    are imported, for kernels that may never be launched, and these are placeholders too.
 
     Args:
         name: its name in Triton.
@@ -23,7 +24,12 @@ class Missing:
     def _fail(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(f"{self._name} is not available in tilewright: {self._why}")
 
-    __call__ = __getitem__ = __enter__ = __iter__ = _fail
+    __getitem__ = __enter__ = __iter__ = _fail
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Missing:
+        if any(part.endswith("Layout") for part in self._name.split(".")):
+            return Missing(self._name, self._why)
+        return self._fail()
 
     def __exit__(self, *args: object) -> None:
         """Never called, as it cannot be entered."""
