@@ -41,6 +41,15 @@ def scale_rows_kernel(x_ptr, w_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 @tw.jit
+def gate_kernel(a_ptr, b_ptr, y_ptr, stride, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    a = tl.load(a_ptr + row * stride + at, mask=at < n)
+    b = tl.load(b_ptr + row * stride + at, mask=at < n)
+    tl.store(y_ptr + row * n + at, a * tl.sigmoid(b), mask=at < n)
+
+
+@tw.jit
 def attention_kernel(
     q_ptr, k_ptr, v_ptr, o_ptr, n, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr
 ):
@@ -84,6 +93,11 @@ scale_rows = tw.autograd_function(
 )
 
 
+gate = tw.autograd_function(
+    gate_kernel,
+    grid=lambda a: (a["a_ptr"].shape[0],),
+    outputs={"y_ptr": lambda a: torch.empty(a["a_ptr"].shape, dtype=a["a_ptr"].dtype)},
+)
 attention = tw.autograd_function(
     attention_kernel,
     grid=lambda a: (tw.cdiv(a["n"], a["M"]), a["q_ptr"].shape[0]),
@@ -153,6 +167,26 @@ def test_a_gradient_of_other_strides_is_copied() -> None:
     gelu(x, 39, BLOCK=16).sum().backward()
     (expected,) = torch.autograd.grad(torch.nn.functional.gelu(x).sum(), x)
     torch.testing.assert_close(x.grad, expected)
+
+
+def test_slices_of_columns_have_gradients() -> None:
+    def gated(x: Any) -> Any:
+        a, b = x.chunk(2, 1)
+        return gate(a, b, x.stride(0), a.shape[1], BLOCK=8)
+
+    x = leaf(3, 10)
+    assert torch.autograd.gradcheck(gated, (x,))
+    assert torch.autograd.gradgradcheck(gated, (x,))
+    compiled = torch.compile(gated, fullgraph=True, backend="aot_eager")
+    (found,) = torch.autograd.grad(compiled(x).sum(), x)
+    (expected,) = torch.autograd.grad(gated(x).sum(), x)
+    torch.testing.assert_close(found, expected)
+
+
+def test_expanded_tensors_have_no_gradient() -> None:
+    y = gate(*(leaf(1, 5).expand(3, 5) for _ in range(2)), 0, 5, BLOCK=8)
+    with pytest.raises(ValueError, match=r"elements of a_ptr share memory.* a_ptr.contiguous\(\)"):
+        y.sum().backward()
 
 
 def test_only_required_gradients_are_computed() -> None:

@@ -209,9 +209,9 @@ class AutogradFunction:
             for (name, result), grad in zip(all_results.items(), grads, strict=True)
             if result.is_floating_point()
         }
-        into = {names[i]: _torch().empty_like(tensors[i], memory_format=_KEEP()) for i in needed}
+        into = {names[i]: _into(names[i], tensors[i]) for i in needed}
         self._run(named, all_results, given, into)
-        return [into[names[i]].to(tensors[i].dtype) for i in needed]
+        return [_of_type(into[names[i]], tensors[i]) for i in needed]
 
     def _run(self, named: Named, results: Named, grads: Named, into: Named) -> None:
         launch = self.gradient[self._grid_of(named)]
@@ -224,8 +224,7 @@ class AutogradFunction:
     def _widen(self, into: Named, error: NarrowSumError) -> None:
         """Gradients that several programs add up are added in fp32, and rounded at the end."""
         for name in error.names:
-            kind = _torch().float32
-            into[name] = _torch().empty_like(into[name], dtype=kind, memory_format=_KEEP())
+            into[name] = _like(into[name], _torch().float32)
 
     def _gradients(self, ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
         saved = list(ctx.saved_tensors)
@@ -264,8 +263,8 @@ class AutogradFunction:
             names[i]: laid_out(direction, tensors[i])
             for i, direction in zip(needed, directions, strict=True)
         }
-        into = {names[i]: _torch().empty_like(tensors[i], memory_format=_KEEP()) for i in needed}
-        into_grads = {name: _torch().empty_like(grad) for name, grad in given.items()}
+        into = {names[i]: _into(names[i], tensors[i]) for i in needed}
+        into_grads = {name: _like(grad) for name, grad in given.items()}
         launch = self.second[self._grid_of(named)]
 
         def run() -> None:
@@ -284,7 +283,7 @@ class AutogradFunction:
                 into_grads[n] if n in into_grads else _torch().zeros_like(g)
                 for n, g in zip(self._outputs, grads, strict=True)
             ),
-            *(into[names[i]].to(tensors[i].dtype) for i in needed),
+            *(_of_type(into[names[i]], tensors[i]) for i in needed),
         ]
 
     def _second_gradients(self, ctx: Any, directions: Sequence[Any]) -> tuple[Any, ...]:
@@ -307,8 +306,29 @@ class AutogradFunction:
 _REST = "SymInt[] integers, float[] floats, str layout"
 
 
-def _KEEP() -> Any:
-    return _torch().preserve_format
+def _like(tensor: Any, dtype: Any = None) -> Any:
+    """A tensor with the strides of another, which may have gaps, as a slice of columns has."""
+    return _torch().empty_strided(
+        tensor.shape, tensor.stride(), dtype=dtype or tensor.dtype, device=tensor.device
+    )
+
+
+def _into(name: str, tensor: Any) -> Any:
+    """A tensor for the gradient of another."""
+    extent = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride <= extent:
+            raise ValueError(
+                f"elements of {name} share memory, with shape {tuple(tensor.shape)} and strides "
+                f"{tensor.stride()}: it has no gradient for each; pass {name}.contiguous()"
+            )
+        extent += stride * (size - 1)
+    return _like(tensor)
+
+
+def _of_type(gradient: Any, tensor: Any) -> Any:
+    """A gradient in the type of its tensor."""
+    return gradient if gradient.dtype == tensor.dtype else _like(tensor).copy_(gradient)
 
 
 def _by_name(
@@ -335,7 +355,7 @@ def laid_out(grad: Any, result: Any) -> Any:
     """A gradient with the strides of the result."""
     if grad.stride() == result.stride() and grad.shape == result.shape:
         return grad
-    return _torch().empty_like(result, memory_format=_KEEP()).copy_(grad)
+    return _like(result).copy_(grad)
 
 
 def _fake_gradients(
@@ -347,7 +367,7 @@ def _fake_gradients(
     layout: str,
     needed: list[int],
 ) -> list[Any]:
-    return [_torch().empty_like(tensors[i], memory_format=_KEEP()) for i in needed]
+    return [_like(tensors[i]) for i in needed]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Any]) -> None:
@@ -369,8 +389,8 @@ def _fake_second_gradients(
     directions: list[Any],
 ) -> list[Any]:
     return [
-        *(_torch().empty_like(g) for g in grads),
-        *(_torch().empty_like(tensors[i], memory_format=_KEEP()) for i in needed),
+        *(_like(r if r.is_floating_point() else g) for r, g in zip(results, grads, strict=True)),
+        *(_like(tensors[i]) for i in needed),
     ]
 
 
