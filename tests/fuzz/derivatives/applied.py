@@ -213,13 +213,14 @@ class Applied(AppliedRows):
         self.add(f"j = start + tl.arange(0, {size})",
                  f"a = tl.sigmoid({self.load(f'{a} + row * n + j', 'j < n')})",
                  f"x = {self.load(f'{x} + row * n + j', 'j < n')}")  # fmt: skip
-        kind = self.pick("gated", "gated", "cumsum", "cumprod", "logarithms")
+        kind = self.pick("gated", "gated", "cumsum", "cumprod", "logarithms", "maxima")
         self.used.add(f"scan: {kind}")
         reverse = ", reverse=True" if backwards else ""
         self.add({
             "gated": f"p, z = tl.associative_scan((a, (1.0 - a) * x), 0, gated{reverse})",
             "cumsum": f"p, z = a * 0.0, tl.cumsum(a * x, 0{reverse})",
             "cumprod": f"p, z = a, tl.cumprod(1.0 + 0.2 * x * a, 0{reverse})",
+            "maxima": f"p, z = a * 0.0, tl.associative_scan(a + x, 0, soft_max{reverse})",
             "logarithms": f"p, z = a, tl.exp(tl.cumsum(tl.log(a), 0{reverse}) * 0.3) * x",
         }[kind])  # fmt: skip
         if chunked:

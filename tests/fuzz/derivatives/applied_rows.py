@@ -36,6 +36,12 @@ def relu2(x):
 def softplus(x):
     return tl.where(x > 20.0, x, tl.log(1.0 + tl.exp(x)))
 @jit
+def steep(x):
+    return tl.log(1.0 + tl.exp(80.0 * tl.minimum(x, 1.0)) + 0.01) / 80.0 + tl.maximum(x - 1.0, 0.0)
+@jit
+def soft_max(a, b):
+    return a + tl.log(1.0 + tl.exp(30.0 * (b - a))) / 30.0
+@jit
 def act(x, KIND: tl.constexpr):
     if KIND == 0:
         return silu(x)
@@ -45,6 +51,10 @@ def act(x, KIND: tl.constexpr):
         return gelu_tanh(x)
     elif KIND == 3:
         return relu2(x)
+    elif KIND == 4:
+        return steep(x)
+    elif KIND == 5:
+        return tl.clamp(x, -0.25, 0.5)
     return x * softplus(x)
 @jit
 def moments(x, keep, n):
@@ -151,7 +161,7 @@ class AppliedRows(RandomKernel):
 
     def activation(self, x: str) -> str:
         return self.pick(
-            f"act({x}, {int(self.rng.integers(0, 5))})", f"tl.sin({x})", f"tl.sigmoid({x})",
+            f"act({x}, {int(self.rng.integers(0, 7))})", f"tl.sin({x})", f"tl.sigmoid({x})",
             f"silu({x})",
         )  # fmt: skip
 
