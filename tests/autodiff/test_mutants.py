@@ -26,6 +26,8 @@ from tests.autodiff.test_mutations import (
 
 SECOND = "b = tl.load(x_ptr + p * 8 + i, mask=i < n, other=0.0)"
 
+NEXT = "b = tl.load(x_ptr + p * 8 + 8 + i, mask=(i < n) & (p < 3), other=0.0)"
+
 
 def branches(first: str, second: str) -> str:
     """Loads in branches whose conditions are loaded."""
@@ -177,14 +179,8 @@ def squares_that_shrink_too_little() -> None:
 
 SUM = "tl.sum(tl.exp(x - largest), 0)"
 WITNESSES: dict[str, Callable[[], object]] = {
-    "distinct._is_other_branch: if a.parent is b.parent: return False": partial(
-        loaded_twice,
-        branches(SECOND.replace("0.0", "1.0"), ""),
-    ),
-    "distinct._is_other_branch: if branch is not b.parent_op(): return False": partial(
-        loaded_twice,
-        branches("", "if tl.load(f_ptr + p) < 2:\n        " + SECOND),
-    ),
+    "distinct._joins: if overlap(fn, block, known.blocks[0]) is not Overlap.SAME: continue":
+        partial(loaded_twice, branches("pass", f"else:\n        {NEXT}")),
     "distinct._add_axis: if np.any(after - before > 1) and np.any(high - low > 1): raise NotProven":
         partial(tile, "p * 16 + i[:, None] + j[None, :]"),
     "distinct._uniform: if np.any(numbers != numbers[0]): raise NotProven": partial(

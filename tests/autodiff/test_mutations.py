@@ -14,6 +14,7 @@ import pytest
 
 from tests.autodiff import kernels
 from tests.autodiff.harness import (
+    Arrays,
     check_gradients,
     forward_module,
     regrid_vjp,
@@ -77,18 +78,35 @@ def tiles_that_overlap_in_part() -> None:
     agree(program("p * 5 + i"))
 
 
-def branches_of_different_programs() -> None:
-    text = """
-def kernel(x_ptr, y_ptr, n):
-    p = tl.program_id(0)
-    i = tl.arange(0, 8) + p // 2 * 8
-    if p == 1:
-        x = tl.load(x_ptr + i) * 3.0
-    else:
-        x = tl.load(x_ptr + i)
-    tl.store(y_ptr + p * 8 + tl.arange(0, 8), x * x)
+def by_flags(first: str, second: str) -> None:
+    """Loads in branches whose conditions are loaded."""
+    text = f"""
+def kernel(x_ptr, y_ptr, f_ptr):
+    p, j = tl.program_id(0), tl.arange(0, 8)
+    half = p // 2
+    a, b, f = tl.zeros([8], tl.float64), tl.zeros([8], tl.float64), tl.load(f_ptr + p)
+    if f > 0:
+        {first}
+    {second}
+    tl.store(y_ptr + p * 8 + j, a * a + tl.sin(b))
 """
-    agree(text)
+    args: Arrays = {"x_ptr": np.random.default_rng(0).uniform(0.5, 1, 32), "y_ptr": np.zeros(64)}
+    args["f_ptr"] = np.array([1, 0, 1, 0], np.int32)
+    check_gradients(text, 4, args, ("x_ptr",), ("y_ptr",))
+
+
+def branches_that_are_both_taken() -> None:
+    load = "{} = tl.load(x_ptr + p * 8 + j)"
+    by_flags(load.format("a"), "if f < 2:\n        " + load.format("b"))
+
+
+def branches_of_different_programs() -> None:
+    load = "{} = tl.load(x_ptr + half * 8 + j)"
+    stored = "tl.store(y_ptr + 32 + p * 8 + j, a)"
+    by_flags(
+        f"if p % 2 == 0:\n            {load.format('a')}\n            {stored}",
+        f"else:\n        {load.format('b')}",
+    )
 
 
 def lanes_that_meet() -> None:
@@ -492,8 +510,12 @@ def own_maximum(gauge: gauges.Gauge) -> Any:
     return gauge.loop.results[gauge.index]
 
 
-def is_other_branch(a: Any, b: Any, points: Any) -> bool:
-    return a.parent is not b.parent
+def first_of(a: Any, b: Any) -> Any:
+    return a
+
+
+def boxes_of_the_first(known: Any, points: Any, finder: Any) -> Any:
+    return distinct._boxes(known.blocks[0], points, finder)
 
 
 def never_moves(loop: Any, arg: Any, value: Any) -> bool:
@@ -527,8 +549,11 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "boxes do not overlap in part": (
         distinct, "_have_different_boxes", sums, tiles_that_overlap_in_part,
     ),
-    "branches of different programs are different accesses": (
-        distinct, "_is_other_branch", is_other_branch, branches_of_different_programs,
+    "accesses may all be made unless branches exclude each other": (
+        distinct, "exclusive_at", first_of, branches_that_are_both_taken,
+    ),
+    "accesses of which one is made have the points of all": (
+        distinct, "_boxes_of", boxes_of_the_first, branches_of_different_programs,
     ),
     "lanes with the stride 0": (distinct, "_add_axis", add_axis, lanes_that_meet),
     "narrow integers do not wrap": (

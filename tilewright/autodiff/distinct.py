@@ -39,10 +39,10 @@ from tilewright.analysis.blocks import Access as BlockAccess
 from tilewright.analysis.blocks import Block, BlockFinder, NoBlock
 from tilewright.analysis.overlap import Overlap, overlap
 from tilewright.analysis.ranges import type_range
+from tilewright.autodiff.exclusive import exclusive_at
 from tilewright.autodiff.points import Array, Points, UnknownNumber, joined
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import shape_of
-from tilewright.ops.control import If
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,12 @@ def distinct(
     finder = finder or BlockFinder()
     at: Op | None = None
     try:
-        found: list[_Boxes] = []
-        blocks: list[Block] = []
+        alternatives: list[_Alternatives] = []
         for at in accesses:
             block = _block(at, finder)
-            if block is not None and not _replaces(fn, block, blocks, points):
-                blocks.append(block)
-                found.append(_boxes(block, points, finder))
+            if block is not None and not _joins(fn, block, alternatives, points):
+                alternatives.append(_Alternatives([block], block.op))
+        found = [_boxes_of(known, points, finder) for known in alternatives]
         return _verdict(found, at)
     except UnknownNumber as error:
         return Verdict(False, False, f"an index is not known before the launch: {error}", at)
@@ -170,25 +169,38 @@ def _block(op: BlockAccess, finder: BlockFinder) -> Block | None:
     return None if block.never else block
 
 
-def _replaces(fn: Function, block: Block, others: Sequence[Block], points: Points) -> bool:
-    """Whether the block is that of another access that runs where this one does not: in the other
-    branch of an `if` whose condition is not known, so that the points of either are those of both.
-    """
-    return any(
-        _is_other_branch(block.op, other.op, points) and overlap(fn, block, other) is Overlap.SAME
-        for other in others
-    )
+@dataclass
+class _Alternatives:
+    """Accesses of the same block, of which at most one is made each time that an op runs."""
+
+    blocks: list[Block]
+    at: Op
 
 
-def _is_other_branch(a: Op, b: Op, points: Points) -> bool:
-    branch = a.parent_op()
-    if not isinstance(branch, If) or branch is not b.parent_op() or a.parent is b.parent:
-        return False
-    try:
-        points.inside(branch)[0].value(branch.condition)
-    except UnknownNumber:
-        return True
+def _joins(
+    fn: Function, block: Block, alternatives: Sequence[_Alternatives], points: Points
+) -> bool:
+    """Add a block to the alternatives that it is one of; False if there are none. Where it is known
+    at which points accesses are made, these tell them apart."""
+    for known in alternatives:
+        if overlap(fn, block, known.blocks[0]) is not Overlap.SAME:
+            continue
+        if all(points.inside(b.op)[1] for b in (block, *known.blocks)):
+            continue
+        places = [exclusive_at(block.op, other.op) for other in known.blocks]
+        if None not in places:
+            around = [known.at, *(op for op in places if op is not None)]
+            known.at = min(around, key=lambda op: len(list(op.ancestors())))
+            known.blocks.append(block)
+            return True
     return False
+
+
+def _boxes_of(known: _Alternatives, points: Points, finder: BlockFinder) -> _Boxes:
+    """The boxes of the access that is made of several."""
+    if len(known.blocks) == 1:
+        return _boxes(known.blocks[0], points, finder)
+    return _boxes_at(known.blocks[0], points.inside(known.at)[0], False, finder)
 
 
 # -- the boxes of one access ----------------------------------------------------------------------
