@@ -82,6 +82,15 @@ def test_other_differences_may_be_positive(text: str) -> None:
     assert not is_at_most_zero(exponent(text))
 
 
+def test_maxima_that_share_operands_take_linear_time() -> None:
+    text = "".join(
+        f"m{k + 1} = tl.maximum(tl.maximum(m{k}, i * {k}.5), tl.maximum(m{k}, j * {k}.5))\n"
+        for k in range(200)
+    )
+    text = f"m0 = m[:, None]\n{text}y = tl.exp(x - tl.maximum(m200, m[:, None]))"
+    assert not is_at_most_zero(exponent(text))
+
+
 @pytest.mark.parametrize(("of", "bounded"), [
     ("x - tl.max(x, 0)", False),
     ("-tl.abs(x)", False),

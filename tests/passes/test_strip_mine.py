@@ -70,6 +70,14 @@ def kernel(x, y, out, n):
     b = tl.load(y + place)
     tl.store(out + place, a + b)
 """
+PADDED = """
+def kernel(x, y, out, n):
+    row, column = tl.arange(0, 24), tl.arange(0, 24)
+    place = row[:, None] * 24 + column[None, :]
+    a = tl.load(x + place)
+    b = tl.load(y + place)
+    tl.store(out + row[:, None] + column[None, :] * 24, a - b)
+"""
 HINTED = """
 def kernel(x, y, out, n):
     i = tl.max_contiguous(tl.multiple_of(tl.arange(0, 1024), 1024), 1024)
@@ -82,7 +90,7 @@ TAKEN = {
 }  # fmt: skip
 
 # Elements indexed along two axes are not known to be distinct, so these must not overlap.
-DISJOINT = {"rows", "columns", "turned"}
+DISJOINT = {"rows", "columns", "turned", "padded"}
 
 SHIFTED = """
 def kernel(x, y, out, n):
@@ -203,9 +211,9 @@ def test_strip_mined_kernel_is_equivalent(name: str, dtype: DType) -> None:
         assert not isinstance(want, np.ndarray) or same_bits(got, want)
 
 
-@pytest.mark.parametrize("name", ["flat", "loop", "rows", "columns", "hinted"])
+@pytest.mark.parametrize("name", ["flat", "loop", "rows", "columns", "hinted", "padded"])
 def test_strip_mined_kernel_on_an_emulated_gpu(name: str) -> None:
-    module, args = case(TAKEN[name], FP32, disjoint=name in DISJOINT)
+    module, args = case((TAKEN | {"padded": PADDED})[name], FP32, disjoint=name in DISJOINT)
     want = outcome(module, args)
     run_emulated(module, (1, 1, 1), args, warps=WARPS, lanes=LANES)
     for got, expected in zip(args, want, strict=True):

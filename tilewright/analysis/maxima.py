@@ -32,23 +32,45 @@ def is_at_most_zero(value: Value) -> bool:
 
 def _bounds(bound: Value, x: Value, at: Coordinates) -> bool:
     """Whether no element of x exceeds the one of `bound` at the coordinates `at`, given in those of
-    x."""
-    if bound is x and at == identity(shape_of(x.type)).axes:
-        return True
+    x.
+
+    Each value is visited once for the same coordinates, and without recursion: unrolled loops have
+    long chains of maxima.
+    """
+    own = identity(shape_of(x.type)).axes
+    places, visited = [(bound, at)], set[tuple[Value, Coordinates]]()
+    while places:
+        place = places.pop()
+        if place == (x, own) or _is_reduction_of(x, *place):
+            return True
+        if place not in visited:
+            visited.add(place)
+            places += _included(*place)
+    return False
+
+
+def _included(bound: Value, at: Coordinates) -> list[tuple[Value, Coordinates]]:
+    """The values that `bound` is the maximum of, or consists of, each with its coordinates."""
     match bound.op:
         case Max(lhs, rhs):
-            return any(_bounds(unconverted(v), x, at) for v in (lhs, rhs))
+            return [(unconverted(lhs), at), (unconverted(rhs), at)]
         case Select() as select if (chosen := _unless_infinite(select)) is not None:
-            return _bounds(chosen, x, at)
-        case Reduce() as reduce if isinstance(simple_combine(reduce), Max):
-            return unconverted(reduce.srcs[0]) is x and all(
-                isinstance(term, Every) or term == Along(own)
-                for own, term in enumerate(_of_operand(reduce, at))
-            )
+            return [(chosen, at)]
         case View() as view if view.aligned:
-            return _bounds(unconverted(view.src), x, _of_operand(view, at))
+            return [(unconverted(view.src), _of_operand(view, at))]
         case _:
-            return False
+            return []
+
+
+def _is_reduction_of(x: Value, bound: Value, at: Coordinates) -> bool:
+    """Whether `bound` is the maximum of x along axes, at the coordinates of the element itself."""
+    op = bound.op
+    if not isinstance(op, Reduce) or not isinstance(simple_combine(op), Max):
+        return False
+    return unconverted(op.srcs[0]) is x and all(
+        isinstance(term, Every) or term == Along(own)
+        for own, term in enumerate(_of_operand(op, at))
+    )
 
 
 def _of_operand(op: Reduce | View, at: Coordinates) -> Coordinates:
@@ -80,13 +102,23 @@ def _unless_infinite(op: Select) -> Value | None:
 
 def _propagates_nan(maximum: Value) -> bool:
     """Whether a maximum may be NaN although not all of its elements are."""
-    match maximum.op:
-        case Max(lhs, rhs) as op:
-            return op.propagate_nan or any(_propagates_nan(unconverted(v)) for v in (lhs, rhs))
-        case Reduce() as reduce:
-            combine = simple_combine(reduce)
-            return isinstance(combine, Max) and combine.propagate_nan
-        case View(src):
-            return _propagates_nan(unconverted(src))
-        case _:
-            return False
+    values, visited = [maximum], set[Value]()
+    while values:
+        value = values.pop()
+        if value in visited:
+            continue
+        visited.add(value)
+        match value.op:
+            case Max(lhs, rhs) as op:
+                if op.propagate_nan:
+                    return True
+                values += [unconverted(lhs), unconverted(rhs)]
+            case Reduce() as reduce:
+                combine = simple_combine(reduce)
+                if isinstance(combine, Max) and combine.propagate_nan:
+                    return True
+            case View(src):
+                values.append(unconverted(src))
+            case _:
+                pass
+    return False

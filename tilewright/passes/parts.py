@@ -14,7 +14,7 @@ from tilewright.ir.index_map import Along, Every
 from tilewright.ir.types import is_float, shape_of, with_shape
 from tilewright.ops import arith
 from tilewright.ops.memory import Load
-from tilewright.ops.shape import Arange, Broadcast, Splat
+from tilewright.ops.shape import Arange, Broadcast, Reshape, Splat
 from tilewright.ops.view import View
 from tilewright.passes.layout_rules import is_tile
 
@@ -41,7 +41,7 @@ class Part:
             shape[axis] //= self.parts
             new.type = with_shape(old.type, tuple(shape))
             match copy:
-                case Splat() | Broadcast():
+                case Splat() | Broadcast() | Reshape():
                     copy.shape = tuple(shape)
                 case arith.Constant():
                     copy.type = new.type

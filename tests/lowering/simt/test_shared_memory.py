@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.frontend.kernels import build, kernel_from
 from tests.lowering.simt.harness import assert_same, laid_out
 from tilewright.ir.core import Module, Op
 from tilewright.ir.parser import parse_module
@@ -123,6 +124,23 @@ def _flips(count: int) -> Module:
     module = parse_module("\n".join(lines))
     verify_module(module)
     return module
+
+
+def _nest(depth: int) -> Module:
+    """Loops within each other, around a conversion that goes through shared memory."""
+    text = "def kernel(x, y, n):\n    i = tl.arange(0, 64)\n    a = tl.load(x + i)\n"
+    for k in range(depth):
+        text += "    " * (k + 1) + f"for k{k} in range(n):\n"
+    text += "    " * (depth + 1) + "a = tl.flip(a, 0) * 3\n    tl.store(y + i, a)\n"
+    return build(kernel_from(text), {"x": "*i32", "y": "*i32", "n": "i32"})
+
+
+def test_time_is_not_exponential_in_the_depth_of_loops() -> None:
+    """Each loop is walked twice only if the first walk finds accesses at its back edge."""
+    barriers = [SharedMemory(laid_out(_nest(n), warps=2, lanes=8).entry).barriers for n in (3, 19)]
+    assert len(barriers[0]) == len(barriers[1])
+    args = [np.arange(64, dtype=np.int32), np.zeros(64, np.int32), 2]
+    assert_same(_nest(3), (1, 1, 1), args, warps=2, lanes=8)
 
 
 def test_scratch_of_many_ops_is_shared() -> None:

@@ -205,8 +205,12 @@ class SharedMemory:
                     pending = frozenset()
                 # The second walk adds the accesses pending at the back edge. It is a fixed point:
                 # barriers are only added, so a third walk would start from no further accesses.
+                # Without further accesses it is omitted: two walks of each loop would make
+                # 2^n of the innermost of n.
                 ends = self._walk_regions(op.regions, pending)
-                pending |= self._walk_regions(op.regions, pending | ends)
+                if not ends <= pending:
+                    ends = self._walk_regions(op.regions, pending | ends)
+                pending |= ends
             elif isinstance(op, Barrier):
                 pending = frozenset()
             elif op.concurrent:
