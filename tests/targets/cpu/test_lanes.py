@@ -59,6 +59,16 @@ def test_arithmetic_preserves_facts_about_the_base() -> None:
     assert add(b, x, Lanes(base), 8).known == (1, 0)
 
 
+def test_facts_about_repeated_squares_stay_short() -> None:
+    b = _builder()
+    x = Lanes(b.function.params[0], 0, 0, (16, 5))
+    y = Lanes(b.function.params[0], 0, 0, (16, 0))
+    for _ in range(100):
+        x, y = mul(b, x, x, 4), mul(b, y, y, 4)
+        assert max(*x.known, *y.known) < 1 << 63
+        assert x.known == (1, 0) or x.known[1] % 16 in (5, 9, 1)
+
+
 def test_runs_start_at_multiples_of_their_length() -> None:
     base = _builder().function.params[0]
     assert is_run(Lanes(base, 1, 0, (16, 0)), 8)

@@ -29,6 +29,9 @@ Congruence = tuple[int, int]
 
 ANY: Congruence = (1, 0)
 
+LARGEST = 1 << 63
+"""Bound of the numbers of a congruence; those of repeated squares would double in length each."""
+
 
 class Lanes:
     """W values of one type, in one of the forms of the module's docstring.
@@ -120,14 +123,20 @@ def mul(b: Builder, x: Lanes, y: Lanes, lanes: int) -> Lanes:
     depth = max(x.depth, y.depth)
     for linear, factor in ((x, y), (y, x)):
         if linear.stride is not None and factor.uniform:
-            (m, r), (n, s) = x.known, y.known
-            known = (gcd(m * n, m * s, n * r), r * s)
+            known = _product(x.known, y.known)
             if linear.stride == 0:
                 return Lanes(b.mul(x.base, y.base), 0, depth, known)
             if factor.base.number is not None:
                 stride = linear.stride * factor.base.number
                 return Lanes(b.mul(linear.base, factor.base), stride, depth, known)
     return Lanes(b.mul(as_vector(b, x, lanes), as_vector(b, y, lanes)), None, depth)
+
+
+def _product(x: Congruence, y: Congruence) -> Congruence:
+    (m, r), (n, s) = x, y
+    modulus = gcd(m * n, m * s, n * r)
+    rest = r * s % modulus if modulus else r * s
+    return (modulus, rest) if max(modulus, abs(rest)) < LARGEST else ANY
 
 
 def is_run(x: Lanes, length: int) -> bool:
