@@ -18,6 +18,7 @@ from tilewright.layout.families import (
     sliced,
     tensor_memory,
     tensor_scales,
+    thread_blocks,
     wgmma_accumulator,
     wgmma_operand_a,
     without_duplicates,
@@ -88,6 +89,19 @@ def test_blocked_lanes_beyond_the_tile_hold_copies() -> None:
     assert str(layout) == "register[1 2] lane[4 0 0 0 0] warp[0] block[] -> dim0:8"
     assert layout.free_variables(LANE) == 0b11110
     assert layout.free_variables(WARP) == 1
+
+
+def test_thread_blocks_access_adjacent_places_by_pairs_of_lanes() -> None:
+    layout = thread_blocks((64, 64), (4, 4), 4, (4, 8), (4, 1))
+    check_invariants(layout)
+    assert layout.in_size(REGISTER) == 32
+    places = [at(layout, 0, lane, 0) for lane in range(32)]
+    assert sorted({m for m, _ in places}) == [0, 1, 2, 3]
+    assert sorted({n for _, n in places}) == list(range(0, 32, 4))
+    for lane in range(32):
+        assert places[lane][1] == places[lane ^ 1][1]
+        assert places[lane][0] == places[lane ^ 2][0]
+    assert [at(layout, register, 0, 0)[1] for register in range(4)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

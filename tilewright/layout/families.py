@@ -111,6 +111,36 @@ def blocked(
     return distributed(shape, factors, order)
 
 
+def thread_blocks(
+    shape: Sequence[int],
+    block: tuple[int, int],
+    adjacent: int,
+    lanes: tuple[int, int],
+    warps: tuple[int, int],
+) -> LinearLayout:
+    """Results of products of which each thread reads its rows and columns in shared memory.
+
+    A thread has `block` rows and columns: `adjacent` columns side by side, as many as an access
+    has, and rows and further columns at a distance, so that lanes access adjacent ones, in other
+    banks. Lanes that differ in their lowest bit have the same columns, those that differ in the
+    second the same rows: NVIDIA's shared memory serves accesses of 16 bytes to a half of a warp at
+    once where these pairs have equal addresses, and to a quarter otherwise.
+    """
+    m, n = _matrix_dims(shape)
+    pair = min(2, lanes[0])
+    factors = [
+        Factor(REGISTER, n, adjacent),
+        Factor(LANE, m, pair),
+        Factor(LANE, n, lanes[1]),
+        Factor(LANE, m, lanes[0] // pair),
+        Factor(REGISTER, n, block[1] // adjacent),
+        Factor(REGISTER, m, block[0]),
+        Factor(WARP, m, warps[0]),
+        Factor(WARP, n, warps[1]),
+    ]
+    return distributed(shape, factors, row_major(len(shape)))
+
+
 def _warp_grid(
     warps: Sequence[int], order: Sequence[int], shared: int | None = None
 ) -> list[Factor]:

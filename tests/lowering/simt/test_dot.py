@@ -14,6 +14,7 @@ from tests.lowering.simt.harness import assert_same
 from tests.lowering.simt.tiles import Threads
 from tilewright.frontend.defaults import FP8_TYPES
 from tilewright.ir.types import scalar_type
+from tilewright.lowering.simt.dot import LONG_ITERATION, steps_per_iteration
 
 # Types of the operands and of the sums.
 KINDS = [
@@ -79,3 +80,13 @@ def test_small_product(kind: str, shape: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("precision", ["tf32", "tf32x3", "bf16x3", "bf16x6"])
 def test_requested_precision_is_a_minimum(precision: str) -> None:
     check("fp32 fp32 float32", 2, SHAPES[0], precision)
+
+
+@pytest.mark.parametrize(
+    ("k", "work", "steps"),
+    [(16, 80, 16), (64, 80, 16), (48, 80, 16), (48, 33, 24), (4, 1, 4), (16, LONG_ITERATION, 4)],
+)
+def test_an_iteration_has_as_many_steps_as_its_code_may_be_long(
+    k: int, work: int, steps: int
+) -> None:
+    assert steps_per_iteration(k, 4, work) == steps

@@ -282,7 +282,8 @@ def test_computed_left_operand_stays_in_registers() -> None:
 
 
 def test_threads_compute_different_elements_of_small_results() -> None:
-    """Four elements of a 16 x 16 result for each of 64 threads, in steps of four along K."""
+    """Four elements of a 16 x 16 result for each of 64 threads, in steps of four along K, all in
+    one iteration: so few fit into a short one."""
     kernel = kernel_from("""
         def kernel(a, b, out):
             at = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
@@ -290,10 +291,11 @@ def test_threads_compute_different_elements_of_small_results() -> None:
             tl.store(out + at, product)
     """)
     text = ptx_of(build(kernel, dict.fromkeys(("a", "b", "out"), "*fp32")), num_warps=2)
-    assert len(re.findall(r"\bfma\.rn\.f32\b", text)) == 16
+    assert len(re.findall(r"\bfma\.rn\.f32\b", text)) == 4 * 16
     loop = text[: text.rindex("fma.rn.f32")]
     loads = re.findall(r"ld\.shared\.(\S+)", loop)
-    assert loads == ["v4.b32"] * 5  # four steps of its row, and four of its columns in each step
+    # For four steps: those of its row, and four of its columns in each.
+    assert loads == ["v4.b32"] * 5 * 4
 
 
 @pytest.mark.parametrize(("arch", "expanded"), [(89, False), (90, True), (120, False)])

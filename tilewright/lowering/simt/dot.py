@@ -1,14 +1,15 @@
 """Matrix products without matrix instructions: each thread computes its elements of the result.
 
-Both operands are in shared memory, row-major. A loop over K, of `STEPS` steps per iteration, loads
-the elements of the thread's rows and columns, each once, and accumulates their products; the size
-of the code does not depend on K. Adjacent elements are loaded together: of a row those of all steps
-of an iteration, of columns those of a step. float16 accumulates in float32.
+Both operands are in shared memory, row-major. A loop over K loads the elements of the thread's rows
+and columns, each once, and accumulates their products. An iteration has groups of `STEPS` steps, as
+many as `LONG_ITERATION` allows: loads of one group are in flight during products of another. The
+size of the code does not depend on K. Adjacent elements are loaded together: of a row those of a
+group, of columns those of a step. float16 accumulates in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 from tilewright.ir import types as ir
@@ -23,7 +24,9 @@ from tilewright.lowering.simt.tile_access import layout_of
 from tilewright.lowering.types import memory_type
 from tilewright.ops.dot import Dot
 
-STEPS = 4  # of K in one round of the loop
+STEPS = 4  # of K whose operands are loaded together
+LONG_ITERATION = 1280  # of the loop over K: an estimate of its instructions
+ELEMENT_WORK = 4  # instructions to load and convert an element
 
 
 @emits(Dot)
@@ -37,16 +40,47 @@ def emit_dot(kernel: Kernel, op: Dot) -> None:
     steps = STEPS if k % STEPS == 0 else 1
     left = _Reader(kernel, op.lhs, layout, rank - 2, rank - 1, compute)
     right = _Reader(kernel, op.rhs, layout, rank - 1, rank - 2, compute)
-    start = [cast(b, v, element, compute) for v in kernel.env[op.acc]]
-    with b.loop(const(I32, 0), const(I32, k), const(I32, steps), start, "disable") as loop:
-        sums = list(loop.carried)
-        rows_of_steps, columns_of_steps = (r.read(loop.index, steps) for r in (left, right))
-        for rows, columns in zip(rows_of_steps, columns_of_steps, strict=True):
+    sums = [cast(b, v, element, compute) for v in kernel.env[op.acc]]
+    work = len(sums) + ELEMENT_WORK * (len(left.starts) + len(right.starts))
+    per_iteration = steps_per_iteration(k, steps, work)
+    if per_iteration == k:
+        sums = _accumulate(kernel, left, right, range(0, k, steps), steps, sums)
+    else:
+        bounds = const(I32, 0), const(I32, k), const(I32, per_iteration)
+        with b.loop(*bounds, sums, "disable") as loop:
+            places = [b.add(loop.index, at) for at in range(0, per_iteration, steps)]
+            loop.yield_(_accumulate(kernel, left, right, places, steps, loop.carried))
+        sums = loop.results
+    kernel.bind(op, [cast(b, v, compute, element) for v in sums])
+
+
+def steps_per_iteration(k: int, steps: int, work: int) -> int:
+    """The largest divisor of K, a multiple of `steps`, that `LONG_ITERATION` allows.
+
+    Args:
+        work: instructions of a step.
+    """
+    groups = k // steps
+    most = max(1, LONG_ITERATION // (steps * work))
+    return steps * max(n for n in range(1, min(groups, most) + 1) if groups % n == 0)
+
+
+def _accumulate(
+    kernel: Kernel,
+    left: _Reader,
+    right: _Reader,
+    places: Iterable[V | int],
+    steps: int,
+    sums: Sequence[V],
+) -> Registers:
+    """Add the products of some steps from each place along K on."""
+    for place in places:
+        at = place if isinstance(place, V) else const(I32, place)
+        for rows, columns in zip(left.read(at, steps), right.read(at, steps), strict=True):
             sums = [
                 _multiply_add(kernel, x, y, z) for x, y, z in zip(rows, columns, sums, strict=True)
             ]
-        loop.yield_(sums)
-    kernel.bind(op, [cast(b, v, compute, element) for v in loop.results])
+    return list(sums)
 
 
 def _multiply_add(kernel: Kernel, x: V, y: V, z: V) -> V:

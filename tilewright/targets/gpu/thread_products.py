@@ -11,6 +11,7 @@ from tilewright.ir.core import Function
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.rewriter import insert_before
 from tilewright.layout import families
+from tilewright.lowering.simt.tile_access import VECTOR_BYTES
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Share
 from tilewright.passes.assign_layouts import ANCHORS, Demands
@@ -44,23 +45,25 @@ def _share_operands(op: Dot) -> None:
 def _demands(op: Dot, ctx: PassContext) -> Demands:
     """Blocks of elements for each thread, so that each operand it loads is used several times."""
     shape = ir.shape_of(op.acc.type)
-    *batch, m, n = shape
-    lanes = ctx.gpu.lanes
-    square = _block(m, n, m * n // ctx.gpu.threads)
-    lane_columns = min(ROW_LANES, lanes, n // square[1])
-    lane_rows = lanes // lane_columns
-    acc = families.blocked(
+    m, n = shape[-2:]
+    rows, columns = _block(m, n, m * n // ctx.gpu.threads)
+    loaded = VECTOR_BYTES // ir.dtype_of(op.rhs.type).itemsize
+    lanes, warps = ctx.gpu.lanes, ctx.gpu.warps
+    lane_columns = min(ROW_LANES, lanes, n // columns)
+    lane_rows = min(lanes // lane_columns, m // rows)
+    warp_rows = min(warps, m // (rows * lane_rows))
+    acc = families.thread_blocks(
         shape,
-        (*(1 for _ in batch), *square),
-        (*(1 for _ in batch), lane_rows, lane_columns),
-        (*(1 for _ in batch), ctx.gpu.warps, 1),
-        families.row_major(len(shape)),
+        (rows, columns),
+        min(columns, loaded),
+        (lane_rows, lanes // lane_rows),
+        (warp_rows, warps // warp_rows),
     )
     return Demands([None, None, acc], [acc])
 
 
 def _block(m: int, n: int, share: int) -> tuple[int, int]:
     """The rows and columns of a thread: squares, but no more elements than its share, so that none
-    is computed by several threads. Adjacent columns are loaded at once."""
+    is computed by several threads."""
     columns = min(SQUARE, n, max(1, share))
     return min(SQUARE, m, max(1, share // columns)), columns
