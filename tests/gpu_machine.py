@@ -16,6 +16,7 @@ def gpu_machine(
     shared_bytes: int = 64 * 1024,
     access_bytes: int = ACCESS_BYTES,
     prefetch_work: int = 0,
+    unrolled_work: int = 0,
 ) -> GpuMachine:
     """A GPU with `lanes` lanes in a warp, and `warps` warps for a program."""
     return GpuMachine(
@@ -28,4 +29,5 @@ def gpu_machine(
         shared_bytes=shared_bytes,
         access_bytes=access_bytes,
         prefetch_work=prefetch_work,
+        unrolled_work=unrolled_work,
     )

@@ -125,6 +125,43 @@ def test_iterations_that_hide_little(work: int, prefetched: int) -> None:
     assert len(ctx.missed_remarks) == (not prefetched)
 
 
+INDIRECT = """
+layout !0 = "register[1] lane[2 4] warp[8] -> dim0:16"
+func @gather(%x: ptr<fp32> {alias=0}, %out: ptr<fp32> {alias=1}, %k: ptr<i32> {alias=2}, %n: i32) {
+  %zero = arith.constant value=0, type=i32 : () -> i32
+  %one = arith.constant value=1, type=i32 : () -> i32
+  %none = arith.constant value=0.0, type=16xfp32 : () -> 16xfp32 !0
+  %lane = tile.arange start=0, end=16 : () -> 16xi32 !0
+  %sum = control.for %zero, %n, %one, [%none], num_stages=0, unroll=0, hints=()
+    : (i32, i32, i32, 16xfp32 !0) -> 16xfp32 !0 {
+    (%i: i32, %acc: 16xfp32 !0)
+    %p = mem.addptr %k, %i : (ptr<i32>, i32) -> ptr<i32>
+    %row = mem.load %p, _, _, cache="", evict="", volatile=False : ptr<i32> -> i32
+    %base = mem.addptr %x, %row : (ptr<fp32>, i32) -> ptr<fp32>
+    %bases = tile.splat %base, shape=(16,) : ptr<fp32> -> 16xptr<fp32> !0
+    %at = mem.addptr %bases, %lane : (16xptr<fp32> !0, 16xi32 !0) -> 16xptr<fp32> !0
+    %v = mem.load %at, _, _, cache="", evict="", volatile=False : 16xptr<fp32> !0 -> 16xfp32 !0
+    %s = arith.add %acc, %v : (16xfp32 !0, 16xfp32 !0) -> 16xfp32 !0
+    control.yield [%s] : 16xfp32 !0 -> ()
+  }
+  %outs = tile.splat %out, shape=(16,) : ptr<fp32> -> 16xptr<fp32> !0
+  %to = mem.addptr %outs, %lane : (16xptr<fp32> !0, 16xi32 !0) -> 16xptr<fp32> !0
+  mem.store %to, %sum, _, cache="", evict="" : (16xptr<fp32> !0, 16xfp32 !0) -> ()
+  control.return [] : () -> ()
+}
+"""
+
+
+@pytest.mark.parametrize(("unrolled", "prefetched"), [(1, 1), (2, 0)])
+def test_addresses_that_depend_on_a_loaded_number(unrolled: int, prefetched: int) -> None:
+    """One addition on two elements of a thread: where such loops are unrolled, they are left."""
+    machine = gpu_machine(lanes=4, warps=2, unrolled_work=unrolled)
+    ctx = PassContext(options={"num_stages": 2}, machine=machine)
+    run(parse_module(INDIRECT), [Step(PASSES["prefetch_loads"])], ctx, [Verifier()])
+    assert ctx.counts["prefetched"] == prefetched
+    assert len(ctx.missed_remarks) == (not prefetched)
+
+
 SINGLE = """
 layout !0 = "register[] lane[0 0] warp[0] -> dim0:1"
 func @greatest(%x: ptr<i32> {alias=0}, %out: ptr<i32> {alias=1}, %stop: i32) {

@@ -29,6 +29,8 @@ class GpuMachine:
         access_bytes: the most bytes of global memory that one instruction of a thread moves.
         prefetch_work: the fewest instructions of an iteration, estimated, for which loads into
             registers start an iteration ahead.
+        unrolled_work: the most instructions of an iteration, estimated, with which the assembler
+            unrolls loops of unknown length.
         packs: whether a block of threads may run several programs, of which none may wait for all
             threads of the block.
     """
@@ -42,6 +44,7 @@ class GpuMachine:
     shared_bytes: int
     access_bytes: int = ACCESS_BYTES
     prefetch_work: int = 0
+    unrolled_work: int = 0
     packs: bool = False
 
     @property

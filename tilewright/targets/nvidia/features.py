@@ -27,6 +27,10 @@ half the blocks that it can hold."""
 REGISTERS = 65536  # of a multiprocessor
 MAX_REGISTERS = 255  # of a thread
 
+# ptxas unrolls loops of unknown length with short iterations, usually four times. This many
+# instructions are those on elements, estimated; addresses come on top.
+UNROLLED_WORK = 64
+
 # The newest PTX version that LLVM emits, as major * 10 + minor.
 NEWEST_PTX = 90
 

@@ -17,6 +17,7 @@ from tilewright.targets.nvidia.features import (
     DEFAULT_ARCH,
     MAX_REGISTERS,
     REGISTERS,
+    UNROLLED_WORK,
     WARP_SIZE,
     Processor,
     processor,
@@ -140,6 +141,7 @@ class NvidiaTarget(GpuTarget):
             thread_registers=MAX_REGISTERS,
             shared_bytes=self.processor.shared_limit,
             access_bytes=self.processor.access_bytes,
+            unrolled_work=UNROLLED_WORK,
         )
 
     def steps(self) -> Sequence[Step]:
