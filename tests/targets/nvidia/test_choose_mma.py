@@ -20,7 +20,7 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PassContext, Step, Verifier, run
 from tilewright.ir.types import FP8E4NV, Shared, Tile, dtype_of, shape_of
 from tilewright.layout.families import mma_operand_a, mma_operand_b
-from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP
+from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout
 from tilewright.ops.arith import Add, Cast, Neg
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, Share
@@ -279,6 +279,51 @@ def test_computed_left_operand_stays_in_registers() -> None:
     assert isinstance(found, Wgmma)
     assert isinstance(found.lhs.type, Tile)
     assert isinstance(found.rhs.type, Shared)
+
+
+BATCHED = """
+    def kernel(a, b, out, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+        z = tl.arange(0, B)[:, None, None]
+        m, n = tl.arange(0, M)[None, :, None], tl.arange(0, N)[None, None, :]
+        rows, columns = tl.arange(0, K)[None, :, None], tl.arange(0, K)[None, None, :]
+        product = tl.dot(tl.load(a + (z * M + m) * K + columns),
+                         tl.load(b + (z * K + rows) * N + n))
+        tl.store(out + (z * M + m) * N + n, product)
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "warps", "batch"),
+    [((8, 16, 16, 16), 4, 2), ((2, 32, 32, 32), 1, 2), ((2, 64, 16, 32), 8, 1)],
+)
+def test_products_of_a_batch(shape: tuple[int, int, int, int], warps: int, batch: int) -> None:
+    """Each warp has products of its own, and the registers of one follow those of another."""
+    z, m, n, k = shape
+    module = build(
+        kernel_from(BATCHED),
+        {"a": "*fp16", "b": "*fp16", "out": "*fp32"},
+        {"B": z, "M": m, "N": n, "K": k},
+    )
+    found = chosen(module, warps)
+    assert isinstance(found, Mma)
+    layouts = [value.layout for value in (found.lhs, found.rhs, found.acc)]
+    lhs, rhs, acc = (layout for layout in layouts if layout is not None)
+    steps = k // 16
+    rows = lhs.in_size(REGISTER) // (8 * steps * batch)
+    columns = rhs.in_size(REGISTER) // (4 * steps * batch)
+    assert acc.in_size(REGISTER) == 4 * batch * rows * columns
+    for warp, block in product(range(warps), range(batch * rows * columns)):
+
+        def place(layout: LinearLayout, register: int, warp: int = warp) -> tuple[int, ...]:
+            return tuple(layout.apply({REGISTER: register, WARP: warp}).values())
+
+        row, column = divmod(block, columns)
+        at, down, across = place(acc, 4 * block)
+        assert place(lhs, 8 * steps * row)[:2] == (at, down)
+        of_rhs = place(rhs, 4 * steps * (row // rows * columns + column))
+        assert (of_rhs[0], of_rhs[2]) == (at, across)
+    text = ptx_of(module, num_warps=warps)
+    assert len(re.findall(r"\bmma\.sync", text)) == batch * rows * columns * steps
 
 
 def test_threads_compute_different_elements_of_small_results() -> None:

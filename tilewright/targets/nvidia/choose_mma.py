@@ -84,7 +84,9 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
             _use_wgmma(op, infos)
             ctx.count("wgmma")
         elif _fits_mma(op, ctx):
-            lhs, rhs = (staged(op, v, axis, infos) for v, axis in ((op.lhs, 1), (op.rhs, 0)))
+            lhs, rhs = op.lhs, op.rhs
+            if not is_batched(op):
+                lhs, rhs = staged(op, lhs, 1, infos), staged(op, rhs, 0, infos)
             mma = insert_before(
                 Mma(lhs, rhs, op.acc, op.precision, op.max_imprecise, chained=False), op
             )
@@ -106,17 +108,20 @@ def _is_tf32(op: Dot) -> bool:
 
 def _fits_mma(op: Dot, ctx: PassContext) -> bool:
     element = ir.dtype_of(op.lhs.type)
-    shape = ir.shape_of(op.acc.type)
+    m, n = ir.shape_of(op.acc.type)[-2:]
     k = ir.shape_of(op.lhs.type)[-1]
     feature = "mma_tf32" if _is_tf32(op) else _MMA_FEATURES.get(element)
     return (
         feature in ctx.features
-        and len(shape) == 2
         and ir.dtype_of(op.rhs.type) == element
-        and shape[0] % 16 == 0
-        and shape[1] % 8 == 0
+        and m % 16 == 0
+        and n % 8 == 0
         and k % step_along_k(element) == 0
     )
+
+
+def is_batched(op: Dot) -> bool:
+    return len(ir.shape_of(op.acc.type)) > 2
 
 
 class _Groups(NamedTuple):
@@ -135,6 +140,8 @@ def groups_of(shape: tuple[int, ...], warps: int) -> _Groups:
 def fits_wgmma(op: Dot, ctx: PassContext) -> bool:
     """Whether `wgmma` computes a product."""
     if "wgmma" not in ctx.features or _warps(ctx) % GROUP_WARPS or not _fits_mma(op, ctx):
+        return False
+    if is_batched(op):
         return False
     element = ir.dtype_of(op.lhs.type)
     if element.is_fp8() and op.max_imprecise < K_BYTES:
@@ -376,18 +383,23 @@ def _wgmma_demands(op: Wgmma, ctx: PassContext) -> Demands:
     return Demands([lhs, None, acc], [acc])
 
 
-def mma_grid(shape: tuple[int, ...], warps: int, *, chained: bool) -> tuple[int, int]:
-    """The number of warps along rows and columns of a result.
+def mma_grid(shape: tuple[int, ...], warps: int, *, chained: bool) -> tuple[int, ...]:
+    """The number of warps along each axis of a result.
 
-    Greedy: the warps are doubled along the axis with more of the instruction's tiles per warp. In a
-    chain of products, all along the rows if there are enough: then a warp computes whole rows of
-    one product, which are its operand of the next one, without an exchange through shared memory.
+    Warps have products of a batch of their own, if there are enough. Within a product it is greedy:
+    the warps are doubled along the axis with more of the instruction's tiles per warp. In a chain
+    of products, all along the rows if there are enough: then a warp computes whole rows of one
+    product, which are its operand of the next one, without an exchange through shared memory.
     """
-    if shape[0] >= 16 * warps and chained:
+    *batch, m, n = shape
+    if batch:
+        apart = min(warps, batch[0])
+        return apart, *mma_grid(shape[1:], warps // apart, chained=chained)
+    if m >= 16 * warps and chained:
         return warps, 1
     rows = columns = 1
     while rows * columns < warps:
-        down, across = shape[0] // (16 * rows), shape[1] // (8 * columns)
+        down, across = m // (16 * rows), n // (8 * columns)
         if (down * 2 >= across and down > 1) or across <= 1:
             rows *= 2
         else:

@@ -214,7 +214,7 @@ def _shape(element: ir.DType, features: frozenset[str]) -> _Shape:
 @emits(Mma, target=NAME)
 def emit_mma(kernel: Kernel, op: Mma) -> None:
     """For each block of 16 x 8 of a warp's part of the result and each K step, one instruction, or
-    as many smaller ones as there are parts.
+    as many smaller ones as there are parts. Products of a batch follow each other.
 
     The registers of a block are adjacent and in the instruction's order: a block of A is four
     words, one of B two, and one of the result `count` registers.
@@ -227,9 +227,10 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
         element = ir.FP16
     elif element.is_fp8():
         kernel.notes.add(PtxVersion(_FP8_PTX[ir.dtype_of(op.acc.type)]))
-    steps = ir.shape_of(op.lhs.type)[1] // step_along_k(element)
-    rows, columns = len(left) // (4 * steps), len(right) // (2 * steps)
-    count = len(acc.registers) // (rows * columns)
+    steps = ir.shape_of(op.lhs.type)[-1] // step_along_k(element)
+    batch = _products_of_warp(kernel, op)
+    rows, columns = len(left) // (4 * steps * batch), len(right) // (2 * steps * batch)
+    count = len(acc.registers) // (rows * columns * batch)
     shape = _shape(element, kernel.ctx.features)
     parts = 16 // shape.rows
     kinds = f"{_RESULTS[acc.element]}.{_NAMES[element]}.{_NAMES[element]}.{_RESULTS[acc.element]}"
@@ -237,14 +238,14 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
     name = f"mma.sync.aligned.{shape.text(element)}.row.col.{kinds}"
     letter = "d" if element == ir.FP64 else "r"
     result = registers_text(0, some)
-    for row in range(rows):
+    for row in range(batch * rows):
         for column in range(columns):
             first = (row * columns + column) * count
             chains = [_Chain(2 * some) for _ in range(parts)]
             for step in range(steps * shape.along_k):
                 # Words of A: lower and upper rows, of each half of K in turn.
-                a, c = 4 * row * steps + 4 // shape.along_k * step, 2 * column * steps
-                c += b_words * step
+                a = 4 * row * steps + 4 // shape.along_k * step
+                c = 2 * (row // rows * columns + column) * steps + b_words * step
                 for part, chain in enumerate(chains):
                     lhs = chain.group(left[a + part : a + part + a_words * parts : parts], letter)
                     rhs = chain.group(right[c : c + b_words], letter)
@@ -252,6 +253,13 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
             for part, chain in enumerate(chains):
                 chain.add_to(acc, first + part * some, some)
     kernel.bind(op, acc.values())
+
+
+def _products_of_warp(kernel: Kernel, op: Mma) -> int:
+    """The products of a batch of which a warp has elements."""
+    layout = layout_of(op.acc)
+    registers = range(layout.in_size(REGISTER))
+    return len({layout.coordinates(layout.apply_flat(i))[:-2] for i in registers})
 
 
 def _as_fp16(b: Builder, operand: Registers, source: ir.DType, block: int) -> Registers:
