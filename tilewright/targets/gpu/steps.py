@@ -9,6 +9,7 @@ from tilewright.passes.assign_layouts import assign_layouts
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
 from tilewright.passes.defer_reductions import defer_reductions
+from tilewright.passes.join_loads import join_loads
 from tilewright.passes.licm import hoist_invariants
 from tilewright.passes.narrow_loads import narrow_loads
 from tilewright.passes.pad_tiles import pad_tiles
@@ -51,6 +52,7 @@ def steps(
         Step(pad_tiles),
         Step(check_kernel),
         Step(narrow_loads),
+        Step(join_loads),
         *choose_instructions,
         Step(thread_products),
         Step(strip_mine),
