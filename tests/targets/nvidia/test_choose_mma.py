@@ -22,8 +22,10 @@ from tilewright.ir.types import FP8E4NV, Shared, Tile, dtype_of, shape_of
 from tilewright.layout.families import mma_operand_a, mma_operand_b
 from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout
 from tilewright.ops.arith import Add, Cast, Neg
+from tilewright.ops.control import For
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, Share
+from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import Mma, Wgmma
 from tilewright.passes.assign_layouts import assign_layouts
 from tilewright.passes.dce import remove_dead_code
@@ -279,6 +281,32 @@ def test_computed_left_operand_stays_in_registers() -> None:
     assert isinstance(found, Wgmma)
     assert isinstance(found.lhs.type, Tile)
     assert isinstance(found.rhs.type, Shared)
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_an_operand_that_is_computed_with_is_fetched_if_it_is_copied_ahead(stages: int) -> None:
+    """Distances need products of rows and their squares: the rows are in shared memory once."""
+    module = build(
+        kernel_from("""
+        def kernel(x, y, out, n):
+            m, k = tl.arange(0, 64), tl.arange(0, 64)
+            a = tl.load(x + m[:, None] * 64 + k[None, :])
+            for start in range(0, n, 64):
+                b = tl.load(y + (start + m[:, None]) * 64 + k[None, :])
+                norm = tl.sum(b.to(tl.float32) * b.to(tl.float32), 1)
+                tl.store(out + start * 64 + m[:, None] * 64 + k[None, :],
+                         norm[None, :] - tl.dot(a, tl.trans(b)))
+        """),
+        {"x": "*fp16", "y": "*fp16", "out": "*fp32", "n": "i32"},
+    )
+    machine = gpu_machine(lanes=32, warps=4)
+    ctx = PassContext(processor(90).features, {"num_stages": stages}, machine=machine)
+    run(module, [*STEPS, Step(choose_mma), Step(remove_dead_code)], ctx, [Verifier()])
+    (loop,) = (op for op in module.walk() if isinstance(op, For))
+    (load,) = (op for op in loop.body if isinstance(op, Load))
+    (share,) = (user for user in load.result.users if isinstance(user, Share))
+    assert len({*load.result.users}) == (1 if stages > 1 else 2)
+    assert any(isinstance(user, Fetch) for user in share.result.users) == (stages > 1)
 
 
 BATCHED = """

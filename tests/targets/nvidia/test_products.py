@@ -308,3 +308,33 @@ def test_race_is_found(spoil: Callable[[Op], None]) -> None:
     with pytest.raises(InterpreterError) as found:
         check(program, module)
     assert isinstance(found.value.__cause__, Race)
+
+
+@tw.jit
+def distances_kernel(x_ptr, y_ptr, out_ptr, N, B: tl.constexpr):
+    """Sums over the rows of y: of their squares minus twice their products with those of x."""
+    m, k = tl.arange(0, B), tl.arange(0, B)
+    x = tl.load(x_ptr + m[:, None] * B + k[None, :])
+    total = tl.zeros((B, B), tl.float32)
+    for start in range(0, N, B):
+        y = tl.load(y_ptr + (start + m[:, None]) * B + k[None, :])
+        norm = tl.sum(y.to(tl.float32) * y.to(tl.float32), 1)
+        total = total * 2.0 + norm[None, :] - 2.0 * tl.dot(x, tl.trans(y))
+    tl.store(out_ptr + m[:, None] * B + k[None, :], total)
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_an_operand_is_read_by_threads_and_by_the_product(stages: int) -> None:
+    for steps in range(5):
+        rng = rng_of(steps, stages)
+        x, y = integral("fp16", (64, 64), rng), integral("fp16", (64 * steps, 64), rng)
+        expected = np.zeros((64, 64), np.float32)
+        for part in y.astype(np.float32).reshape(steps, 64, 64):
+            expected = 2 * expected + (part * part).sum(1) - 2 * x.astype(np.float32) @ part.T
+        args = [x, y, np.zeros((64, 64), np.float32), 64 * steps]
+        program = Program(
+            distances_kernel, args, {"B": 64}, (1, 1, 1), None, [x, y, expected.astype(np.float32)]
+        )
+        module, counts = lowered(program, 4, stages)
+        assert counts["fetched operands"] == 1
+        check(program, module, seed=steps)

@@ -7,7 +7,7 @@ swizzled layout of the hardware; `ANCHORS` declares the layouts of the instructi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -92,7 +92,9 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
             )
             replace(op, mma.result)
             ctx.count("mma")
-    for op in fn.walk():
+    for op in list(fn.walk()):
+        if isinstance(op, Load):
+            _fetch_shared(op, ctx)
         if isinstance(op, Mma):
             op.chained = is_chained(op)
     return True
@@ -213,9 +215,36 @@ def _stage_sources(op: Dot, infos: AxisMap) -> None:
             following = load.next if share is None else share.next
             assert following is not None
             buffer = share.result if share else shared_operand(following, value, 1, infos)
-            fetched = insert_before(Fetch(buffer, own=False), following).result
-            for user in computing:
-                user.replace_operand(value, fetched)
+            _fetch_for(computing, value, buffer, following)
+
+
+def _fetch_for(users: Sequence[Op], value: Value, buffer: Value, following: Op) -> None:
+    """Let ops compute with what is in shared memory instead of the value that was stored there."""
+    fetched = insert_before(Fetch(buffer, own=False), following).result
+    for user in users:
+        user.replace_operand(value, fetched)
+
+
+def _fetch_shared(load: Load, ctx: PassContext) -> None:
+    """Let ops that compute with an operand, too, fetch it from shared memory, so that a pipelined
+    loop copies it there once, as the product reads it; else each thread copies what it computes
+    with, and stores that for the product, behind another barrier."""
+    loop = load.parent and load.parent.parent
+    if not isinstance(loop, For) or (loop.num_stages or ctx.options.get("num_stages", 1)) <= 1:
+        return
+    users = [user for user in load.result.users if not _is_dead_view(user)]
+    shares = [user for user in users if isinstance(user, Share)]
+    computing = [user for user in users if user.elementwise]
+    if len(shares) == 1 and computing and len(users) == 1 + len(computing):
+        share = _moved_behind(load, shares[0])
+        assert share.next is not None
+        _fetch_for(computing, load.result, share.result, share.next)
+        ctx.count("fetched operands")
+
+
+def _is_dead_view(op: Op) -> bool:
+    """Whether an operand was permuted by this op, before it was shared."""
+    return isinstance(op, Permute) and not op.result.users
 
 
 def _is_like(value: Value, operand: Value) -> bool:
