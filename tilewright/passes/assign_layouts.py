@@ -33,7 +33,7 @@ from tilewright.layout.convert import register_sources
 from tilewright.layout.families import row_major
 from tilewright.layout.linear import REGISTER, LinearLayout
 from tilewright.ops.arith import Cast, Div
-from tilewright.ops.atomic import AnyAtomic, Reading
+from tilewright.ops.atomic import AnyAtomic, AtomicRMW, Reading
 from tilewright.ops.control import For, If, While
 from tilewright.ops.gpu import ConvertLayout, Share, unconverted
 from tilewright.ops.math import MathFunction
@@ -70,6 +70,7 @@ from tilewright.passes.layout_sides import (
 
 WARP_ROWS = optional_part("warp_rows")
 STAGED_BYTES = 16  # the widest access of a buffer
+LINE_BYTES = 128  # of a cache
 SECTOR_BYTES = 32  # the granularity of transfers from and to global memory
 WORD_BYTES = 4  # of a register
 MAX_ROUNDS = 8
@@ -312,7 +313,8 @@ class _Assignment:
 
     def store_layout(self, op: AnyStore) -> LinearLayout:
         """The layout already assigned to the value if a warp writes whole sectors in it, otherwise
-        the coalesced one. Accesses in two layouts are those of whole vectors: more instructions
+        the coalesced one; atomic operations on a sector are a request each, unless those on a whole
+        line are. Accesses in two layouts are those of whole vectors: more instructions
         would cost more than the conversion of one tile."""
         best = self._memory_layout(op)
         assigned = self.assigned.get(op.value)
@@ -320,7 +322,8 @@ class _Assignment:
             return best
         _, order, vector = self._access(op)
         size = _size_of(op.value)
-        required = min(SECTOR_BYTES, size * warp_run(best, order, vector))
+        whole = LINE_BYTES if isinstance(op, AtomicRMW) else SECTOR_BYTES
+        required = min(whole, size * warp_run(best, order, vector))
         return (
             assigned.layout if size * warp_run(assigned.layout, order, vector) >= required else best
         )

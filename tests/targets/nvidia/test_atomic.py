@@ -6,8 +6,10 @@ import re
 
 import pytest
 
+from tests.frontend.kernels import kernel_from
 from tests.lowering.simt.tiles import load, pointers
 from tests.targets.nvidia.lowered import ptx_of
+from tilewright.frontend.build import build_module
 from tilewright.ir import types as ir
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Value
@@ -118,3 +120,18 @@ def test_barriers_extend_the_order_to_all_threads() -> None:
 def test_a_mask_guards_the_instruction() -> None:
     text = ptx_of(kernel(ir.I32, "add", masked=True, used=True))
     assert re.search(r"@%p\d+ atom\.relaxed\.gpu\.global\.add\.u32", text)
+
+
+def test_results_of_products_are_added_by_lines() -> None:
+    """A warp has 32 adjacent bytes of a row of the result of `mma.sync`, which a store accepts."""
+    fn = kernel_from("""
+        def kernel(x, out):
+            m, n = tl.arange(0, 64)[:, None], tl.arange(0, 64)[None, :]
+            a = tl.load(x + m * 64 + n)
+            tl.atomic_add(out + m * 64 + n, tl.dot(a, a), sem="relaxed")
+    """)
+    facts = {(i,): [["tt.divisibility", 16]] for i in range(2)}
+    module = build_module(fn, {"x": "*fp16", "out": "*fp32"}, {}, facts)
+    found = atomics(ptx_of(module, 90, num_warps=2))
+    assert len(found) == 64 * 64 // (4 * 64)
+    assert {name.rpartition("add.")[2] for name in found} == {"v4.f32"}
