@@ -59,6 +59,8 @@ def operand_types(mistake: Mistake) -> str | None:
     """Invalid operand types: a pointer and a float, a bitwise operation on a float."""
     pointers = mistake.pointers
     others = [o for o in mistake.tensors if not o.is_pointer and o.value.dtype.is_floating()]
+    if not pointers and (comparison := _around(mistake)) is not None:
+        return f"`&` and `|` bind more tightly than comparisons: `{comparison}`"
     if not pointers:
         return _bits_of(others[0]) if others else None
     moves = isinstance(mistake.node, ast.BinOp | ast.AugAssign) and isinstance(
@@ -72,6 +74,19 @@ def operand_types(mistake: Mistake) -> str | None:
     if moves and len(mistake.tensors) == 1:
         return "an offset is an integer: it counts elements"
     return _load(pointers[0])
+
+
+def _around(mistake: Mistake) -> str | None:
+    """The comparisons that `a > 1 & b < 5` is meant to combine, in parentheses."""
+    inner = mistake.node
+    if not isinstance(inner, ast.BinOp) or not isinstance(inner.op, ast.BitAnd | ast.BitOr):
+        return None
+    for outer in ast.walk(mistake.frame.definition):
+        if isinstance(outer, ast.Compare) and len(outer.ops) == 2 and outer.comparators[0] is inner:
+            before = ast.Compare(outer.left, outer.ops[:1], [inner.left])
+            after = ast.Compare(inner.right, outer.ops[1:], outer.comparators[1:])
+            return ast.unparse(ast.BinOp(before, inner.op, after))
+    return None
 
 
 def _bits_of(operand: Operand) -> str:
