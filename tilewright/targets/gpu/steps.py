@@ -21,6 +21,7 @@ from tilewright.passes.strip_mine import strip_mine
 from tilewright.targets.gpu import codegen as _codegen
 from tilewright.targets.gpu.check import check_kernel
 from tilewright.targets.gpu.hoist_addresses import hoist_addresses
+from tilewright.targets.gpu.hoist_fetches import hoist_fetches
 from tilewright.targets.gpu.limit_stages import limit_stages
 from tilewright.targets.gpu.stream_loads import stream_loads
 from tilewright.targets.gpu.thread_products import thread_products
@@ -72,6 +73,7 @@ def steps(
         Step(hoist_invariants),
         # Loops one after the other may have hoisted the same operand to shared memory.
         Step(merge_equal_values),
+        Step(hoist_fetches),
         Step(hoist_addresses),
         Step(remove_dead_code),
         *last,
