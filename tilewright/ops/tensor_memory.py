@@ -32,6 +32,7 @@ from tilewright.ops.roles import arrive, require_barrier
 
 ROWS = 128  # of tensor memory, and of a product
 FEW_ROWS = 64  # of a smaller product, which occupies half of the rows of its columns
+GROUP_COLUMNS = 8  # the fewest of these that four warps load
 COLUMNS = 512
 COLUMN_BYTES = 4  # of a row
 STEP_COLUMNS = 16  # of a product
@@ -350,6 +351,11 @@ def fits_tensor_memory(type: Type) -> bool:
 def fits_rows(rows: int) -> bool:
     """Whether products have this number of rows."""
     return rows == FEW_ROWS or rows % ROWS == 0
+
+
+def fits_warps(shape: tuple[int, ...], groups: int) -> bool:
+    """Whether so many groups of four warps share a result: each has eight columns of few rows."""
+    return shape[0] != FEW_ROWS or shape[1] // groups >= GROUP_COLUMNS
 
 
 def memory_of(content: Value) -> Value:

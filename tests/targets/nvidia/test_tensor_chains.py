@@ -62,6 +62,14 @@ def test_weights_of_few_rows_go_through_shared_memory() -> None:
     check(attention(rows=64), module)
 
 
+@pytest.mark.parametrize(("block", "count"), [(16, 0), (32, 2)])
+def test_sixteen_warps_share_no_fewer_than_eight_columns_each(block: int, count: int) -> None:
+    program = attention(128, rows=64, block=block)
+    module, counts = lowered(program, num_warps=16)
+    assert counts["tensor_mma"] == count
+    check(program, module)
+
+
 @pytest.mark.parametrize("warps", [4, 8])
 @pytest.mark.parametrize("causal", [False, True])
 def test_code_of_attention(warps: int, causal: bool) -> None:

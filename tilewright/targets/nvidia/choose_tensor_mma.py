@@ -58,6 +58,7 @@ from tilewright.ops.tensor_memory import (
     columns_of,
     fits_rows,
     fits_tensor_memory,
+    fits_warps,
     is_scales,
 )
 from tilewright.passes.assign_layouts import ANCHORS, Demands
@@ -148,7 +149,7 @@ def _products(loop: For, ctx: PassContext) -> list[_Product]:
         return []
     dots = [op for op in loop.body if _is_product(op)]
     inner = [op for op in loop.body.walk() if _is_product(op)]
-    if len(dots) != len(inner) or not all(_fits(dot, ctx.features) for dot in dots):
+    if len(dots) != len(inner) or not all(_fits(dot, ctx) for dot in dots):
         return []
     return [_Product(loop, dot, _place_of(dot, loop), _may_be_stored(dot, loop)) for dot in dots]
 
@@ -220,7 +221,7 @@ def _places_of(products: Sequence[_Product]) -> _Places:
     return places._replace(columns=max([used, *others.values()]))
 
 
-def _fits(dot: AnyDot, features: frozenset[str]) -> bool:
+def _fits(dot: AnyDot, ctx: PassContext) -> bool:
     """Whether the instruction computes a product."""
     if isinstance(dot, DotScaled):
         return tensor_kind_of(dot) is not None
@@ -231,11 +232,12 @@ def _fits(dot: AnyDot, features: frozenset[str]) -> bool:
         len(shape) == 2
         and kind is not None
         and kind == KINDS.get(right)
-        and _FEATURES.get(kind, "tcgen05") in features
+        and _FEATURES.get(kind, "tcgen05") in ctx.features
         and (left == right or left.is_fp8())
         and (left != ir.FP32 or dot.precision == "tf32")
         and acc == (ir.I32 if left.is_int() else ir.FP32)
         and fits_rows(shape[0])
+        and fits_warps(shape, ctx.gpu.warps // GROUP_WARPS)
         and shape[1] % STEP_COLUMNS == 0
         and ir.shape_of(dot.lhs.type)[1] % step_along_k(left) == 0
         and columns_of(dot.acc.type) <= COLUMNS
