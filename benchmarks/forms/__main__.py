@@ -2,6 +2,7 @@
 
 python -m benchmarks.forms                                  everything, on the current GPU
 python -m benchmarks.forms --only rotary,GEMV               forms by parts of their names
+python -m benchmarks.forms --write-docs                     writes docs/benchmarks-forms.md, too
 python -m benchmarks.forms --device cpu --check-only        results under tilewright, anywhere
 
 A ratio is Triton's time over tilewright's: above 1, tilewright is faster. The launches are not
@@ -19,9 +20,10 @@ from time import monotonic
 
 import torch
 
+from benchmarks.forms import page
 from benchmarks.forms.run import Outcome, measure, only_compile
 from benchmarks.forms.work import chosen
-from benchmarks.gpu import dialect
+from benchmarks.gpu import dialect, worker
 from benchmarks.gpu.case import Setting
 from benchmarks.gpu.clock import CudaClock
 
@@ -37,10 +39,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--check-only", action="store_true", help="small sizes, no times")
     parser.add_argument("--processes", type=int, default=8, help="compile in so many (default 8)")
     parser.add_argument("--limit-seconds", type=float, default=3600, help="begin no form later")
+    parser.add_argument("--write-docs", action="store_true", help="write docs/benchmarks-forms.md")
     parser.add_argument("--compile-part", metavar="I/N", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     if args.device == "cpu" and not args.check_only:
         parser.error("--device cpu takes --check-only: times are those of the GPU")
+    if args.write_docs and (args.check_only or args.only):
+        parser.error("--write-docs takes neither --only nor --check-only: the page is of all forms")
     return args
 
 
@@ -82,6 +87,8 @@ def main(arguments: Sequence[str]) -> int:
         print("\nleast first:")
         for outcome in sorted(outcomes, key=lambda outcome: outcome.ratio):
             print(f"{outcome.ratio:.3f} {outcome.name}")
+    if args.write_docs:
+        page.write(outcomes, worker.machine(args.device))
     return int(any(outcome.failure for outcome in outcomes))
 
 
