@@ -104,7 +104,7 @@ ERRORS = [
     ("x[::0]", "and its step is not 0"),
     ("x[1.0]", "unsupported tensor index: constexpr[1.0]; an entry is None, a slice, an integer"),
     ("x[True]", "unsupported tensor index: constexpr[True]"),
-    ("x[n > 0]", "unsupported tensor index: int1[]; a run-time index must be a scalar integer"),
+    ("x[n > 0]", "unsupported tensor index: int1[]; a condition does not select elements"),
     ("x[tl.arange(0, 2)]", "unsupported tensor index: int32[2]; a run-time index must be a scal"),
     ("x[0, 0, 0]", "too many indices for tensor of rank 2"),
     ("x[0, :, :]", "too many indices for tensor of rank 2"),

@@ -195,9 +195,10 @@ class TensorMma(Dot, name="nvidia.tensor_mma", traits=WRITES | LOCAL | IN_FLIGHT
     def verify(self) -> None:
         super().verify()
         require_tensor(self, self.acc)
+        lhs = self.lhs.type
+        in_tensor_memory = isinstance(lhs, TensorMemory) and fits_tensor_memory(lhs)
         require(
-            isinstance(self.rhs.type, Shared)
-            and (isinstance(self.lhs.type, Shared) or fits_tensor_memory(self.lhs.type)),
+            isinstance(self.rhs.type, Shared) and (isinstance(lhs, Shared) or in_tensor_memory),
             self,
             "operand-types",
             "both operands must be in shared memory, or the left one in tensor memory",

@@ -72,7 +72,10 @@ def assume(s: Semantic, condition: tensor) -> None:
     """Emit an assumption, or an assertion if the option `debug` is set: it must not be folded by
     what it asserts. None is emitted in a function that is passed to an op for its elements."""
     if s.options.strict_triton and shape_of(condition.type):
-        raise ValueError(f"tl.assume takes a scalar condition, not {condition.type}")
+        raise ValueError(
+            f"tl.assume takes a scalar condition, not {condition.type}: state it for the scalars "
+            "that the tile is computed from"
+        )
     if s.options.debug:
         device_assert(s, condition, "the assumption does not hold", None)
     elif not s.builder.pure and not shape_of(condition.type):

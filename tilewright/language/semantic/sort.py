@@ -212,7 +212,7 @@ def map_elementwise(s: Semantic, fn: Any, args: Sequence[Any], pack: Any) -> Any
 
 def _map_scalars(s: Semantic, fn: Any, args: Sequence[tensor], pack: int) -> Any:
     """Call the function directly on scalars."""
-    assert not s.options.strict_triton, "map_elementwise takes a tile"
+    assert not s.options.strict_triton, "map_elementwise takes a tile: call the function"
     if pack != 1:
         raise ValueError(f"map_elementwise: scalars can't be packed by {pack}")
     return _one_or_many(_results(s, fn, args))
