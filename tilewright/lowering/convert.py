@@ -88,6 +88,8 @@ def _int_to_float(b: Builder, x: V, source: ir.DType, to: ir.DType) -> V:
     convert = b.sitofp if signed else b.uitofp
     if to.primitive_bitwidth >= 32:
         return convert(x, register_type(to))
+    if to == ir.FP16 and source.primitive_bitwidth >= 32:
+        x = _clamped_to_fp16(b, x, signed)
     if source.primitive_bitwidth <= 32:
         # Beyond 2^24 the conversion to fp32 rounds. There all types but bf16 have no more numbers.
         if source.primitive_bitwidth == 32 and to == ir.BF16:
@@ -95,6 +97,20 @@ def _int_to_float(b: Builder, x: V, source: ir.DType, to: ir.DType) -> V:
         return _from_f32(b, convert(x, F32), to, "rtne")
     # Through fp64, as the op's `evaluate` defines: 64-bit integers round twice.
     return _from_f64(b, convert(x, F64), to, "rtne")
+
+
+def _clamped_to_fp16(b: Builder, x: V, signed: bool) -> V:
+    """An integer that fp16 represents as it does `x`, for a 32- or 64-bit one.
+
+    LLVM's InstCombine replaces the extension of ``sitofp iN to half`` by ``sitofp iN to float``
+    where the bits of the integer that may be set fit into fp16's significand, and forgets that the
+    integer may be beyond fp16's largest finite number, as ``1 << 24`` is. All numbers from 65520 on
+    round to infinity, also 65535, whose 16 bits the significand does not hold.
+    """
+    x = b.intrinsic(
+        "llvm.smin" if signed else "llvm.umin", x.type, [x, const(x.type, 65535)], [x.type]
+    )
+    return b.intrinsic("llvm.smax", x.type, [x, const(x.type, -65535)], [x.type]) if signed else x
 
 
 def _with_sticky_bit(b: Builder, x: V, signed: bool) -> V:
