@@ -5,6 +5,7 @@ The kernels of the examples are measured unchanged, so their folder is added to 
 
 from __future__ import annotations
 
+import compileall
 import os
 import sys
 from pathlib import Path
@@ -22,3 +23,9 @@ def child_environment(**settings: str) -> dict[str, str]:
     """
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, **settings}
+
+
+def cache_bytecode() -> None:
+    """Cache the bytecode of the package's modules, as installing a package does. Else the first
+    process to import them would take the time, and any that begin at the same moment."""
+    compileall.compile_dir(ROOT / "tilewright", quiet=1, workers=0)
