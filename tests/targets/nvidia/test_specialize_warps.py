@@ -105,17 +105,32 @@ def test_rings_leave_memory_for_what_follows_in_the_same_branch() -> None:
 
 
 @tw.jit
-def two_sums_kernel(a_ptr, b_ptr, few_ptr, c_ptr, d_ptr, K, BK: tl.constexpr):
-    """The rows of `a` times two matrices, of 64 and 16 columns."""
+def two_sums_kernel(
+    a_ptr, b_ptr, few_ptr, c_ptr, d_ptr, K, BK: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """The rows of `a` times two matrices: 64 columns, and 16 of the columns of the other."""
     m, n, few = tl.arange(0, 64), tl.arange(0, 64), tl.arange(0, 16)
     c, d = tl.zeros((64, 64), tl.float32), tl.zeros((64, 16), tl.float32)
     for k in range(0, K, BK):
         inner = k + tl.arange(0, BK)
         a = tl.load(a_ptr + m[:, None] * K + inner)
         c = tl.dot(a, tl.load(b_ptr + inner[:, None] * 64 + n), c)
-        d = tl.dot(a, tl.load(few_ptr + inner[:, None] * 16 + few), d)
+        d = tl.dot(a, tl.load(few_ptr + inner[:, None] * COLUMNS + few), d)
     tl.store(c_ptr + m[:, None] * 64 + n, c)
     tl.store(d_ptr + m[:, None] * 16 + few, d)
+
+
+def two_sums(steps: int, columns: int) -> Program:
+    k = 32 * steps
+    a, b, few = (products.matrix("fp16", *s) for s in ((64, k), (k, 64), (k, columns)))
+    exact, bound = products.product(a, b, "fp16")
+    small, _ = products.product(a, np.ascontiguousarray(few[:, :16]), "fp16")
+    outputs = [np.zeros((64, 64), np.float32), np.zeros((64, 16), np.float32)]
+    expected = [a, b, few, exact.astype(np.float32), small.astype(np.float32)]
+    args = [a, b, few, *outputs, k]
+    return Program(
+        two_sums_kernel, args, {"BK": 32, "COLUMNS": columns}, (1,), bound.max(), expected
+    )
 
 
 @pytest.mark.parametrize("spare", [True, False])
@@ -123,15 +138,7 @@ def two_sums_kernel(a_ptr, b_ptr, few_ptr, c_ptr, d_ptr, K, BK: tl.constexpr):
 def test_operands_of_several_sums_are_released_together(steps: int, spare: bool) -> None:
     """All products are in flight until those of the next iteration have started, so that there is
     one pair of barriers for each slot, and more slots than requested."""
-    k = 32 * steps
-    a, b, few = (products.matrix("fp16", *s) for s in ((64, k), (k, 64), (k, 16)))
-    exact, bound = products.product(a, b, "fp16")
-    small, _ = products.product(a, few, "fp16")
-    outputs = [np.zeros((64, 64), np.float32), np.zeros((64, 16), np.float32)]
-    expected = [a, b, few, exact.astype(np.float32), small.astype(np.float32)]
-    program = Program(
-        two_sums_kernel, [a, b, few, *outputs, k], {"BK": 32}, (1,), bound.max(), expected
-    )
+    program = two_sums(steps, 64)
     module, counts = lowered(program, 4, 3, tensor_copies=True)
     assert counts["rings"] == counts["overlapped"] == 1
     (barriers,) = (op for op in module.walk() if isinstance(op, InitBarriers))
@@ -140,6 +147,15 @@ def test_operands_of_several_sums_are_released_together(steps: int, spare: bool)
     assert len(barriers.arrivals) == 2 * slots
     check(program, module, spare=spare)
     check(program, module, seed=steps, spare=spare)
+
+
+def test_adjacent_rows_of_32_bytes_are_not_requested_one_by_one() -> None:
+    """The 32 rows of `few` are 8 lines of memory. Threads request these, and in the test above as
+    many lines as there are rows."""
+    program = two_sums(3, 16)
+    module, counts = lowered(program, 4, 3, tensor_copies=True)
+    assert (counts["rings"], counts["pipelined"]) == (0, 1)
+    check(program, module)
 
 
 def _rings(module: Module) -> list[tuple[int, int]]:

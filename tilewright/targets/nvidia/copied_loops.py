@@ -33,6 +33,7 @@ from tilewright.targets.nvidia.copied_scalars import (
     leaves_alone,
     require_scalars,
 )
+from tilewright.targets.nvidia.copy_costs import require_wide_rows
 from tilewright.targets.nvidia.occupancy import (
     OTHER_REGISTERS,
     REGISTER_BYTES,
@@ -301,7 +302,8 @@ def _copied_loop(
         places = [i for i, op in enumerate(ops) if op in needed]
         spans.append((places[0], places[-1]))
     spans = _joined(copies, spans)
-    if sums(loop, lambda buffer: buffer.op in shares):
+    in_flight = sums(loop, lambda buffer: buffer.op in shares)
+    if in_flight:
         # All products of an iteration are in flight until those of the next one have started
         # (`overlap_products`), so that their operands become free together.
         last = max(last for _, last in spans)
@@ -311,6 +313,8 @@ def _copied_loop(
     parts: dict[int, list[int]] = {}
     for i, (_, last) in enumerate(spans):
         parts.setdefault(last, []).append(i)
+    if in_flight:
+        require_wide_rows(loop, copies)  # others compute meanwhile
     return CopiedLoop(loop, slots, copies, list(parts.values()), [ops[last] for last in parts])
 
 
