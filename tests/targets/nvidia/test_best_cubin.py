@@ -74,6 +74,12 @@ def text(lines: int, live: int = 0) -> str:
     return f".reqntid 256\n{{\n{registers}{registers}" + "\n" * lines
 
 
+@pytest.fixture(autouse=True)
+def carries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cubins of fixed reports have no machine code: they count as those that write carries."""
+    monkeypatch.setattr(searched, "writes_carries", lambda cubin, kernel: True)
+
+
 def held(ptx: str) -> int:
     """How many CTAs a kernel is to hold."""
     found = re.findall(r"^\.minnctapersm (\d+)$", ptx, re.MULTILINE)
@@ -113,6 +119,14 @@ def test_selected_cubin(
     best = best_cubin(Attempts(FixedReports(made), REQUEST, "kernel"), ptx, HOPPER, Demand(256))
     assert (held(best.ptx), int(best.cubin)) == (taken, taken)
     assert best.used.registers == made[taken][0]
+
+
+def test_without_carries_a_kernel_may_be_squeezed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searched, "resources", lambda cubin, _: Resources(32, 0, 0))
+    monkeypatch.setattr(searched, "writes_carries", lambda cubin, kernel: False)
+    assembler = FixedReports({PLAIN: (32, 0), 6: (36, 0)})
+    best = best_cubin(Attempts(assembler, REQUEST, "kernel"), text(3), HOPPER, Demand(256))
+    assert (held(best.ptx), assembler.runs) == (PLAIN, [PLAIN])
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from tilewright.targets.nvidia.advice import serialises_products
 from tilewright.targets.nvidia.assemble import Assembler, Cubin, Rejection, Request
+from tilewright.targets.nvidia.carries import writes_carries
 from tilewright.targets.nvidia.cubin import Resources, resources
 from tilewright.targets.nvidia.features import WARP_SIZE, Processor
 from tilewright.targets.nvidia.live_registers import live_registers
@@ -34,8 +35,8 @@ from tilewright.targets.nvidia.occupancy import (
 )
 
 # Short kernels whose estimate (`live_registers`) is in this range are assembled in both ways at
-# once: of 72 of the benchmarks' forms, ptxas squeezed 33 into 32 registers, and of 9 whose estimate
-# differs from the range by 3 at most, one.
+# once: of 72 of the benchmarks' forms, ptxas squeezed 33 into 32 registers, about half of which
+# write carries, and of 9 whose estimate differs from the range by 3 at most, one.
 LIKELY_SQUEEZED = range(29, 67)
 SHORT_PTX = 750  # lines
 
@@ -241,7 +242,8 @@ def _held(holding: _Holding, ctas: int, first: Assembled) -> Assembled | None:
 
 
 def _with_room(attempts: Attempts, ptx: str, threads: int) -> Assembled:
-    """The cubin of a kernel that is not squeezed into 32 registers, unless it spills there.
+    """The cubin of a kernel, with more than 32 registers if ptxas may have miscompiled it with 32,
+    unless it spills there.
 
     Spills with 32 registers are for `best_cubin`, which removes the limit altogether.
     """
@@ -249,13 +251,15 @@ def _with_room(attempts: Attempts, ptx: str, threads: int) -> Assembled:
     if ptx.count("\n") <= SHORT_PTX and live_registers(ptx) in LIKELY_SQUEEZED:
         with attempts.holding_soon(ctas, ptx) as second:
             first = attempts.plain(ptx)
-            roomy = second() if _squeezed(first) else None
+            roomy = second() if _may_be_wrong(first, attempts.name) else None
     else:
         first = attempts.plain(ptx)
-        squeezed = _squeezed(first) and not first.used.spilled_registers
-        roomy = attempts.holding(ctas, ptx) if squeezed else None
+        wrong = not first.used.spilled_registers and _may_be_wrong(first, attempts.name)
+        roomy = attempts.holding(ctas, ptx) if wrong else None
     return roomy or first
 
 
-def _squeezed(made: Assembled) -> bool:
-    return made.used.registers == SQUEEZED_REGISTERS
+def _may_be_wrong(made: Assembled, kernel: str) -> bool:
+    """Whether ptxas has squeezed it into 32 registers, and an addition may have overwritten a
+    predicate that is still read: docs/decisions/0012."""
+    return made.used.registers == SQUEEZED_REGISTERS and writes_carries(made.cubin, kernel)

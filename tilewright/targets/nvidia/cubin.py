@@ -119,6 +119,15 @@ def resources(cubin: bytes, kernel: str) -> Resources:
     )
 
 
+def machine_code(cubin: bytes, kernel: str) -> bytes:
+    """The machine code of a kernel, with that of the functions it calls; empty if there is none.
+
+    Raises:
+        ValueError: the data is not an ELF file.
+    """
+    return _Elf(cubin).content(f".text.{kernel}")
+
+
 def _records(info: bytes) -> Iterator[tuple[int, bytes]]:
     """Tag and payload of each record."""
     at = 0

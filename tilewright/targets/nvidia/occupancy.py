@@ -36,7 +36,7 @@ FEW_PER_MEMORY = 2  # more CTAs than this hide latency by themselves
 LEAST_SPARE, SAVED_REGISTERS = 16, range(64, 200)
 
 # By default ptxas tries to use 32 registers, with which the maximum number of threads is resident.
-# In doing so ptxas 13.0.88 has miscompiled a kernel: docs/decisions/0012.
+# In doing so ptxas 13.0.88 has miscompiled a kernel, by a carry: docs/decisions/0012.
 SQUEEZED_REGISTERS = 32
 ROOMY_REGISTERS = 40
 
