@@ -205,19 +205,22 @@ class Reasons:
         return min(self.infos[value].divisibility)
 
     def _leaves(self, mask: Value, axis: int) -> Iterator[tuple[Value, int]]:
-        """The operands of the bitwise operations that compute a mask, each with its axis; only
-        those that vary along the axis."""
-        op = mask.op
-        moved = _through(op, axis) if op is not None and not isinstance(op, arith.Cast) else None
-        if not self._varies(mask, axis):
-            return
-        if moved is not None:
-            yield from self._leaves(*moved)
-        elif isinstance(op, arith.And | arith.Or | arith.Xor):
-            for operand in op.operands:
-                yield from self._leaves(operand, axis)
-        else:
-            yield mask, axis
+        """The distinct operands of the bitwise operations that compute a mask, each with its axis;
+        only those that vary along the axis."""
+        seen, work = set[tuple[Value, int]](), [(mask, axis)]
+        while work:
+            value, axis = leaf = work.pop()
+            if leaf in seen or not self._varies(value, axis):
+                continue
+            seen.add(leaf)
+            op = value.op
+            moved = _through(op, axis) if op and not isinstance(op, arith.Cast) else None
+            if moved is not None:
+                work.append(moved)
+            elif isinstance(op, arith.And | arith.Or | arith.Xor):
+                work += [(operand, axis) for operand in reversed(op.operands)]
+            else:
+                yield leaf
 
     def _bound(self, leaf: Value, axis: int) -> Value | None:
         """The bound of a mask that compares consecutive integers with one; None for other masks."""

@@ -53,9 +53,27 @@ def apply_assumptions(fn: Function, ctx: PassContext) -> bool:
 
 def _facts(condition: Value) -> list[Fact]:
     """The facts of integers, not constants, that a condition states."""
+    return [fact for term in _conjuncts(condition) for fact in _stated(term)]
+
+
+def _conjuncts(condition: Value) -> list[Value]:
+    """The distinct operands of a conjunction, in order; a condition that is none is its own."""
+    found, seen, work = list[Value](), set[Value](), [condition]
+    while work:
+        value = work.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if isinstance(value.op, And):
+            work += reversed(value.op.operands)
+        else:
+            found.append(value)
+    return found
+
+
+def _stated(condition: Value) -> list[Fact]:
+    """The facts that a condition which is not a conjunction states."""
     op = condition.op
-    if isinstance(op, And):
-        return [fact for operand in op.operands for fact in _facts(operand)]
     if not isinstance(op, Cmp) or not is_int(op.lhs.type) or shape_of(op.lhs.type):
         return []
     for value, bound, predicate in (
