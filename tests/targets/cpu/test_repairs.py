@@ -1,5 +1,5 @@
 """What LLVM's back ends get wrong when left alone: stores of one lane, loads of no lane, extrema of
-numbers and NaN, comparisons whose bits are a half."""
+numbers and NaN, comparisons whose bits are a half; and what takes them too long: divisions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.targets.cpu.harness import PLAIN_AVX2, host
+from tests.targets.cpu.harness import PLAIN_AVX2, PLAIN_SSE2, host
 from tilewright.runtime.devices import cpu as device
 from tilewright.targets.cpu import emit, repairs
 
@@ -166,3 +166,59 @@ def test_comparisons_whose_bits_are_a_half(tmp_path: Path, chip: str, comparison
     source.write_text(COMPARED.format(chip=chip, comparison=comparison), "utf-8")
     run = subprocess.run([sys.executable, str(source)], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+
+
+DIVISIONS = """
+define void @f(ptr %p, ptr %q, ptr %r) {{
+  %x = load {type}, ptr %p, align 1
+  %d = load {type}, ptr %q, align 1
+{lines}
+  ret void
+}}
+"""
+OPERATIONS = ("sdiv", "udiv", "srem", "urem")
+
+
+@pytest.mark.parametrize("features", [None, PLAIN_SSE2])
+@pytest.mark.parametrize("bits", [16, 32, 64])
+def test_called_divisions(bits: int, features: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By values and by constants, of which only 64 bits are divided lane by lane."""
+    type = f"<8 x i{bits}>"
+    cases = [(name, by) for name in OPERATIONS for by in ("%d", 7, 8, 100)]
+    lines = [
+        f"  %v{k} = {name} {type} %x, {by if by == '%d' else f'splat (i{bits} {by})'}\n"
+        f"  %p{k} = getelementptr {type}, ptr %r, i64 {k}\n"
+        f"  store {type} %v{k}, ptr %p{k}, align 1"
+        for k, (name, by) in enumerate(cases)
+    ]
+    monkeypatch.setattr(repairs, "MOST_LANES", 8)
+    text = DIVISIONS.format(type=type, lines="\n".join(lines))
+    optimised, code = emit.compile_text(text, host(features))
+    assert optimised.count("call fastcc") == 4 * (1 if bits < 64 else 3)
+    x = np.array(
+        [0, 1, -1, 99, 100, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1, -12345], f"i{bits // 8}"
+    )
+    d = np.array([1, 2, 3, 7, 100, 10, 11, 12], x.dtype)
+    out = np.zeros((len(cases), 8), x.dtype)
+    loaded: Any = device.LoadedCode(code, ["f"])
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(loaded["f"])
+    call(x.ctypes.data, d.ctypes.data, out.ctypes.data)
+    for (name, by), row in zip(cases, out, strict=True):
+        kind = np.dtype(f"{'u' if name[0] == 'u' else 'i'}{bits // 8}")
+        dividends, divisors = x.view(kind), d.view(kind) if by == "%d" else np.full(8, by, kind)
+        remainders = np.fmod(dividends, divisors)
+        quotients = (dividends - remainders) // divisors
+        expected = quotients if name.endswith("div") else remainders
+        np.testing.assert_array_equal(row.view(kind), expected)
+
+
+def test_few_divisions_are_unchanged() -> None:
+    line = "  %a = sdiv <16 x i64> %x, splat (i64 10), !dbg !7\n"
+    few = repairs.MOST_LANES // 16
+    assert repairs.with_called_divisions(line * few) == line * few
+    (call, *_) = repairs.with_called_divisions(line * (few + 1)).splitlines()
+    assert call == "  %a = call fastcc <16 x i64> @lanes.divide.0(<16 x i64> %x), !dbg !7"
+    constants = (
+        "  %a = sdiv <16 x i32> %x, splat (i32 10)\n  %b = srem <4 x i64> %x, splat (i64 8)\n"
+    )
+    assert repairs.with_called_divisions(constants * few) == constants * few

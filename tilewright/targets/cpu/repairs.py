@@ -1,4 +1,5 @@
-"""Workarounds of faults of LLVM's back ends, as rewrites of the IR's text.
+"""Workarounds of faults of LLVM's back ends, as rewrites of the IR's text: of wrong code, and of
+time that grows faster than the code.
 
 The patterns arise from constant folding, so they are applied after optimisation.
 """
@@ -16,6 +17,8 @@ def repair(text: str, machine: Machine) -> str:
     if machine.is_aarch64:
         text = without_stores_of_three_bytes(text)
         return with_scalable_extrema(text, machine.vector_bytes) if machine.uses_sve else text
+    if machine.triple.startswith("x86_64"):
+        text = with_called_divisions(text)
     if "avx512f" in machine.features:
         return with_opaque_halves(with_opaque_extrema(text))
     if "avx" in machine.features:
@@ -80,6 +83,68 @@ def _as_integer(found: re.Match[str]) -> str:
 
 
 _OPERAND = r"(?:<[^>]*>|splat\ \([^)]*\)|[^\s,()]+)"
+MOST_LANES = 512
+"""Lanes of vector divisions in a module up to which they are left where they are."""
+
+_DIVISION = re.compile(
+    rf"""^(?P<before>\s*%[\w.]+\ =)\ (?P<name>[su](?:div|rem)(?:\ exact)?)
+        \ (?P<type><(?P<lanes>\d+)\ x\ i(?P<bits>\d+)>)
+        \ (?P<lhs>{_OPERAND}),\ (?P<rhs>{_OPERAND})(?P<after>,\ !.*)?$""",
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+def with_called_divisions(text: str) -> str:
+    """Divide vectors by calls of a function for each type and constant divisor, if there are many.
+
+    x86 processors divide one lane at a time, in fixed registers. The scheduler of LLVM 22 checks, in
+    builds with assertions, the whole live range of these registers whenever it moves one of the
+    instructions: its time is quadratic in their number. What a call costs is little beside the
+    divisions that it does.
+    """
+    found = list(_DIVISION.finditer(text))
+    if sum(int(match["lanes"]) for match in found if _is_by_lanes(match)) <= MOST_LANES:
+        return text
+    functions: dict[tuple[str, str, str], str] = {}
+    text = _DIVISION.sub(lambda match: _called_division(match, functions), text)
+    return text + "".join(map(_dividing_function, functions.values(), functions))
+
+
+def _is_by_lanes(division: re.Match[str]) -> bool:
+    """Whether lanes are divided one by one: not by constants of up to 32 bits, whose reciprocals
+    are multiplied by as vectors, nor by powers of two."""
+    rhs = division["rhs"]
+    if rhs.startswith("%"):
+        return True
+    number = re.fullmatch(r"splat \(i64 (-?\d+)\)", rhs)
+    size = abs(int(number[1])) if number else 0
+    return division["bits"] == "64" and (number is None or size & (size - 1) != 0)
+
+
+def _called_division(division: re.Match[str], functions: dict[tuple[str, str, str], str]) -> str:
+    """The call in place of a division; adds its function, by operation, type and divisor."""
+    if not _is_by_lanes(division):
+        return division[0]
+    type, rhs = division["type"], division["rhs"]
+    divisor = "%d" if rhs.startswith("%") else rhs
+    name = functions.setdefault(
+        (division["name"], type, divisor), f"@lanes.divide.{len(functions)}"
+    )
+    operands = f"{type} {division['lhs']}" + (f", {type} {rhs}" if divisor == "%d" else "")
+    return f"{division['before']} call fastcc {type} {name}({operands}){division['after'] or ''}"
+
+
+def _dividing_function(name: str, key: tuple[str, str, str]) -> str:
+    operation, type, divisor = key
+    params = f"{type} %x" + (f", {type} %d" if divisor == "%d" else "")
+    return f"""
+define internal fastcc {type} {name}({params}) noinline nounwind memory(none) {{
+  %q = {operation} {type} %x, {divisor}
+  ret {type} %q
+}}
+"""
+
+
 _VECTOR_EXTREMUM = re.compile(
     rf"""^(?P<indent>\s*)(?P<result>%[\w.]+)\ =\ (?:tail\ )?call\ (?:[a-z]+\ )*
         (?P<type><(?P<lanes>\d+)\ x\ (?P<element>float|double)>)
