@@ -49,6 +49,7 @@ from tilewright.lowering.simt.team import Team
 from tilewright.lowering.types import memory_type
 from tilewright.runtime.devices.cpu import LoadedCode
 from tilewright.targets.cpu.host import host_machine
+from tilewright.targets.cpu.repairs import with_opaque_extrema
 
 MAX_THREADS = 512
 CONTEXT_BYTES = 8192  # of a ucontext_t, with room to spare
@@ -169,7 +170,7 @@ def _machine() -> llvm.TargetMachine:
 def _object_code(text: str) -> bytes:
     """Code for this processor. Nothing optimises it: that takes ten times as long as running it."""
     machine = _machine()
-    module = llvm.parse_assembly(text, llvm.create_context())
+    module = llvm.parse_assembly(with_opaque_extrema(text), llvm.create_context())
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     module.verify()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.frontend.kernels import build, kernel_from
 from tests.lowering.simt.emulator import Emulated, EmulatedHardware, EmulationError
-from tests.lowering.simt.harness import laid_out
+from tests.lowering.simt.harness import assert_same, laid_out
 from tests.lowering.simt.tiles import load, pointers, tile_kernel
 from tilewright.base.target_names import declare_target
 from tilewright.ir import types as ir
@@ -133,3 +134,15 @@ def test_programs_have_their_indices() -> None:
     out = np.full(24, -1, np.int32)
     compiled("emulator", Module([fn])).launch((2, 3, 4), [out])
     assert (out == np.arange(24)).all()
+
+
+def test_extrema_of_numbers_and_nan() -> None:
+    """Of a NaN and a converted integer, which LLVM knows to be none, it is the number."""
+    kernel = kernel_from("""
+        def kernel(y, x, n):
+            i = tl.arange(0, 8)
+            tl.store(y + i, tl.maximum(tl.load(x + i), (i - n).to(tl.float32)))
+    """)
+    module = build(kernel, {"y": "*fp32", "x": "*fp32", "n": "i32"})
+    x = np.where(np.arange(8) % 2, np.nan, 2.5).astype(np.float32)
+    assert_same(module, (1, 1, 1), [np.zeros(8, np.float32), x, np.int32(4)], warps=1, lanes=4)

@@ -95,9 +95,9 @@ _DIVISION = re.compile(
 
 
 def with_called_divisions(text: str) -> str:
-    """Divide vectors by calls of a function for each type and constant divisor, if there are many.
+    """Divide vectors by calls of a function for each type and constant divisor if there are many.
 
-    x86 processors divide one lane at a time, in fixed registers. The scheduler of LLVM 22 checks, in
+    x86 divides one lane at a time, in fixed registers. The scheduler of LLVM 22 checks, in
     builds with assertions, the whole live range of these registers whenever it moves one of the
     instructions: its time is quadratic in their number. What a call costs is little beside the
     divisions that it does.
