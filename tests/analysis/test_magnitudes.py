@@ -1,6 +1,7 @@
 """Bounds of the magnitudes of floats, and the functions that depend on them."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -8,9 +9,16 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.targets.nvidia.lowered import ptx_of
-from tilewright.analysis.magnitudes import interval, largest_magnitude
+from tilewright.analysis.magnitudes import (
+    NARROW_BIAS,
+    has_normal_reciprocals,
+    interval,
+    largest_magnitude,
+)
 from tilewright.ir.core import Op
+from tilewright.ir.numbers import decode
 from tilewright.ir.parser import parse_module
+from tilewright.ir.types import E4B15, SCALARS, DType
 from tilewright.targets.nvidia.target import NvidiaTarget
 from tilewright.tools.signature import source_of
 
@@ -130,3 +138,42 @@ def test_only_unbounded_angles_need_a_table(bounded: bool) -> None:
     ptx = ptx_of(module)
     assert ("two_over_pi" in ptx) != bounded
     assert (".f64" in ptx) != bounded
+
+
+RECIPROCALS = """
+func @reciprocals(%u: fp32, %d: fp64, %h: fp16, %b: bf16, %i: i64) {
+  %root = math.sqrt %u, ieee=True : fp32 -> fp32
+  %tile = tile.splat %root, shape=(4,) : fp32 -> 4xfp32
+  %negative = arith.neg %tile : 4xfp32 -> 4xfp32
+  %integer = arith.cast %i, to=fp32, rounding="rtne" : i64 -> fp32
+  %wide = arith.cast %h, to=fp32, rounding="rtne" : fp16 -> fp32
+  %root_of_bf16 = math.sqrt %b, ieee=False : bf16 -> bf16
+  %wide_root = arith.cast %root_of_bf16, to=fp32, rounding="rtne" : bf16 -> fp32
+  %long_root = math.sqrt %d, ieee=False : fp64 -> fp64
+  %short_root = arith.cast %long_root, to=fp32, rounding="rtne" : fp64 -> fp32
+  %wide_bf16 = arith.cast %b, to=fp32, rounding="rtne" : bf16 -> fp32
+  %product = arith.mul %wide, %wide : (fp32, fp32) -> fp32
+  control.return [] : () -> ()
+}
+"""
+
+
+def test_reciprocals_are_normal_of_roots_integers_and_narrow_floats() -> None:
+    names = re.findall(r"%(\w+) =", RECIPROCALS)
+    ops = list(parse_module(RECIPROCALS).entry.body)[:-1]
+    known = {
+        name for name, op in zip(names, ops, strict=True) if has_normal_reciprocals(op.results[0])
+    }
+    assert set(names) - known == {"long_root", "short_root", "wide_bf16", "product"}
+
+
+@pytest.mark.parametrize("element", [t for t in SCALARS if 0 < t.exponent_bias <= NARROW_BIAS])
+def test_narrow_floats_have_normal_reciprocals(element: DType) -> None:
+    """All of them: but for 0, infinities and NaN, none is beyond 2**-126 or 2**126."""
+    bits = np.arange(1 << element.primitive_bitwidth).astype(f"u{element.primitive_bitwidth // 8}")
+    numbers = bits.view(element.numpy)
+    found = np.abs((decode(numbers) if element.numpy is E4B15 else numbers).astype(np.float64))
+    usual = found[np.isfinite(found) & (found != 0)]
+    assert len(usual) > len(bits) // 2
+    assert usual.min() >= 2.0**-126
+    assert usual.max() <= 2.0**126

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Op, Value
-from tilewright.ir.types import FP32, FP64, element_of, is_int
+from tilewright.ir.types import FP32, FP64, DType, element_of, is_int
 from tilewright.ops import arith
 from tilewright.ops.math import Exp, Exp2, Sqrt
 from tilewright.ops.reduce import Reduce, simple_combine
@@ -61,6 +61,29 @@ def interval(value: Value, depth: int = MAX_DEPTH) -> Interval:
     if value.op is None or depth == 0 or element_of(value.type) not in (FP32, FP64):
         return _ALL
     return _interval(value.op, depth - 1)
+
+
+NARROW_BIAS = 16  # of exponents of floats from 2**-24 to 2**16, subnormals included
+
+
+def has_normal_reciprocals(value: Value, depth: int = MAX_DEPTH) -> bool:
+    """Whether the elements of a float value, other than 0, infinities and NaN, are known to have
+    magnitudes from 2**-126 to 2**126, so that their reciprocals are normal in fp32.
+
+    That holds for narrow floats, for integers, and for square roots: sqrt(2**-149) is 2**-74.5.
+    """
+    element = element_of(value.type)
+    if isinstance(element, DType) and 0 < element.exponent_bias <= NARROW_BIAS:
+        return True
+    match value.op if depth else None:
+        case View() | arith.Neg() | arith.Abs() as op:
+            return has_normal_reciprocals(op.operands[0], depth - 1)
+        case arith.Cast(src):
+            return is_int(src.type) or has_normal_reciprocals(src, depth - 1)
+        case Sqrt():
+            return element != FP64
+        case _:
+            return False
 
 
 def _interval(op: Op, depth: int) -> Interval:

@@ -161,6 +161,40 @@ def test_divisors_that_are_known_to_be_normal_are_not_scaled() -> None:
         assert found.count("mul.rn.f32") == 32 * products
 
 
+@pytest.mark.parametrize(
+    ("divisor", "comparisons", "products"),
+    [
+        ("tl.sqrt_rn(x)", 0, 1),
+        ("x.to(tl.float16).to(tl.float32)", 0, 1),
+        ("tl.load(n + i).to(tl.float32)", 0, 1),
+        ("x", 2, 3),
+    ],
+)
+def test_divisors_with_normal_reciprocals_are_not_scaled(
+    divisor: str, comparisons: int, products: int
+) -> None:
+    text = f"""
+    def kernel(p, n):
+        i = tl.arange(0, 32)
+        x = tl.load(p + i)
+        tl.store(p + i, tl.load(p + 32 + i) / ({divisor}))
+    """
+    found = ptx_of(build(kernel_from(text), {"p": "*fp32", "n": "*i32"}), num_warps=1)
+    assert len(re.findall(r"setp\.\w+\.f32", found)) == comparisons
+    assert len(re.findall(r"mul\.(?:rn\.)?f32", found)) == products
+
+
+def test_a_reciprocal_is_one_instruction() -> None:
+    text = """
+    def kernel(p):
+        i = tl.arange(0, 32)
+        tl.store(p + i, 1 / tl.sqrt_rn(tl.load(p + i)))
+    """
+    found = ptx_of(build(kernel_from(text), {"p": "*fp32"}), num_warps=1)
+    assert found.count("rcp.approx.ftz.f32") == 1
+    assert not re.search(r"mul\.(?:rn\.)?f32", found)
+
+
 @pytest.mark.parametrize("element", [ir.FP8E4NV, ir.FP8E5])
 def test_one_instruction_narrows_two_numbers_to_fp8(element: ir.DType) -> None:
     text = ptx_of(applied([lambda x: arith.Cast(x, element, "rtne")], 1, ir.FP32, size=1024))

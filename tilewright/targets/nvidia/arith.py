@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.analysis.magnitudes import Interval, interval
+from tilewright.analysis.magnitudes import Interval, has_normal_reciprocals, interval
 from tilewright.analysis.maxima import is_at_most_zero
 from tilewright.analysis.ranges import value_range
 from tilewright.ir import types as ir
@@ -311,7 +311,10 @@ def _quotient(b: Builder, op: arith.Div, x: V, y: V) -> V:
     if scale is not None:
         with b.flags(""):
             x = b.fmul(x, scale)
-    return instruction(b, name, x, b.once((op, y, scale), lambda: _inverse(b, y, scale)))
+    inverse = b.once((op, y, scale), lambda: _inverse(b, y, scale))
+    if scale is None and arith.constant_value(op.lhs) == 1:
+        return inverse
+    return instruction(b, name, x, inverse)
 
 
 def _product(op: arith.Div) -> str:
@@ -319,7 +322,11 @@ def _product(op: arith.Div) -> str:
 
 
 def _scale_of(b: Builder, op: arith.Div, y: V) -> V | None:
-    return None if _vanishes(op) else _scale(b, y, interval(op.rhs))
+    """None if a scale would be 1, or would not change the quotient: 0 and infinity have the same
+    reciprocals with it."""
+    if _vanishes(op) or has_normal_reciprocals(op.rhs):
+        return None
+    return _scale(b, y, interval(op.rhs))
 
 
 def _inverse(b: Builder, y: V, scale: V | None) -> V:
