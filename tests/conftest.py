@@ -44,6 +44,10 @@ def _load_hypothesis_profile() -> None:
     hypothesis.settings.load_profile("tilewright-ci" if in_ci else "tilewright")
 
 
+# Programs that tests start would start torch's compile workers, which import torch, but for a few
+# kernels; tests that need workers start them.
+os.environ.setdefault("TORCH_WARM_POOL", "0")
+
 # At import: pytest's option --hypothesis-profile is applied later and so still wins.
 _load_hypothesis_profile()
 

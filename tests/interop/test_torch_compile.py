@@ -47,11 +47,14 @@ def _package(folder: Path, name: str, text: str) -> Path:
 ENABLE_AND_DISABLE = (
     START
     + """
+import multiprocessing
 from torch._inductor import config
 import torch._dynamo.utils as dynamo
+starts = []
 for cpu in (True, True, False):
     tilewright.torch.enable(cpu=cpu)
     print(config.cpu_backend)
+    sys.modules["torch._inductor.async_compile"].maybe_warm_pool = lambda: starts.append(1)
 import triton
 from torch._inductor.runtime import triton_compat
 print(triton.jit is tilewright.jit, triton_compat.JITFunction is tilewright.JITFunction)
@@ -59,15 +62,16 @@ print(triton.language.dtype in dynamo.common_constant_types)
 for _ in range(2):
     tilewright.torch.disable()
     print(config.cpu_backend)
+multiprocessing.parent_process = lambda: "a parent"
 tilewright.torch.enable(cpu=False)
-print(config.cpu_backend)
+print(config.cpu_backend, len(starts))
 """
 )
 
 
 def test_enable_is_idempotent_and_disable_restores_the_setting() -> None:
     pytest.importorskip("torch", minversion="2.9")
-    expected = "triton triton triton True True True cpp cpp cpp"
+    expected = "triton triton triton True True True cpp cpp cpp 2"
     assert _output(ENABLE_AND_DISABLE).split() == expected.split()
 
 

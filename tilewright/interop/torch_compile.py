@@ -8,6 +8,7 @@ and writes kernels for it. So tilewright is installed under that name, and Induc
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import re
 import sys
 from importlib.util import find_spec
@@ -50,7 +51,8 @@ def enable(*, cpu: bool = True) -> None:
 
     Call it before the first use of torch.compile in the process. Further calls have no effect.
     `install_as_triton` is part of it, which also reaches the processes that compile kernels.
-    Launches on the CPU run on torch's OpenMP threads from then on.
+    Launches on the CPU run on torch's OpenMP threads from then on, and Inductor's compile workers
+    start.
 
     Args:
         cpu: whether functions on CPU tensors use tilewright by default; if false, those do that
@@ -65,6 +67,7 @@ def enable(*, cpu: bool = True) -> None:
     _require_unused()
     install_as_triton()
     config = _settings()
+    start_workers()
     correct_inductor()
     describe_kernels()
     omit_streams()
@@ -85,6 +88,22 @@ def disable() -> None:
     use_team(None)
     if _previous:
         _settings().cpu_backend = _previous.pop()
+
+
+def start_workers() -> None:
+    """Start Inductor's compile workers, as torch does at the beginning of the first compilation.
+
+    They take seconds, in which the program imports more, loads its data and runs a first step. If
+    they begin with the compilation, most kernels of a small model are compiled without them.
+
+    A process that multiprocessing has started, such as one that loads data, may import the program
+    and compile nothing. There they start as torch does it.
+    """
+    from torch._inductor import async_compile
+
+    start: Any = getattr(async_compile, "maybe_warm_pool", None)
+    if start is not None and multiprocessing.parent_process() is None:
+        start()
 
 
 def _openmp() -> Team | None:
