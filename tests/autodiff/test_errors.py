@@ -132,6 +132,11 @@ REFUSED = {
         "tl.store(y_ptr.to(tl.pointer_type(tl.int64)) + at, tl.load(i_ptr + at).to(tl.int64))",
         "y_ptr is accessed through a pointer that was cast to another element type",
     ),
+    "offsets in bytes": (
+        "p = (x_ptr.to(tl.pointer_type(tl.int8)) + 8 * at).to(tl.pointer_type(tl.float64))\n"
+        "tl.store(y_ptr + at, x * tl.load(p))",
+        "x_ptr is accessed through a pointer that was cast to another element type",
+    ),
     "volatile": (
         "z = tl.load(z_ptr + at, volatile=True)\ntl.store(y_ptr + at, x * z)",
         "the result of mem.load is needed again",

@@ -122,7 +122,7 @@ def window_attention() -> Case:
 
     return Case(
         forms.window_attention, (windows, heads), args, {"D": d, "BLOCK": 16}, function,
-        ("q_ptr", "k_ptr", "v_ptr", "table_ptr"), ("o_ptr",), (), ("table_ptr",),
+        ("q_ptr", "k_ptr", "v_ptr", "table_ptr"), ("o_ptr",),
     )  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def depthwise_conv2d() -> Case:
     return Case(
         forms.depthwise_conv2d, (1, 2, images), args,
         {"STRIDE": stride, "PAD": pad, "K": k, "BLOCK": 16, "BC": 4}, function,
-        ("x_ptr", "w_ptr", "b_ptr"), ("y_ptr",), (), ("x_ptr",),
+        ("x_ptr", "w_ptr", "b_ptr"), ("y_ptr",),
     )  # fmt: skip
 
 
@@ -213,7 +213,7 @@ def grouped_experts() -> Case:
 
     return Case(
         forms.grouped_experts, (len(owners), 2), args, {"BM": block, "BN": 16, "BD": 16}, function,
-        ("x_ptr", "w_ptr", "gate_ptr"), ("y_ptr",), (), ("x_ptr", "gate_ptr"),
+        ("x_ptr", "w_ptr", "gate_ptr"), ("y_ptr",), (), ("x_ptr",),
         ("token_ptr", "expert_ptr"),
     )  # fmt: skip
 

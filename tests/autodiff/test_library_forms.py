@@ -279,7 +279,7 @@ def flat_batch_norm() -> Case:
 
     return Case(
         forms.flat_batch_norm, (3,), args, {"BLOCK": 16}, function, ("x_ptr", "w_ptr", "b_ptr"),
-        ("y_ptr",), atomic=("w_ptr", "b_ptr"),
+        ("y_ptr",),
     )  # fmt: skip
 
 
@@ -372,7 +372,6 @@ def max_pool(stride: int = 2) -> Case:
         forms.max_pool, (planes, tw.cdiv(oh * ow, 16)), args,
         {"KERNEL": kernel, "STRIDE": stride, "BLOCK": 16},
         lambda a: {"y_ptr": F.max_pool2d(a["x_ptr"], kernel, stride)}, ("x_ptr",), ("y_ptr",),
-        atomic=("x_ptr",),
     )  # fmt: skip
 
 

@@ -86,14 +86,26 @@ def _list(array: Array, op: Access) -> None:
 
 
 def require_elements(array: Array, op: Access) -> None:
-    """Raise unless the op accesses elements of the array's own type: the address of an element's
-    derivative is computed from the element's number."""
-    if memory.pointee_of(op.ptr.type) != array.element:
+    """Raise unless the op accesses elements of the array's own type, by offsets in elements: the
+    address of an element's derivative is computed from the element's number."""
+    if memory.pointee_of(op.ptr.type) != array.element or _has_other_offsets(array, op.ptr):
         raise derivative_error(
             op,
             f"{array.name} is accessed through a pointer that was cast to another element type: "
             "its elements have no derivative",
         )
+
+
+def _has_other_offsets(array: Array, pointer: Value) -> bool:
+    """Whether a pointer is moved by elements of another size, as bytes."""
+    assert array.element is not None
+    while (op := pointer.op) is not None:
+        if isinstance(op, memory.AddPtr):
+            moved = memory.pointee_of(pointer.type)
+            if moved.nbytes_in_memory != array.element.nbytes_in_memory:
+                return True
+        pointer = op.operands[0]
+    return False
 
 
 def is_sum(op: Op) -> bool:

@@ -140,12 +140,13 @@ def _all_of(op: Op) -> list[Value]:
 
 def coarsening(
     fn: Function, shared: Sequence[Array], points: Points, finder: BlockFinder,
-    small: Collection[str] = (),
+    small: Collection[str] = (), summed: Collection[str] = (),
 ) -> Coarsening | None:  # fmt: skip
     """How workers can add up the gradients of the most of the shared arrays; None if of none.
 
     Args:
         small: the arrays of which each worker may have a row of its own in memory.
+        summed: those of which lanes that have the same element are added up first.
     """
     used = tuple(axis for axis in range(3) if points.grid[axis] > 1)
     best: Coarsening | None = None
@@ -159,7 +160,7 @@ def coarsening(
     # A row belongs to one worker only if all of the grid is shared out among workers.
     whole = _in_registers(fn, shared, used, points, finder) if used else None
     rest = [a for a in shared if whole and a.name in small and a.name not in whole.verdicts]
-    rows = [a.name for a in rest if lanes_are_distinct(a.loads, points, finder)]
+    rows = [a.name for a in rest if a.name in summed or lanes_are_distinct(a.loads, points, finder)]
     if whole is not None and rows:
         whole = Coarsening(used, whole.verdicts, tuple(rows))
         return whole if best is None or len(whole.arrays) > len(best.arrays) else best

@@ -1,4 +1,4 @@
-"""Whether accesses of an array touch each element at most once, by going through all of them.
+"""Which elements of an array accesses have in common, by going through all of them.
 
 `distinct.py` proves that from the form of an index. An index of any other form, such as that of an
 image's windows, (y + shift) % height * width + …, or one that is loaded from a table of tokens, is
@@ -9,8 +9,9 @@ of which nothing else is known, and only up to `MOST_ACCESSES`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,26 +28,115 @@ from tilewright.ops.view import View
 MOST_ACCESSES = 1 << 24  # to single elements
 FEW_ACCESSES = 1 << 20  # those that cost less than the derivation
 AT_ONCE = 1 << 20
+MOST_NUMBER = 1 << 62
+
+
+class Sharing(NamedTuple):
+    """Which accesses of an array may have an element in common.
+
+    Attributes:
+        distinct: whether no two of them have.
+        private: whether none of two programs have.
+        repeated: those of which two lanes may have one, in the same program and iteration.
+    """
+
+    distinct: bool
+    private: bool
+    repeated: tuple[Access, ...]
 
 
 def are_distinct(accesses: Sequence[Access], points: Points, most: int = MOST_ACCESSES) -> bool:
     """Whether no two of these accesses of one array are to one element in a launch; False if that
     is not known, or if there are more than `most`."""
-    found: list[Array] = []
-    count = 0
     try:
-        for op in accesses:
-            here, _ = points.inside(op)  # where it may run: these are no fewer accesses
-            lanes = prod(shape_of(op.ptr.type))
-            count += here.count * lanes
-            if count > most:
-                return False
-            each = np.array_split(np.arange(here.count), here.count * lanes // AT_ONCE + 1)
-            found += [_Tiles(here.taken(part)).accessed(op) for part in each]
+        runs = _Runs(accesses, points)
+        if runs.count > most:
+            return False
+        found = [tiles.accessed(op)[0] for op in accesses for tiles, _ in runs.parts(op)]
     except UnknownNumber:
         return False
     places = np.sort(np.concatenate(found)) if found else np.zeros(0)
     return not np.any(places[1:] == places[:-1])
+
+
+def sharing(accesses: Sequence[Access], points: Points, most: int) -> Sharing | None:
+    """What accesses of one array have in common; None if an address is not known before the launch.
+
+    Args:
+        most: of more accesses than these, only that is determined.
+    """
+    try:
+        runs = _Runs(accesses, points)
+        if runs.count > most:
+            for op in accesses:
+                runs.first(op).accessed(op)
+            tiles = tuple(op for op in accesses if shape_of(op.ptr.type))
+            return Sharing(False, prod(points.grid) == 1, tiles)
+        found = [runs.accessed(op) for op in accesses]
+    except UnknownNumber:
+        return None
+    programs = prod(points.grid)
+    if any(np.abs(one.place).max(initial=0) >= MOST_NUMBER // programs for one in found):
+        return None
+    numbers = np.concatenate([one.place * programs + one.program for one in found])
+    numbers.sort()
+    places = numbers // programs
+    again = places[1:] == places[:-1]
+    private = not np.any(again & (numbers[1:] != numbers[:-1]))
+    repeated = [op for op, one in zip(accesses, found, strict=True) if one.repeats]
+    return Sharing(not again.any(), private, tuple(repeated))
+
+
+class _Accessed(NamedTuple):
+    """The elements that an access touches, each with its program, and whether lanes repeat one."""
+
+    place: Array
+    program: Array
+    repeats: bool
+
+
+class _Runs:
+    """The points at which accesses may be made: no fewer than those at which they are."""
+
+    def __init__(self, accesses: Sequence[Access], points: Points) -> None:
+        self._here = {op: points.inside(op)[0] for op in accesses}
+        self.count = sum(here.count * self._lanes(op) for op, here in self._here.items())
+
+    def _lanes(self, op: Access) -> int:
+        return prod(shape_of(op.ptr.type))
+
+    def first(self, op: Access) -> _Tiles:
+        """The tiles of the first point, if there is one."""
+        return _Tiles(self._here[op].taken(np.arange(min(1, self._here[op].count))))
+
+    def parts(self, op: Access) -> Iterator[tuple[_Tiles, Array]]:
+        """The tiles of all points, some at once, and the numbers of these points."""
+        here = self._here[op]
+        count = here.count * self._lanes(op) // AT_ONCE + 1
+        for part in np.array_split(np.arange(here.count), count):
+            yield _Tiles(here.taken(part)), part
+
+    def accessed(self, op: Access) -> _Accessed:
+        places: list[Array] = []
+        programs: list[Array] = []
+        repeats = False
+        for tiles, part in self.parts(op):
+            place, keep = tiles.accessed(op)
+            program = np.repeat(self._here[op].program[part], self._lanes(op))
+            places.append(place)
+            programs.append(program if keep is None else program[keep.ravel()])
+            repeats = repeats or self._has_repeated_lanes(op, len(part), place, keep)
+        return _Accessed(np.concatenate(places), np.concatenate(programs), repeats)
+
+    def _has_repeated_lanes(self, op: Access, count: int, place: Array, keep: Array | None) -> bool:
+        """Whether two lanes have the same element at a point."""
+        lanes = self._lanes(op)
+        rows = place.reshape(count, lanes) if keep is None else np.empty((count, lanes), np.int64)
+        if keep is not None:  # other lanes have elements of their own
+            rows[:] = place.min(initial=0) - 1 - np.arange(lanes)
+            rows[keep.reshape(count, lanes)] = place
+        rows = np.sort(rows, axis=1)
+        return bool(np.any(rows[:, 1:] == rows[:, :-1]))
 
 
 class _Tiles:
@@ -56,15 +146,15 @@ class _Tiles:
         self._points = points
         self._known: dict[Value, Array] = {}
 
-    def accessed(self, op: Access) -> Array:
-        """The elements that an access touches."""
-        places, undefined = self.value(op.ptr), self._undefined(op.ptr)
+    def accessed(self, op: Access) -> tuple[Array, Array | None]:
+        """The elements that an access touches, and in which lanes it does; None is all."""
+        places, undefined, keep = self.value(op.ptr), self._undefined(op.ptr), None
         if op.mask is not None:
             keep = self.value(op.mask).astype(bool)
             places, undefined = places[keep], undefined[keep] | self._undefined(op.mask)[keep]
         if undefined.any():
             raise UnknownNumber("it is loaded under a mask")
-        return places.ravel()
+        return places.ravel(), keep
 
     def value(self, value: Value) -> Array:
         """A tile or scalar at each point; of a pointer, the distance from its array's begin.

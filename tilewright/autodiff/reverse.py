@@ -36,6 +36,7 @@ from tilewright.autodiff.errors import (
     unnamed_output,
 )
 from tilewright.autodiff.gauges import Gauge, find_gauges
+from tilewright.autodiff.lane_sums import summed_by_element
 from tilewright.autodiff.loops import activity, carried_by, carried_kinds, states_of
 from tilewright.autodiff.registry import Elementwise, Pair, Refused, Zero, rule_of
 from tilewright.autodiff.reloads import find_reloads
@@ -82,6 +83,7 @@ def reverse_mode(
     *,
     atomic: Collection[str] = (),
     private: Collection[str] = (),
+    repeated: Collection[Load] = (),
     accumulate: bool = False,
     types: Mapping[str, DType] | None = None,
     coarse: Coarsening | None = None,
@@ -106,6 +108,8 @@ def reverse_mode(
         atomic: arrays of `wrt` whose elements may be loaded several times.
         private: arrays whose elements are loaded by one program only, several times. They are
             added up in memory, without atomics.
+        repeated: loads of which several lanes may have the same element. In memory, the sum of
+            their adjoints is added; see `lane_sums.py`.
         types: element types of cotangents and gradients that differ from those of their arrays.
         coarse: the gradients of its arrays are added up by workers. These arrays have, instead of a
             gradient, a pointer to partial sums and the distance of a worker's sums from those of
@@ -131,6 +135,7 @@ def reverse_mode(
             walk.cut = CutBuffers(cut, walk.emit, walk.replay, walk.new_arg)
         walk.accumulate = accumulate
         walk.private = set(private)
+        walk.repeated = frozenset(repeated)
         walk.skip = frozenset(skip)
         walk.tapes = tapes
         walk.parts = {} if parts is None else parts.axes
@@ -164,6 +169,7 @@ class ReverseWalk:
         self.atomic = frozenset(atomic)
         self.accumulate = False
         self.private: set[str] = set()
+        self.repeated: frozenset[Load] = frozenset()
         self.parts: Mapping[str, Sequence[int]] = {}
         self.skip: frozenset[Load] = frozenset()
         self.arrays = arrays_of(fn)
@@ -480,6 +486,8 @@ class ReverseWalk:
             narrow = self.emit.cast(y, element)
             self.builder.insert(AtomicRMW(pointer, narrow, mask, "add", "relaxed", "gpu"))
             return
+        if op in self.repeated:
+            pointer, mask, y = summed_by_element(self.emit, self.plain, op.ptr, base, mask, y)
         if name in self.private:  # what another lane or iteration has stored is needed
             self.builder.insert(Barrier())
         if (self.accumulate and name not in self.parts) or name in self.private:

@@ -268,9 +268,10 @@ def _derived(
         return None
     derived = reverse_mode(
         module, wrt, request.outputs, request.aux,
-        atomic=proofs.atomic, private=proofs.private, accumulate=request.accumulate, types=types,
-        coarse=proofs.coarse, parts=proofs.parts, cut=others.cut, sources=others.arrays,
-        skip=proofs.left_out, tapes=proofs.tapes, stored=proofs.stored,
+        atomic=proofs.atomic, private=proofs.private, repeated=proofs.repeated_loads,
+        accumulate=request.accumulate, types=types, coarse=proofs.coarse, parts=proofs.parts,
+        cut=others.cut, sources=others.arrays, skip=proofs.left_out, tapes=proofs.tapes,
+        stored=proofs.stored,
     )  # fmt: skip
     proofs.require(derived.reached, types)
     return derived

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tilewright.analysis.blocks import BlockFinder, NoBlock
+from tilewright.analysis.blocks import BlockFinder
 from tilewright.autodiff.arrays import Array, arrays_of
 from tilewright.autodiff.coarsen import Coarsening, Parts, coarsening, parts_of
 from tilewright.autodiff.derived import Derived
-from tilewright.autodiff.distinct import Verdict, distinct
-from tilewright.autodiff.enumerated import FEW_ACCESSES, are_distinct
+from tilewright.autodiff.distinct import Verdict, distinct, lanes_are_distinct
+from tilewright.autodiff.enumerated import FEW_ACCESSES, are_distinct, sharing
 from tilewright.autodiff.errors import not_deterministic, stored_twice
+from tilewright.autodiff.lane_sums import can_sum
 from tilewright.autodiff.points import Points, UnknownNumber
 from tilewright.autodiff.regrid import regrids
 from tilewright.autodiff.regridded import Regridded, regridded_kernels
@@ -49,6 +50,8 @@ class Proofs:
         stored: the results that gradient kernels may load.
         loads_results: whether the launch has the results of the kernel's own launch: tangents may
             not have been computed.
+        repeated: by input, the loads of which several lanes may have the same element; these are
+            added up first.
         rest: of inputs whose other loads are private, the loads of which nothing is known, as that
             of a label's element of a row.
     """
@@ -61,6 +64,7 @@ class Proofs:
         self.loads_results = loads_results
         self.others = Regridded()
         self.rest: dict[str, list[Load]] = {}
+        self.repeated: dict[str, list[Load]] = {}
         self.stored = NOTHING_STORED
         self.request = request
         self.arrays: list[Array] = list(arrays_of(fn).values())
@@ -116,7 +120,7 @@ class Proofs:
             accumulate=request.accumulate, types=types, stored=self.stored,
         )  # fmt: skip
         shared = [a for a in shared if a.name not in self.others.arrays]
-        coarse = coarsening(fn, shared, points, finder, small)
+        coarse = coarsening(fn, shared, points, finder, small, self.repeated)
         if shared and (coarse is None or len(coarse.verdicts) < len(shared)):
             self.parts = parts_of(fn, shared, points, finder, MOST_WORKERS)
         return coarse if self.parts is None else None
@@ -145,6 +149,11 @@ class Proofs:
         return {a.arg: known[a.name] for a in self.arrays if a.name in known and not a.writes}
 
     @property
+    def repeated_loads(self) -> list[Load]:
+        """All loads of `repeated`."""
+        return [op for loads in self.repeated.values() for op in loads]
+
+    @property
     def left_out(self) -> list[Load]:
         """The loads that the first kernel leaves out."""
         return [op for loads in self.rest.values() for op in loads]
@@ -162,9 +171,9 @@ class Proofs:
         found = distinct(fn, array.loads, points, finder)
         if found.private:
             return found
-        has_form = not any(isinstance(finder.of(op), NoBlock) for op in array.loads)
-        if not has_form and are_distinct(array.loads, points, FEW_ACCESSES):
-            return Verdict(True, private=True)
+        known = self._in_common(array, points, finder)
+        if known is not None and known.private:
+            return known
         rest = [op for op in array.loads if not distinct(fn, [op], points, finder).private]
         known = [op for op in array.loads if op not in rest]
         verdict = distinct(fn, known, points, finder)
@@ -172,6 +181,18 @@ class Proofs:
             return found
         self.rest[array.name] = rest
         return verdict
+
+    def _in_common(self, array: Array, points: Points, finder: BlockFinder) -> Verdict | None:
+        """The verdict on loads with lanes that are not distinct by their form; None if an address
+        is not known, or a tile is too large to add up lanes that have the same element."""
+        if lanes_are_distinct(array.loads, points, finder):
+            return None
+        found = sharing(array.loads, points, FEW_ACCESSES)
+        if found is None or not all(can_sum(op.ptr) for op in found.repeated):
+            return None
+        if not found.distinct:
+            self.repeated[array.name] = [op for op in array.loads if op in found.repeated]
+        return Verdict(found.distinct, found.private)
 
     def _are_shared(self, loads: Sequence[Load]) -> bool:
         """Whether loads are more than one element for each program."""
