@@ -20,6 +20,7 @@ from math import isfinite
 
 import numpy as np
 
+from tilewright.autodiff.memo import once_for_each_value
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.numbers import Array, array_of, first_number
 from tilewright.ir.types import is_float, shape_of
@@ -39,6 +40,7 @@ FINITE_OF_FINITE = (
 )  # fmt: skip
 
 
+@once_for_each_value
 def conditions(mask: Value) -> tuple[Conditions, bool]:
     """The conditions along one axis that a mask is the conjunction of, and whether it is no more
     than that."""
@@ -71,6 +73,7 @@ def common(masks: Iterable[Value], axis: int) -> list[Value]:
     return [v for v in each[0] if all(any(are_equal(v, w) for w in vs) for vs in each[1:])]
 
 
+@once_for_each_value
 def are_equal(a: Value, b: Value) -> bool:
     """Whether two values along one axis are computed alike, perhaps with more axes of length 1."""
     a, b = _stripped(a), _stripped(b)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilewright.autodiff.memo import once_for_each_value
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ops.arith import And, Or, Xor, constant_value
 from tilewright.ops.control import If
@@ -53,6 +54,7 @@ def _excludes(places: Places, others: Places) -> bool:
     return False
 
 
+@once_for_each_value
 def _truth(value: Value, taken: Mapping[If, Region]) -> bool | None:
     """A condition where these branches are taken, if that decides it."""
     constant = constant_value(value)

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.chains import adds_to, is_only_updated
+from tilewright.autodiff.memo import once_for_each_value
 from tilewright.autodiff.weights import (
     INV,
     ZERO,
@@ -210,6 +211,7 @@ def _keeps(user: Op, value: Value, maxima: tuple[Value, Value]) -> bool:
             return adds_to(user, value)
 
 
+@once_for_each_value
 def _is_one(value: Value, maxima: tuple[Value, Value]) -> bool:
     """Whether a value is 1 if both maxima are the same number."""
     match value.op:
@@ -223,6 +225,7 @@ def _is_one(value: Value, maxima: tuple[Value, Value]) -> bool:
             return False
 
 
+@once_for_each_value
 def _is_zero(value: Value, maxima: tuple[Value, Value]) -> bool:
     match value.op:
         case arith.Sub(lhs, rhs):
@@ -235,6 +238,7 @@ def _is_zero(value: Value, maxima: tuple[Value, Value]) -> bool:
             return False
 
 
+@once_for_each_value
 def _are_equal(a: Value, b: Value, maxima: tuple[Value, Value]) -> bool:
     """Whether two values are computed alike from the maxima."""
     if a is b or (a in maxima and b in maxima):

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.gauges import Gauge, Gauges, weights_of_results
+from tilewright.autodiff.memo import once_for_each_value
 from tilewright.autodiff.weights import Form, Weights
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Value
@@ -125,6 +126,7 @@ def _stores_behind(loop: For, stored: Collection[Value]) -> Iterator[Store]:
         op = op.next
 
 
+@once_for_each_value
 def _linear(value: Value, gauge: Gauge) -> _Linear | None:
     """A value as a linear form of the maximum and a logarithm."""
     results = gauge.loop.results

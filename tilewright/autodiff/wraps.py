@@ -16,7 +16,7 @@ of a launch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from tilewright.analysis.affine_form import Affine
 from tilewright.analysis.polynomial import Iteration, Polynomial
 from tilewright.analysis.ranges import type_range
 from tilewright.autodiff.distinct import NotProven, range_of
+from tilewright.autodiff.memo import once_for_each_value
 from tilewright.autodiff.points import Points, UnknownNumber
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Region, Value
@@ -244,22 +245,25 @@ def _is_excluded(
     return False
 
 
-def _conditions(mask: Value, axis: int) -> Iterator[tuple[Cmp, int]]:
+@once_for_each_value
+def _conditions(mask: Value, axis: int) -> Sequence[tuple[Cmp, int]]:
     """The comparisons that hold wherever a mask does, and their axes."""
     op = mask.op
+    found: dict[tuple[Cmp, int], None] = {}
     match op:
         case And():
             for operand in op.operands:
-                yield from _conditions(operand, axis)
+                found.update(dict.fromkeys(_conditions(operand, axis)))
         case Cmp():
-            yield op, axis
+            found[op, axis] = None
         case View() if len(op.operands) == 1:
             (index,) = op.index_maps()
             for own, term in enumerate(index.axes if index is not None else ()):
                 if term == Along(axis):
-                    yield from _conditions(op.operands[0], own)
+                    found.update(dict.fromkeys(_conditions(op.operands[0], own)))
         case _:
             pass
+    return list(found)
 
 
 def _begin(condition: Cmp, axis: int, forms: AffineForms) -> Polynomial | None:
