@@ -268,6 +268,8 @@ def test_cluster_cooperative_and_dependent_launches(fake: FakeCuda) -> None:
         (98432, 99200, (133, 1, 1), False),  # of which two would be resident
         (98432, 99200, (11, 4, 3), True),
         (98432, 99200, (11, 4, 4), False),
+        (32896, 33664, (396, 1, 1), True),  # three for each, of which six would be resident
+        (32896, 33664, (397, 1, 1), False),
         (147456, 49152, (1000, 1, 1), True),  # one is resident anyway
         (147456, 0, (1, 1, 1), False),
     ],

@@ -65,8 +65,8 @@ class Shape:
     Attributes:
         threads: threads of a program.
         shared: dynamic shared memory of a program, in bytes.
-        spare: further shared memory, which launches provide that leave each multiprocessor at most
-            one block, or if no fewer blocks are resident with it.
+        spare: further shared memory, which launches provide whose blocks are all resident at once
+            with it, or if no fewer blocks are resident with it.
         ctas: blocks of a program; they form a cluster if there are several.
         looped_axes: the axes of the grid along which blocks loop over programs: 1, x, or all 3; 0
             if there is a block for each program. The kernel then reads the extents of the grid from
@@ -232,8 +232,9 @@ class Function:
             # 100 %: prefer shared memory over L1 cache, so that it does not limit occupancy.
             self._set_attribute(_SHARED_CARVEOUT, 100)
         if self.shape.spare:
-            few = self.device.properties.multiprocessor_count
-            same = self._resident(shared) >= self._resident(self.shape.shared)
+            resident = self._resident(shared)
+            same = resident >= self._resident(self.shape.shared)
+            few = resident * self.device.properties.multiprocessor_count
             self.spare_blocks = _ALL if same else few
 
     def _choose_packing(self) -> None:
