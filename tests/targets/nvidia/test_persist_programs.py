@@ -18,8 +18,9 @@ from tests.targets.nvidia.test_specialize_warps import MUTANTS
 from tilewright.base import knobs
 from tilewright.base.diagnostics import InterpreterError
 from tilewright.ir.core import Module
+from tilewright.ir.types import shape_of
 from tilewright.ops.control import ProgramId
-from tilewright.ops.gpu import BlockCount, BlockId
+from tilewright.ops.gpu import AllocateRing, BlockCount, BlockId
 
 TILE = 64, 64, 32
 
@@ -40,9 +41,9 @@ def looped(program: Program, stages: int = 3, warps: int = 4) -> Module:
     return module
 
 
-def kept(program: Program) -> str:
+def kept(program: Program, stages: int = 3) -> str:
     """The reason why blocks do not loop over programs, "" if none is reported."""
-    module, ctx = compiled(program, num_warps=4, num_stages=3)
+    module, ctx = compiled(program, num_warps=4, num_stages=stages)
     assert not ctx.counts["persistent"]
     assert not count(module, BlockId)
     return "".join(r.text for r in ctx.missed_remarks if r.by == "persist_programs")
@@ -217,10 +218,17 @@ def test_disabled() -> None:
 
 
 def test_memory_for_results_that_costs_a_slot() -> None:
+    large = 128, 128, 64
+    program = products.matmul("fp16", "fp16", "nn", large, large)
+    assert "memory of a requested slot" in kept(program, stages=7)
+
+
+def test_memory_for_results_that_costs_a_free_slot() -> None:
     """Six programs of 64x64x32 fit with four slots each, and with three beside that memory."""
     knobs.compilation.disabled_passes = ""
-    program = products.matmul("fp16", "fp16", "nn", (64, 64, 160), TILE)
-    assert "memory of a slot" in kept(program)
+    module = looped(products.matmul("fp16", "fp16", "nn", (64, 64, 160), TILE), stages=3)
+    rings = [op for op in module.walk() if isinstance(op, AllocateRing)]
+    assert {shape_of(ring.type)[0] - ring.spare for ring in rings} == {3}
 
 
 def test_persistent_kernel() -> None:

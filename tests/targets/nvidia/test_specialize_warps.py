@@ -49,6 +49,14 @@ def no_free_slots() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def no_copy_costs() -> Iterator[None]:
+    """Operands whose narrow rows are adjacent in memory are copied, too."""
+    with knobs.compilation.scope():
+        knobs.compilation.disabled_passes = "copy_costs"
+        yield
+
+
 @pytest.mark.parametrize(
     ("tile", "warps", "stages", "slots"),
     [
@@ -149,10 +157,11 @@ def test_operands_of_several_sums_are_released_together(steps: int, spare: bool)
     check(program, module, seed=steps, spare=spare)
 
 
-def test_adjacent_rows_of_32_bytes_are_not_requested_one_by_one() -> None:
-    """The 32 rows of `few` are 8 lines of memory. Threads request these, and in the test above as
-    many lines as there are rows."""
-    program = two_sums(3, 16)
+@pytest.mark.parametrize("columns", [16, 32])
+def test_adjacent_narrow_rows_are_not_requested_one_by_one(columns: int) -> None:
+    """The 32 rows of `few` are 8 or 16 lines of memory. Threads request these, and in the test
+    above as many lines as there are rows."""
+    program = two_sums(3, columns)
     module, counts = lowered(program, 4, 3, tensor_copies=True)
     assert (counts["rings"], counts["pipelined"]) == (0, 1)
     check(program, module)
@@ -284,6 +293,7 @@ def test_loop_in_a_loop(stages: int, shape: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize("steps", [2, 5])
+@pytest.mark.usefixtures("no_copy_costs")
 def test_descriptors(stages: int, steps: int) -> None:
     program = products.persistent(3, steps, 64, 64, programs=1, transposed=True)
     module, counts = lowered(program, 4, stages, tensor_copies=True)

@@ -33,7 +33,7 @@ from tilewright.targets.nvidia.copied_scalars import (
     leaves_alone,
     require_scalars,
 )
-from tilewright.targets.nvidia.copy_costs import require_wide_rows
+from tilewright.targets.nvidia.copy_costs import COSTS, require_wide_rows
 from tilewright.targets.nvidia.occupancy import (
     OTHER_REGISTERS,
     REGISTER_BYTES,
@@ -89,6 +89,7 @@ class CopiedLoop:
             barriers.
         ends: for each part, the op of the body after which nothing reads it.
         holds: whether loops in the body use the operands, and have converted ones themselves.
+        in_flight: whether products are in flight until those of the next iteration have started.
     """
 
     loop: For
@@ -98,6 +99,7 @@ class CopiedLoop:
     ends: list[Op]
     ring: Ring = field(default_factory=lambda: Ring(0))
     holds: bool = False
+    in_flight: bool = False
 
     def kind(self) -> object:
         """Equal for loops that can use the same ring."""
@@ -122,7 +124,10 @@ def find_loops(fn: Function, ctx: PassContext) -> list[CopiedLoop]:
     found: list[CopiedLoop] = []
     for op, stages in product_loops(fn, ctx).items():
         try:
-            found.append(_copied_loop(fn, op, stages, finder, scalars))
+            copied = _copied_loop(fn, op, stages, finder, scalars)
+            if copied.in_flight and ctx.enabled(COSTS):  # others compute while copies are made
+                require_wide_rows(op, copied.copies)
+            found.append(copied)
         except Unsupported as error:
             ctx.missed(NAME, str(error), (error.op or op).loc)
     return with_rings(fn, found, ctx)
@@ -302,7 +307,7 @@ def _copied_loop(
         places = [i for i, op in enumerate(ops) if op in needed]
         spans.append((places[0], places[-1]))
     spans = _joined(copies, spans)
-    in_flight = sums(loop, lambda buffer: buffer.op in shares)
+    in_flight = bool(sums(loop, lambda buffer: buffer.op in shares))
     if in_flight:
         # All products of an iteration are in flight until those of the next one have started
         # (`overlap_products`), so that their operands become free together.
@@ -313,9 +318,8 @@ def _copied_loop(
     parts: dict[int, list[int]] = {}
     for i, (_, last) in enumerate(spans):
         parts.setdefault(last, []).append(i)
-    if in_flight:
-        require_wide_rows(loop, copies)  # others compute meanwhile
-    return CopiedLoop(loop, slots, copies, list(parts.values()), [ops[last] for last in parts])
+    ends = [ops[last] for last in parts]
+    return CopiedLoop(loop, slots, copies, list(parts.values()), ends, in_flight=in_flight)
 
 
 def _joined(copies: Sequence[Copied], spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -1,9 +1,9 @@
 """The time of tensor copies, in comparison with that of asynchronous copies by all threads.
 
 Both read memory by requests to the L2 cache, each for bytes of one line. The threads of a warp copy
-512 bytes at once, and request adjacent lines as a whole. By the times of kernels, the unit for
-tensor copies makes a request for each row of a box, even if the next row is adjacent in memory: 64
-rows of 16 bf16 elements, which are 16 lines, take 64 requests.
+512 bytes at once, and request a line once. By the times of kernels, the unit for tensor copies
+requests each row of a box by itself, and requests for the same line delay each other: 64 rows of 16
+bf16 elements, 16 lines if they are adjacent in memory, are 64 requests.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
+from tilewright.ir.passes import optional_part
 from tilewright.ir.types import dtype_of, shape_of
 from tilewright.ops.control import For
 from tilewright.ops.gpu import Share
@@ -19,14 +20,15 @@ from tilewright.ops.nvidia import Sum, Wgmma
 from tilewright.targets.nvidia.copied_scalars import Unsupported
 from tilewright.targets.nvidia.tensor_copies import TensorCopy, swizzle_of
 
+COSTS = optional_part("copy_costs")
+
 LINE = 128  # bytes
-NARROW = 32  # bytes of a row, a sector of a line; rows of 64 bytes have not been measured
 REQUEST_CYCLES = 2  # a multiprocessor receives 64 bytes per cycle
 PRODUCT_BYTES = 4096  # multiplied per cycle: 2048 pairs of fp16 or bf16 elements
 
 # How much longer an iteration may take before other advantages of a copying warp do not outweigh
-# it. A product of 64x128x64 with another one of 64x16x64, 1.23 times as long by this estimate, took
-# 174 instead of 141 µs on an H200.
+# it. A product of 64x128x64 with one of 64x16x64, 1.23 times as long by this estimate, took 175
+# instead of 138 µs on an H200, and with one of 64x32x64, 1.14 times, 191 instead of 143.
 MOST_SLOWDOWN = 1.1
 
 
@@ -71,7 +73,7 @@ def requests(share: Share, copy: TensorCopy) -> Requests:
     rows = prod(shape_of(kind)) * size // row
     tensor = rows * -(-row // LINE)
     distance = _distance(copy)
-    if distance is None or row > NARROW or distance * size >= LINE:
+    if distance is None or distance * size >= LINE:
         return Requests(tensor, tensor)
     return Requests(tensor, min(tensor, -(-rows * distance * size // LINE)))
 

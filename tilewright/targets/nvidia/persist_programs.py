@@ -74,11 +74,14 @@ def persist_programs(fn: Function, ctx: PassContext) -> bool:
         ctx.missed(NAME, reason, copied[0].loop.loc)
         return False
     original = fn.clone()
-    slots = copied[0].ring.slots
+    slots = min(copied[0].ring.slots, *loops.values())  # no more than requested
     _loop_over_programs(fn, list(loops), axis)
     if _slots_of(fn, copied, loops, ctx) < slots:
         fn.body = original.body
-        reason = "blocks do not loop over programs, as storing results takes the memory of a slot"
+        reason = (
+            "blocks do not loop over programs, as storing results takes the memory of a requested "
+            "slot"
+        )
         ctx.missed(NAME, reason, copied[0].loop.loc)
         return False
     ctx.before[NAME] = Original(original, UNDONE)
