@@ -126,7 +126,8 @@ class Access(Op):
 class Load(Access, name="mem.load", traits=READS):
     """Loads from `ptr`. Masked-off lanes return `other`, or 0 if it is absent.
 
-    `cache`, `evict`: caching hints. `volatile`: must not be removed, duplicated or merged.
+    `cache`, `evict`: caching hints. `volatile`: must not be removed, duplicated or merged, and
+    counts as a write: no other access moves past it.
 
         %3 = mem.load %0, %1, %2, cache="", evict="", volatile=False
           : (4xptr<fp32>, 4xi1, 4xfp32) -> 4xfp32
