@@ -157,6 +157,12 @@ def test_scratch_of_few_ops_is_not_shared() -> None:
     assert not plan.barriers
 
 
+def test_scratch_of_few_ops_is_shared_where_it_would_not_fit() -> None:
+    plan = SharedMemory(laid_out(_flips(10), warps=4, lanes=8).entry, 10 * 256 * 4 - 16)
+    assert plan.bytes == 256 * 4
+    assert len(plan.barriers) == 9, "each flip but the first writes what threads may still read"
+
+
 RESULT = (
     "register[0,1 8,0 0,8 0,16 0,32] lane[0,2 0,4 1,0 2,0 4,0] warp[16,0 32,0] block[] "
     "-> dim0:64 dim1:64"
@@ -198,6 +204,15 @@ def test_memory_of_warps_is_not_reused_where_there_is_enough(limit: int, reused:
     assert plan.spans[share].overlaps(plan.spans[last]) == reused
     # It overwrites what other warps may still read.
     assert (last in plan.barriers) == reused
+
+
+def test_memory_is_reused_by_the_next_op_where_it_would_not_fit() -> None:
+    fn = parse_module(CONVERSION).entry
+    plan = SharedMemory(fn, 64 * 64 * 2)
+    assert plan.bytes == 64 * 64 * 2
+    first, _ = (op for op in fn.walk() if is_private(op))
+    assert plan.spans[_only(list(fn.walk()), "gpu.share")].overlaps(plan.spans[first])
+    assert first in plan.barriers
 
 
 def test_accesses_before_a_conversion_within_warps_are_not_forgotten() -> None:

@@ -115,6 +115,9 @@ class SharedMemory:
             apart = _allocate(fn, flights, private_lasts=True)
             if _programs(self.spans, limit) == _programs(apart, limit):
                 self.spans = apart
+        if limit and self.spans and not _programs(self.spans, limit):
+            # More barriers are better than a kernel that does not fit.
+            self.spans = _allocate(fn, flights, tight=True)
         # Of each value, the ops in flight that it is the result of.
         self._in_flight: dict[Value, list[Op]] = defaultdict(list)
         for op, values in flights.items():
@@ -334,14 +337,16 @@ def _allocate(
     pipelined: Mapping[Op, tuple[Op, int]] | None = None,
     *,
     private_lasts: bool = False,
+    tight: bool = False,
 ) -> dict[Op, Span]:
     """Assign bytes to all buffers and scratch: first fit, in order of decreasing size.
 
     Small scratch is live throughout the function, so that writing it needs no barrier, as long as
-    it takes `LASTING` bytes at most; the rest is reused according to its live range.
+    it takes `LASTING` bytes at most; the rest is reused according to its live range, but not by the
+    next op, which would have to wait for all threads. If `tight`, any memory is reused at once.
     """
     needs = sorted(
-        _needs(fn, flights, pipelined or {}, private_lasts),
+        _needs(fn, flights, pipelined or {}, private_lasts, tight),
         key=lambda n: (n.lasts, -n.align, -n.bytes),
     )
     spans: dict[Op, Span] = {}
@@ -370,7 +375,7 @@ def allocated_bytes(fn: Function, pipelined: Mapping[Op, tuple[Op, int]] | None 
 
 def unshared_bytes(fn: Function) -> int:
     """An upper bound on the size of the function's shared memory: no two ops share bytes."""
-    return sum(-(-need.bytes // need.align) * need.align for need in _needs(fn, {}, {}, False))
+    return sum(-(-need.bytes // need.align) * need.align for need in _needs(fn, {}, {}))
 
 
 def _lowest(need: _Need, taken: Iterable[Span]) -> Span:
@@ -395,10 +400,14 @@ def _sides(op: Op) -> dict[Op, Region]:
 
 
 def _needs(
-    fn: Function, flights: Flights, pipelined: Mapping[Op, tuple[Op, int]], private_lasts: bool
+    fn: Function,
+    flights: Flights,
+    pipelined: Mapping[Op, tuple[Op, int]],
+    private_lasts: bool = False,
+    tight: bool = False,
 ) -> list[_Need]:
     moments: dict[Op, tuple[int, int]] = {}  # first and last position of an op and its regions
-    count = _number(fn.body, moments, 0)
+    count = _number(fn.body, moments, 0, tight)
     found: list[_Need] = []
     lasting = 0
     for op in moments:
@@ -417,7 +426,7 @@ def _needs(
         need = SCRATCH.get(type(op))
         size = need(op) if need is not None else 0
         if size:
-            small = size <= SMALL or (private_lasts and is_private(op))
+            small = not tight and (size <= SMALL or (private_lasts and is_private(op)))
             lasts = small and lasting + size <= LASTING
             lasting += size if lasts else 0
             first, last = (0, count) if lasts else moments[op]
@@ -430,15 +439,17 @@ def _slot_bytes(ring: AllocateRing) -> int:
     return ring.type.nbytes // ring.type.shape[0]
 
 
-def _number(region: Region, moments: dict[Op, tuple[int, int]], count: int) -> int:
+def _number(region: Region, moments: dict[Op, tuple[int, int]], count: int, tight: bool) -> int:
+    """Number the ops. The last position of an op is the first of the next one, at which the copies
+    that a loop started are waited for; of a `tight` op without nested ones, its own."""
     for op in region:
         first = count
         count += 1
         moments[op] = first, first
         if not op.elementwise and type(op) not in SCRATCH:
             for nested in op.regions:
-                count = _number(nested, moments, count)
-        moments[op] = first, count
+                count = _number(nested, moments, count, tight)
+        moments[op] = first, first if tight and count == first + 1 else count
     return count
 
 
