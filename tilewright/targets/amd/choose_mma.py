@@ -23,6 +23,7 @@ from tilewright.targets.gpu.operands import comes_from_memory, is_chained, swizz
 
 VECTOR_BYTES = 16  # the widest load from LDS
 ANY_SIDE = 0
+MANY_COPIES = 4  # of an operand, in the registers of a program
 
 
 @compiler_pass("choose_amd_mma")
@@ -39,7 +40,8 @@ def choose_amd_mma(fn: Function, ctx: PassContext) -> bool:
             continue
         build = Builder()
         with build.before(op):
-            op.result.replace_with(_product(build, op, row, ctx, chained=chained))
+            limit = _most_converted(op, row, ctx, chained=chained, alone=len(products) == 1)
+            op.result.replace_with(_product(build, op, row, ctx, limit, chained=chained))
         op.erase()
         chosen += 1
     ctx.count("mma", chosen)
@@ -74,12 +76,36 @@ def _fitting(op: Dot, ctx: PassContext, *, chained: bool) -> Instruction | None:
     return (rows or enough or fitting[-1:] or [None])[0]
 
 
+def _most_converted(
+    op: Dot, row: Instruction, ctx: PassContext, *, chained: bool, alone: bool
+) -> tuple[int, int]:
+    """For each operand, the most bytes of a tile that is converted before it is shared: a quarter
+    of shared memory, as another program may need the other half. Many lanes that have the same
+    elements would take longer to convert them than the other program helps. Then operands may have
+    all of it, if there are no other products, whose operands may be hoisted out of the loop."""
+    grid = warp_grid(ir.shape_of(op.acc.type), ctx.gpu.warps, row.side, chained=chained)
+    copies = ctx.gpu.lanes * row.width // (row.side * row.step(ctx.gpu.lanes))
+    quarter = ctx.gpu.shared_bytes // 4
+    lhs, rhs = (
+        2 * quarter if alone and copies * across >= MANY_COPIES else quarter
+        for across in reversed(grid)
+    )
+    return lhs, rhs
+
+
 def _product(
-    build: Builder, op: Dot, row: Instruction, ctx: PassContext, *, chained: bool
+    build: Builder,
+    op: Dot,
+    row: Instruction,
+    ctx: PassContext,
+    most_converted: tuple[int, int],
+    *,
+    chained: bool,
 ) -> Value:
     """The product, whose sums have the instruction's type."""
     types = _operand_types(op, ctx.features)
-    values = [_converted(build, v, t, ctx) for v, t in zip((op.lhs, op.rhs), types, strict=True)]
+    sides = zip((op.lhs, op.rhs), types, most_converted, strict=True)
+    values = [_converted(build, *side) for side in sides]
     step, size = row.step(ctx.gpu.lanes), ir.dtype_of(values[0].type).nbytes_in_memory
     k = ir.shape_of(op.lhs.type)[1]
     pack = 1
@@ -99,12 +125,12 @@ def _product(
     return _cast(build, result, sums)
 
 
-def _converted(build: Builder, value: Value, element: ir.DType, ctx: PassContext) -> Value:
-    """An operand from memory of the type that instructions take. Before it is shared, a thread
-    converts its part of it; behind, each warp whole rows, and of some instructions each half.
-    A tile of which two would not fit stays as narrow as it is."""
-    count = prod(ir.shape_of(value.type))
-    if not comes_from_memory(value) or 4 * count * element.nbytes_in_memory > ctx.gpu.shared_bytes:
+def _converted(build: Builder, value: Value, element: ir.DType, most: int) -> Value:
+    """An operand from memory of the type that instructions take, if it has at most so many bytes.
+    Before it is shared, a thread converts its part of it; behind, each warp whole rows, and of some
+    instructions each half."""
+    size = prod(ir.shape_of(value.type)) * element.nbytes_in_memory
+    if not comes_from_memory(value) or size > most:
         return value
     return _cast(build, value, element)
 

@@ -30,7 +30,7 @@ from tilewright.lowering.simt.hardware import Atomic, CachePolicy, Place, PlainH
 from tilewright.lowering.simt.team import Team
 from tilewright.ops import arith
 from tilewright.targets.amd.atomic import ORDERS, emit_atomic, longest
-from tilewright.targets.amd.convert import cast
+from tilewright.targets.amd.convert import cast, widened_at_once
 from tilewright.targets.amd.features import Processor
 from tilewright.targets.amd.name import NAME
 from tilewright.targets.amd.shuffle import shuffle, shuffle_xor
@@ -70,7 +70,7 @@ class AmdHardware(PlainHardware):
         result = op.results[0]
         element, layout = ir.element_of(result.type), result.layout
         if type(op) not in PACKED or layout is None:
-            return 1
+            return widened_at_once(op)
         if element == ir.FP32:
             return 2 if "packed_fp32" in self.chip.features and not _mixes(op) else 1
         shared = any(layout.num_consecutive((axis,)) > 1 for axis in range(len(layout.shape)))
