@@ -28,6 +28,7 @@ from tilewright.base.diagnostics import IRError
 from tilewright.ir.core import Field, Region, Value
 from tilewright.ir.core import Op as CoreOp
 from tilewright.ir.traits import Trait
+from tilewright.ir.types import Type, text_of
 
 if TYPE_CHECKING:
     from tilewright.base.diagnostics import Loc
@@ -190,9 +191,14 @@ class Op(CoreOp):
 
 
 def require(condition: object, op: CoreOp, code: str, message: str, **facts: object) -> None:
-    """Raise `IRError` with this code unless the condition holds. `message` is a format string."""
+    """Raise `IRError` with this code unless the condition holds. `message` is a format string.
+
+    A fact that is a type appears in the text form of the IR. It is rendered here, not by the
+    caller: conditions hold, and the verifier has millions of them.
+    """
     if not condition:
-        raise IRError(code, f"{op.name}: {message.format(**facts)}", op.loc)
+        shown = {name: text_of(f) if isinstance(f, Type) else f for name, f in facts.items()}
+        raise IRError(code, f"{op.name}: {message.format(**shown)}", op.loc)
 
 
 _STATEMENT = re.compile(r"^ *(?:layout !|(?:%\w+.* = )?([a-z]\w*\.[a-z_0-9]+) )", re.M)

@@ -53,16 +53,16 @@ def _verify_op(op: Op, region: Region, visible: set[Value]) -> None:
         raise IRError("structure", f"{op.name}: its parent is not the region that lists it", op.loc)
     if op.terminator and op.next is not None:
         raise IRError("terminator", f"{op.name}: a terminator must be the last op", op.loc)
-    for i, operand in enumerate(op.operands):
+    for operand in op.operands:
         if operand not in visible:
-            raise IRError(
-                "dominance", f"{op.name}: operand {i} is not defined before this use", op.loc
-            )
+            reason = f"{op.name}: operand {_place(op, operand)} is not defined before this use"
+            raise IRError("dominance", reason, op.loc)
         if op not in operand.users:
-            raise IRError("structure", f"{op.name}: is not a user of its operand {i}", op.loc)
+            reason = f"{op.name}: is not a user of its operand {_place(op, operand)}"
+            raise IRError("structure", reason, op.loc)
     op.verify()
     expected = op.result_types()
-    actual = tuple(r.type for r in op.results)
+    actual = tuple([r.type for r in op.results])
     if expected != actual:
         raise IRError(
             "result-type",
@@ -70,3 +70,8 @@ def _verify_op(op: Op, region: Region, visible: set[Value]) -> None:
             f"{[text_of(t) for t in expected]}",
             op.loc,
         )
+
+
+def _place(op: Op, operand: Value) -> int:
+    """The index of the first operand that is this value."""
+    return next(i for i, value in enumerate(op.operands) if value is operand)

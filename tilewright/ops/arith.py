@@ -82,7 +82,7 @@ class Constant(Op, name="arith.constant", traits=ELEMENTWISE):
             "constant-range",
             "{value!r} is not a value of {type}",
             value=self.value,
-            type=text_of(element),
+            type=element,
         )
 
     def _is_exact(self, value: float) -> bool:
@@ -115,9 +115,7 @@ class _IntBinary(_Binary):
     """Base class of binary ops on integers."""
 
     def verify_element(self, element: Scalar) -> None:
-        require(
-            element.is_int(), self, "element-type", "takes integers, not {t}", t=text_of(element)
-        )
+        require(element.is_int(), self, "element-type", "takes integers, not {t}", t=element)
 
 
 class Add(_Binary, name="arith.add", traits=ELEMENTWISE | COMMUTATIVE):
@@ -171,9 +169,7 @@ class Div(_Binary, name="arith.div", traits=ELEMENTWISE):
     ieee: bool = attr(False)
 
     def verify_element(self, element: Scalar) -> None:
-        require(
-            element.is_floating(), self, "element-type", "takes floats, not {t}", t=text_of(element)
-        )
+        require(element.is_floating(), self, "element-type", "takes floats, not {t}", t=element)
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
         return arithmetic(np.divide, lhs, rhs, dtype_of(self.lhs.type))
@@ -350,16 +346,16 @@ class Select(Op, name="arith.select", traits=ELEMENTWISE):
             self,
             "operand-types",
             "branches are {a} and {b}; they must be of one type",
-            a=text_of(a),
-            b=text_of(b),
+            a=a,
+            b=b,
         )
         require(
             self.condition.type == with_element(a, I1),
             self,
             "condition",
             "the condition is {c}, it must be {expected}",
-            c=text_of(self.condition.type),
-            expected=text_of(with_element(a, I1)),
+            c=self.condition.type,
+            expected=with_element(a, I1),
         )
 
     def evaluate(self, condition: Array, on_true: Array, on_false: Array) -> Array:
@@ -446,7 +442,7 @@ class MulHi(_IntBinary, name="arith.mulhi", traits=ELEMENTWISE | COMMUTATIVE):
             self,
             "element-type",
             "takes integers of 32 or 64 bits, not {t}",
-            t=text_of(element),
+            t=element,
         )
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
@@ -537,8 +533,8 @@ class Bitcast(Op, name="arith.bitcast", traits=ELEMENTWISE):
             self,
             "width",
             "{a} and {b} have different widths",
-            a=text_of(source),
-            b=text_of(self.to),
+            a=source,
+            b=self.to,
         )
 
     def evaluate(self, src: Array) -> Array:

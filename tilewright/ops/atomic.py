@@ -7,7 +7,7 @@ from typing import Any
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, optional, require
 from tilewright.ir.traits import READS, WRITES
-from tilewright.ir.types import I1, I64, Tile, Type, element_of, text_of, with_element
+from tilewright.ir.types import I1, I64, Tile, Type, element_of, with_element
 from tilewright.ops.memory import (
     Access,
     pointed_type,
@@ -76,8 +76,8 @@ class AtomicRMW(_Reading, name="atomic.rmw", traits=READS | WRITES):
             self,
             "operand-types",
             "combines {v}, it must be {w}",
-            v=text_of(self.value.type),
-            w=text_of(expected),
+            v=self.value.type,
+            w=expected,
         )
         bitwise = self.kind in ("and", "or", "xor")
         require(
@@ -86,7 +86,7 @@ class AtomicRMW(_Reading, name="atomic.rmw", traits=READS | WRITES):
             "element-type",
             "{k} takes integers, not {t}",
             k=self.kind,
-            t=text_of(element_of(expected)),
+            t=element_of(expected),
         )
 
     no_evaluate = "it accesses memory; see execute"
@@ -120,9 +120,9 @@ class AtomicCAS(_Reading, name="atomic.cas", traits=READS | WRITES):
             self,
             "operand-types",
             "compares {e} and writes {v}, both must be {w}",
-            e=text_of(self.expected.type),
-            v=text_of(self.value.type),
-            w=text_of(expected),
+            e=self.expected.type,
+            v=self.value.type,
+            w=expected,
         )
 
     no_evaluate = "it accesses memory; see execute"
@@ -215,22 +215,22 @@ class AtomicPoll(Access, name="atomic.poll", traits=READS | WRITES):
             self,
             "operand-types",
             "waits for {e}, it must be {w}",
-            e=text_of(self.expected.type),
-            w=text_of(pointed),
+            e=self.expected.type,
+            w=pointed,
         )
         require(
             element_of(pointed).is_int() and not element_of(pointed).is_bool(),
             self,
             "element-type",
             "waits for integers, not {t}",
-            t=text_of(element_of(pointed)),
+            t=element_of(pointed),
         )
         require(
             self.timeout is None or self.timeout.type == I64,
             self,
             "operand-types",
             "the timeout is {t}, it must be i64",
-            t=text_of(self.timeout.type) if self.timeout else "",
+            t=self.timeout.type if self.timeout else "",
         )
 
     no_evaluate = "it accesses memory; see execute"

@@ -19,7 +19,6 @@ from tilewright.ir.types import (
     is_float,
     is_int,
     shape_of,
-    text_of,
 )
 from tilewright.ops.numeric import Array
 
@@ -126,7 +125,7 @@ class Condition(Op, name="control.condition", traits=TERMINATOR):
             self,
             "condition",
             "the condition is {t}, not i1",
-            t=text_of(self.condition.type),
+            t=self.condition.type,
         )
 
     no_evaluate = "the loop uses its operands"
@@ -287,7 +286,7 @@ class If(Op, name="control.if", traits=PURE):
             self,
             "condition",
             "the condition is {t}, not i1",
-            t=text_of(self.condition.type),
+            t=self.condition.type,
         )
         require(
             [v.type for v in self.otherwise.terminator.operands] == list(self.result_types()),

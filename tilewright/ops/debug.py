@@ -14,7 +14,7 @@ from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, require, variadic
 from tilewright.ir.numbers import decode
 from tilewright.ir.traits import LOCAL, WRITES
-from tilewright.ir.types import E4B15, I1, Pointer, Scalar, Type, element_of, shape_of, text_of
+from tilewright.ir.types import E4B15, I1, Pointer, Scalar, Type, element_of, shape_of
 from tilewright.ops.numeric import Array
 
 
@@ -92,7 +92,7 @@ class Assert(Op, name="debug.assert", traits=WRITES):
 
     def verify(self) -> None:
         found = element_of(self.condition.type)
-        require(found == I1, self, "condition", "the condition is {c}, not i1", c=text_of(found))
+        require(found == I1, self, "condition", "the condition is {c}, not i1", c=found)
         require(
             isinstance(self.message, str),  # pyright: ignore[reportUnnecessaryIsInstance]
             self,
@@ -123,7 +123,7 @@ class Assume(Op, name="debug.assume", traits=WRITES | LOCAL):
 
     def verify(self) -> None:
         found = self.condition.type
-        require(found == I1, self, "condition", "the condition is {c}, not i1", c=text_of(found))
+        require(found == I1, self, "condition", "the condition is {c}, not i1", c=found)
 
     def evaluate(self, condition: Array) -> tuple[()]:
         return ()

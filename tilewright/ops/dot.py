@@ -17,7 +17,6 @@ from tilewright.ir.types import (
     dtype_of,
     is_pointer,
     shape_of,
-    text_of,
 )
 from tilewright.ops.numeric import Array, float_to_float
 
@@ -84,9 +83,9 @@ class Dot(Op, name="tile.dot", traits=PURE):
             self,
             "element-type",
             "a product {a} @ {b} with the accumulator {c} is not supported",
-            a=text_of(left),
-            b=text_of(right),
-            c=text_of(acc),
+            a=left,
+            b=right,
+            c=acc,
         )
 
     def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:

@@ -27,7 +27,6 @@ from tilewright.ir.types import (
     is_pointer,
     numpy_of,
     shape_of,
-    text_of,
 )
 from tilewright.ops.numeric import Array, float_to_float
 
@@ -179,7 +178,7 @@ class DotScaled(Op, name="tile.dot_scaled", traits=PURE):
             self,
             "element-type",
             "the accumulator is fp32, not {t}",
-            t=text_of(self.acc.type),
+            t=self.acc.type,
         )
         (left, right), acc = self.sides, shape_of(self.acc.type)
         a, b = left.shape, right.shape
@@ -210,8 +209,8 @@ class DotScaled(Op, name="tile.dot_scaled", traits=PURE):
             "element-type",
             "elements of format {f} are tiles of {to}, not {t}",
             f=side.format,
-            to=text_of(storage_type(side.format)),
-            t=text_of(side.value.type),
+            to=storage_type(side.format),
+            t=side.value.type,
         )
         if side.scale is None:
             return
@@ -222,7 +221,7 @@ class DotScaled(Op, name="tile.dot_scaled", traits=PURE):
             self,
             "element-type",
             "scales are u8 or floats, not {t}",
-            t=text_of(side.scale.type),
+            t=side.scale.type,
         )
         extents, k = side.shape, side.shape[side.k_axis]
         require(

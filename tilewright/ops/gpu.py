@@ -22,7 +22,6 @@ from tilewright.ir.types import (
     is_pointer,
     numpy_of,
     shape_of,
-    text_of,
 )
 from tilewright.ops.memory import pointee_of, split_optional, verify_mask
 from tilewright.ops.numeric import Array
@@ -47,7 +46,7 @@ class ConvertLayout(View, name="gpu.convert_layout", traits=PURE):
             self,
             "operand-types",
             "takes a tile, not {t}",
-            t=text_of(self.src.type),
+            t=self.src.type,
         )
 
     def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
@@ -66,7 +65,7 @@ def _require_buffer(op: Op, value: Value) -> None:
         op,
         "operand-types",
         "takes a buffer in shared memory, not {t}",
-        t=text_of(value.type),
+        t=value.type,
     )
 
 
@@ -84,7 +83,7 @@ class Share(Op, name="gpu.share", traits=PURE):
             self,
             "operand-types",
             "takes a tile of numbers, not {t}",
-            t=text_of(self.src.type),
+            t=self.src.type,
         )
         return Shared(shape_of(self.src.type), dtype_of(self.src.type))
 
@@ -137,7 +136,7 @@ class Allocate(Op, name="gpu.allocate", traits=WRITES | LOCAL):
             self,
             "type",
             "allocates a buffer in shared memory, not {t}",
-            t=text_of(self.type),
+            t=self.type,
         )
 
     def evaluate(self) -> Array:
@@ -252,7 +251,7 @@ class Slot(Op, name="gpu.slot", traits=PURE):
             self,
             "operand-types",
             "the index is an integer, not {t}",
-            t=text_of(self.index.type),
+            t=self.index.type,
         )
 
     def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
@@ -348,8 +347,8 @@ class CopyAsync(Op, name="gpu.copy_async", traits=READS | WRITES | LOCAL):
             self,
             "operand-types",
             "can't copy through {p} into {b}",
-            p=text_of(self.ptr.type),
-            b=text_of(self.buffer.type),
+            p=self.ptr.type,
+            b=self.buffer.type,
         )
 
     no_evaluate = "it accesses memory; see execute"

@@ -19,7 +19,6 @@ from tilewright.ir.types import (
     is_int,
     is_pointer,
     shape_of,
-    text_of,
     with_element,
 )
 from tilewright.ops.numeric import Array
@@ -50,15 +49,15 @@ class AddPtr(Op, name="mem.addptr", traits=ELEMENTWISE):
             self,
             "operand-types",
             "{t} is not a pointer",
-            t=text_of(self.ptr.type),
+            t=self.ptr.type,
         )
         require(
             is_int(self.offset.type) and shape_of(self.ptr.type) == shape_of(self.offset.type),
             self,
             "operand-types",
             "the offset {b} must be integers in the shape of the pointer {a}",
-            a=text_of(self.ptr.type),
-            b=text_of(self.offset.type),
+            a=self.ptr.type,
+            b=self.offset.type,
         )
 
     def evaluate(self, ptr: Array, offset: Array) -> Array:
@@ -75,13 +74,13 @@ def verify_mask(op: Op, ptr: Value, mask: Value | None) -> None:
         op,
         "mask-type",
         "the mask is {m}, it must be {w}",
-        m=text_of(mask.type) if mask else "",
-        w=text_of(expected),
+        m=mask.type if mask else "",
+        w=expected,
     )
 
 
 def verify_pointer(op: Op, ptr: Value) -> None:
-    require(is_pointer(ptr.type), op, "operand-types", "{t} is not a pointer", t=text_of(ptr.type))
+    require(is_pointer(ptr.type), op, "operand-types", "{t} is not a pointer", t=ptr.type)
 
 
 def verify_writable(op: Op, ptr: Value) -> None:
@@ -103,8 +102,8 @@ def verify_stored(op: Op, ptr: Value, value: Value) -> None:
         op,
         "operand-types",
         "stores {v}, it must be {w}",
-        v=text_of(value.type),
-        w=text_of(expected),
+        v=value.type,
+        w=expected,
     )
 
 
@@ -155,8 +154,8 @@ class Load(Access, name="mem.load", traits=READS):
                 self,
                 "operand-types",
                 "`other` is {o}, it must be {w}",
-                o=text_of(self.other.type),
-                w=text_of(self.result_type()),
+                o=self.other.type,
+                w=self.result_type(),
             )
 
     no_evaluate = "it accesses memory; see execute"

@@ -12,7 +12,7 @@ from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, require, variadic
 from tilewright.ir.index_map import IndexMap, identity
 from tilewright.ir.traits import IN_FLIGHT, LOCAL, READS, WRITES
-from tilewright.ir.types import Shared, Tile, Type, dtype_of, is_int, is_pointer, shape_of, text_of
+from tilewright.ir.types import Shared, Tile, Type, dtype_of, is_int, is_pointer, shape_of
 from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.dot import Dot
 from tilewright.ops.dot_scaled import DotScaled
@@ -183,8 +183,8 @@ class LoadBlock(Op, name="nvidia.load_block", traits=READS | WRITES | LOCAL):
             self,
             "operand-types",
             "can't copy from {p} into {b}",
-            p=text_of(base),
-            b=text_of(buffer),
+            p=base,
+            b=buffer,
         )
         _require_rank(self)
         require(
@@ -201,7 +201,7 @@ class LoadBlock(Op, name="nvidia.load_block", traits=READS | WRITES | LOCAL):
             "axes",
             "{axes} does not name a dimension for each axis of {b}",
             axes=self.axes,
-            b=text_of(buffer),
+            b=buffer,
         )
 
     no_evaluate = "it reads memory; see execute"
@@ -285,8 +285,8 @@ class AddBlock(AtomicRMW, name="nvidia.add_block", traits=READS | WRITES):
             self,
             "operand-types",
             "adds {v} through {b}",
-            v=text_of(self.value.type),
-            b=text_of(self.buffer.type),
+            v=self.value.type,
+            b=self.buffer.type,
         )
 
     def execute(self, state: Any, *given: Array) -> Array:
@@ -320,7 +320,7 @@ class WaitBlocks(Op, name="nvidia.wait_blocks", traits=WRITES | LOCAL):
             self,
             "operand-types",
             "waits for reads of a buffer, not of {t}",
-            t=text_of(self.buffer.type),
+            t=self.buffer.type,
         )
 
     no_index_maps = "it has no result"

@@ -20,7 +20,7 @@ from tilewright.ir.core import Region, Value
 from tilewright.ir.define import Op, attr, operand, optional, region, require
 from tilewright.ir.traits import CONCURRENT, LOCAL, WRITES
 from tilewright.ir.turns import Turns
-from tilewright.ir.types import I1, I64, Shared, Type, dtype_of, is_int, shape_of, text_of
+from tilewright.ir.types import I1, I64, Shared, Type, dtype_of, is_int, shape_of
 from tilewright.ops.numeric import Array
 
 MAX_ARRIVALS = 1 << 15
@@ -76,14 +76,14 @@ def require_barrier(op: Op, barriers: Value, index: Value) -> None:
         op,
         "operand-types",
         "takes barriers, a row of i64 in shared memory, not {t}",
-        t=text_of(kind),
+        t=kind,
     )
     require(
         is_int(index.type) and not shape_of(index.type),
         op,
         "operand-types",
         "the index of a barrier is an integer, not {t}",
-        t=text_of(index.type),
+        t=index.type,
     )
 
 
@@ -155,7 +155,7 @@ class InitBarriers(Op, name="gpu.init_barriers", traits=WRITES | LOCAL):
             "operand-types",
             "takes {n} barriers, a row of i64 in shared memory, not {t}",
             n=len(self.arrivals),
-            t=text_of(kind),
+            t=kind,
         )
         require(
             all(0 < count < MAX_ARRIVALS for count in self.arrivals),
@@ -190,7 +190,7 @@ class DropBarriers(Op, name="gpu.drop_barriers", traits=WRITES | LOCAL):
             self,
             "operand-types",
             "takes barriers, a row of i64 in shared memory, not {t}",
-            t=text_of(kind),
+            t=kind,
         )
 
     no_index_maps = "it has no result"
@@ -289,7 +289,7 @@ class WaitBarrier(Op, name="gpu.wait_barrier", traits=WRITES | LOCAL):
             self,
             "operand-types",
             "the parity is an integer, not {t}",
-            t=text_of(self.parity.type),
+            t=self.parity.type,
         )
 
     no_evaluate = "it waits for another role; see execute"

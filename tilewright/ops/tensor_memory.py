@@ -57,7 +57,7 @@ class AllocateTensor(Op, name="nvidia.allocate_tensor", traits=WRITES | LOCAL):
             self,
             "operand-types",
             "allocates tensor memory, not {t}",
-            t=text_of(self.type),
+            t=self.type,
         )
 
     def evaluate(self) -> Array:
@@ -85,7 +85,7 @@ class TensorPart(Op, name="nvidia.tensor_part", traits=WRITES | LOCAL):
             self,
             "operand-types",
             "is tensor memory, not {t}",
-            t=text_of(self.type),
+            t=self.type,
         )
         last = self.column + columns_of(self.type)
         require(
@@ -95,7 +95,7 @@ class TensorPart(Op, name="nvidia.tensor_part", traits=WRITES | LOCAL):
             "columns {first} to {last} are not all among those of {m}",
             first=self.column,
             last=last - 1,
-            m=text_of(self.memory.type),
+            m=self.memory.type,
         )
 
     no_index_maps = "nothing is known of its elements"
@@ -144,8 +144,8 @@ class StoreTensor(Op, name="nvidia.store_tensor", traits=WRITES | LOCAL):
             self,
             "operand-types",
             "can't store {v} to {m}",
-            v=text_of(self.value.type),
-            m=text_of(self.memory.type),
+            v=self.value.type,
+            m=self.memory.type,
         )
 
     def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
@@ -325,7 +325,7 @@ def require_tensor(op: Op, value: Value) -> None:
         op,
         "operand-types",
         "takes a matrix in tensor memory, not {t}",
-        t=text_of(value.type),
+        t=value.type,
     )
 
 

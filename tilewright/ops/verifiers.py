@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, require
-from tilewright.ir.types import Scalar, dtype_of, element_of, is_int, text_of
+from tilewright.ir.types import Scalar, dtype_of, element_of, is_int
 
 
 def verify_same_type(op: Op, lhs: Value, rhs: Value) -> None:
@@ -14,21 +14,21 @@ def verify_same_type(op: Op, lhs: Value, rhs: Value) -> None:
         op,
         "operand-types",
         "operands are {a} and {b}; they must be of one type",
-        a=text_of(lhs.type),
-        b=text_of(rhs.type),
+        a=lhs.type,
+        b=rhs.type,
     )
 
 
 def verify_number(op: Op, element: Scalar) -> None:
     """Check that the elements are integers or floats, not pointers."""
     numbers = element.is_floating() or element.is_int()
-    require(numbers, op, "element-type", "does not take {t}", t=text_of(element))
+    require(numbers, op, "element-type", "does not take {t}", t=element)
 
 
 def verify_float(op: Op, value: Value) -> None:
     """Check that the elements of a value are floats."""
     element = element_of(value.type)
-    require(element.is_floating(), op, "element-type", "takes floats, not {t}", t=text_of(element))
+    require(element.is_floating(), op, "element-type", "takes floats, not {t}", t=element)
 
 
 def verify_integer_tile(op: Op, value: Value, shape: tuple[int, ...]) -> None:
@@ -39,7 +39,7 @@ def verify_integer_tile(op: Op, value: Value, shape: tuple[int, ...]) -> None:
         op,
         "operand-types",
         "takes integers of 8 bits or more, not {t}",
-        t=text_of(value.type),
+        t=value.type,
     )
 
 

@@ -82,7 +82,12 @@ def operand_layout(op: Op, result: LinearLayout) -> LinearLayout:
     if op.elementwise:
         return result
     assert isinstance(op, View), f"{op.name} takes no tile"
-    found = _map_of(op)
+    return _renamed_back(_map_of(op), result)
+
+
+@lru_cache(1024)
+def _renamed_back(found: IndexMap, result: LinearLayout) -> LinearLayout:
+    """The layout of the operand of a view, given its index map and the layout of the result."""
     layout = shape.renamed(result, found.source, _columns(found))
     return layout if found.inverse().single else families.without_duplicates(layout)
 

@@ -15,11 +15,12 @@ One traversal, linear in the number of ops; it does not modify the IR.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from tilewright.ir.core import Function, Module, Op, Value
 from tilewright.ir.define import require
 from tilewright.ir.passes import PassContext, Step
-from tilewright.ir.types import Shared, shape_of, text_of
+from tilewright.ir.types import Shared, shape_of
 from tilewright.layout.linear import HARDWARE, LANE, OFFSET, REGISTER, WARP, LinearLayout
 from tilewright.layout.shape import transpose
 from tilewright.ops.atomic import AnyAtomic
@@ -91,41 +92,29 @@ def _check_values(op: Op, values: Iterable[Value], ctx: PassContext) -> None:
 
 def _check_tile(op: Op, value: Value, ctx: PassContext) -> None:
     layout = value.layout
-    facts = {"type": text_of(value.type), "layout": layout}
-    require(layout is not None, op, CODE, "a tile, {type}, has no layout", **facts)
+    require(layout is not None, op, CODE, "a tile, {type}, has no layout", type=value.type)
     assert layout is not None
-    require(
-        layout.shape == shape_of(value.type),
-        op,
-        CODE,
-        "a tile of type {type} has a layout of another shape: {layout}",
-        **facts,
-    )
+    fault = _fault(layout, shape_of(value.type), ctx.gpu.lanes, ctx.gpu.warps)
+    if fault is not None:
+        require(False, op, CODE, fault, type=value.type, layout=layout)
+
+
+@lru_cache(4096)
+def _fault(layout: LinearLayout, shape: tuple[int, ...], lanes: int, warps: int) -> str | None:
+    """Why a tile of this shape cannot have this layout, as a format of its type and layout.
+
+    Cached because the tiles of a kernel have few layouts, and are verified after each pass.
+    """
+    if layout.shape != shape:
+        return "a tile of type {type} has a layout of another shape: {layout}"
     names = {dim.name for dim in layout.ins}
-    require(
-        names.issuperset(THREADS) and names.issubset(HARDWARE),
-        op,
-        CODE,
-        "a tile is not laid out over registers, lanes and warps: {layout}",
-        **facts,
-    )
-    threads = ctx.gpu.lanes, ctx.gpu.warps
-    require(
-        (layout.in_size(LANE), layout.in_size(WARP)) == threads,
-        op,
-        CODE,
-        "a layout is not over {lanes} lanes and {warps} warps: {layout}",
-        lanes=threads[0],
-        warps=threads[1],
-        **facts,
-    )
-    require(
-        layout.is_surjective(),
-        op,
-        CODE,
-        "no thread holds some elements of a tile: {layout}",
-        **facts,
-    )
+    if not (names.issuperset(THREADS) and names.issubset(HARDWARE)):
+        return "a tile is not laid out over registers, lanes and warps: {layout}"
+    if (layout.in_size(LANE), layout.in_size(WARP)) != (lanes, warps):
+        return f"a layout is not over {lanes} lanes and {warps} warps: {{layout}}"
+    if not layout.is_surjective():
+        return "no thread holds some elements of a tile: {layout}"
+    return None
 
 
 def _check_buffer(op: Op, value: Value) -> None:
@@ -138,7 +127,7 @@ def _check_buffer(op: Op, value: Value) -> None:
         op,
         CODE,
         "a buffer {type} that is accessed needs an invertible layout over offsets, not {layout}",
-        type=text_of(value.type),
+        type=value.type,
         layout=layout,
     )
 
@@ -221,7 +210,7 @@ def _check_all(op: Op, values: Sequence[Value], layouts: Sequence[LinearLayout |
                 op,
                 CODE,
                 "a tile {type} has the layout {found}, expected {expected}",
-                type=text_of(value.type),
+                type=value.type,
                 found=value.layout,
                 expected=expected,
             )
