@@ -609,8 +609,10 @@ def test_interrupt_key_ends_a_launch_and_the_process(tmp_path: Path) -> None:
     file = tmp_path / "kernels.o"
     file.write_bytes(assemble(KERNELS, 1))
     program = """
-import pathlib, sys, threading, numpy as np
+import pathlib, signal, sys, threading, numpy as np
 from tilewright.runtime.devices import cpu
+# A child of a process that ignores the signal, as under nohup, would ignore it, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 code = cpu.LoadedCode(pathlib.Path(sys.argv[1]).read_bytes(), ["spin"])
 counts = np.zeros(100_000, np.int32)
 slots = np.array([counts.ctypes.data, 1_000_000])
@@ -660,8 +662,10 @@ def test_process_ends_while_workers_wait(tmp_path: Path) -> None:
     file = tmp_path / "kernels.o"
     file.write_bytes(assemble(KERNELS, 1))
     program = """
-import pathlib, sys, threading, numpy as np
+import pathlib, signal, sys, threading, numpy as np
 from tilewright.runtime.devices import cpu
+# A child of a process that ignores the signal, as under nohup, would ignore it, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 code = cpu.LoadedCode(pathlib.Path(sys.argv[1]).read_bytes(), ["spin"])
 counts = np.zeros(64, np.int32)
 slots = np.array([counts.ctypes.data, 20_000])

@@ -152,7 +152,9 @@ def test_the_interpreter_rejects_cooperative_grids() -> None:
 
 
 INTERRUPTED = """
-import sys, threading, numpy as np, tilewright as tw, tilewright.language as tl
+import signal, sys, threading, numpy as np, tilewright as tw, tilewright.language as tl
+# A child of a process that ignores the signal, as under nohup, would ignore it, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.stderr.reconfigure(line_buffering=True)
 
 @tw.jit
