@@ -11,6 +11,7 @@ Fuzz tests take the fixture `fuzz_seed` and run once for each seed:
 """
 
 import ctypes
+import gc
 import os
 import secrets
 import shutil
@@ -135,6 +136,17 @@ def _verify_after_each_pass(config: pytest.Config) -> None:
 def _refuse_slow_products(config: pytest.Config) -> None:
     """Have a kernel fail whose products ptxas serialises, whichever test compiles it."""
     _set_for_the_session(config, "TILEWRIGHT_STRICT_PRODUCTS", "1")
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from traversing all tests and modules again and again.
+
+    They are never garbage. Compilations make many objects that live for a while, so that with
+    Python's threshold of 700 collections take a twentieth of the time or more.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
 
 
 def _set_for_the_session(config: pytest.Config, name: str, value: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import tilewright
@@ -60,20 +61,22 @@ def passes(call: ast.Call, parameter: str, position: int) -> bool:
     return 0 <= position < len(call.args)
 
 
-def unpassed() -> set[str]:
+@cache
+def unpassed() -> frozenset[str]:
     trees = {path: ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
     calls: dict[str, list[ast.Call]] = defaultdict(list)
     values: set[str] = set()  # functions that are used without being called: in tables, partial
     for tree in trees.values():
         called: set[ast.expr] = set()
+        names: list[ast.Name] = []
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 called.add(node.func)
                 name = getattr(node.func, "id", None) or getattr(node.func, "attr", "")
                 calls[name].append(node)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name) and node not in called:
-                values.add(node.id)
+            elif isinstance(node, ast.Name):
+                names.append(node)
+        values |= {node.id for node in names if node not in called}
     found: set[str] = set()
     for path, tree in trees.items():
         place = path.relative_to(PACKAGE).as_posix()
@@ -85,7 +88,7 @@ def unpassed() -> set[str]:
             for parameter, position in parameters(name, function, method):
                 if not any(passes(call, parameter, position) for call in calls[name]):
                     found.add(f"{place} {name}.{parameter}")
-    return found
+    return frozenset(found)
 
 
 def test_parameters_with_defaults_are_passed_by_some_caller() -> None:

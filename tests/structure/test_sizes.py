@@ -29,18 +29,21 @@ def _is_docstring(node: ast.AST) -> bool:
     )
 
 
-def _statements(function: ast.AST) -> int:
-    """The number of statements of the function; a docstring is none."""
-    nodes = list(ast.walk(function))[1:]
-    return sum(isinstance(node, ast.stmt) and not _is_docstring(node) for node in nodes)
+def _functions(node: ast.AST, prefix: str, found: list[tuple[str, int]]) -> int:
+    """Append the functions below a node with their statements; return the statements below it.
 
-
-def _functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield prefix + node.name, _statements(node)
-        name = getattr(node, "name", None) if isinstance(node, ast.stmt) else None
-        yield from _functions(node, f"{prefix}{name}." if name else prefix)
+    A docstring is no statement. Expressions hold none: they are not searched.
+    """
+    count = 0
+    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for child in getattr(node, field, ()):
+            name = getattr(child, "name", None) if isinstance(child, ast.stmt) else None
+            place = len(found)
+            inside = _functions(child, f"{prefix}{name}." if name else prefix, found)
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.insert(place, (prefix + child.name, inside))
+            count += inside + (isinstance(child, ast.stmt) and not _is_docstring(child))
+    return count
 
 
 def _sizes(root: Path) -> Iterator[tuple[str, int, int]]:
@@ -50,7 +53,9 @@ def _sizes(root: Path) -> Iterator[tuple[str, int, int]]:
             file = path.relative_to(root).as_posix()
             text = path.read_text("utf-8")
             yield file, len(text.splitlines()), MAX_LINES
-            for name, statements in _functions(ast.parse(text)):
+            functions: list[tuple[str, int]] = []
+            _functions(ast.parse(text), "", functions)
+            for name, statements in functions:
                 yield f"{file}::{name}", statements, MAX_STATEMENTS
 
 
