@@ -18,7 +18,7 @@ import ctypes
 import mmap
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -167,8 +167,12 @@ def _machine() -> llvm.TargetMachine:
     )
 
 
+@lru_cache(32)
 def _object_code(text: str) -> bytes:
-    """Code for this processor. Nothing optimises it: that takes ten times as long as running it."""
+    """Code for this processor. Nothing optimises it: that takes ten times as long as running it.
+
+    Cached for tests that run a kernel on several arguments.
+    """
     machine = _machine()
     module = llvm.parse_assembly(with_opaque_extrema(text), llvm.create_context())
     module.triple = machine.triple

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -52,7 +53,13 @@ def whole(short: str, count: int, seed: int) -> Any:
     return floats_in(numbers / (2 if short == "fp8e4b15" else 1), element)
 
 
-def check(kind: str, batch: int, shape: tuple[int, int, int], precision: str | None) -> None:
+def check(
+    kind: str,
+    batch: int,
+    shape: tuple[int, int, int],
+    precision: str | None,
+    threads: Sequence[Threads] = THREADS,
+) -> None:
     left, right, total = kind.split()
     short = {"int32": "i32", "float16": "fp16", "float32": "fp32", "float64": "fp64"}[total]
     m, n, k = shape
@@ -61,14 +68,25 @@ def check(kind: str, batch: int, shape: tuple[int, int, int], precision: str | N
     module = build(kernel_from(KERNEL), signature, constants)
     args = [whole(left, batch * m * k, 1), whole(right, batch * k * n, 2),
             whole(short, batch * m * n, 3), whole(short, batch * m * n, 4)]  # fmt: skip
-    for warps, lanes in THREADS:
+    for warps, lanes in threads:
         assert_same(module, (1, 1, 1), args, warps=warps, lanes=lanes)
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS[:6])
 def test_product(kind: str, batch: int) -> None:
     check(kind, batch, SHAPES[0], None)
+
+
+@pytest.mark.parametrize("kind", KINDS[6:])
+def test_product_of_fp8(kind: str) -> None:
+    """Operands are converted one by one and then multiplied as others are: each pair of formats
+    runs once, each format on all numbers of threads, with and without a batch."""
+    left, right, _ = kind.split()
+    turn = FP8_TYPES.index(left) + FP8_TYPES.index(right)
+    for batch in (1, 4):
+        threads = THREADS[(turn + batch) % len(THREADS)]
+        check(kind, batch, SHAPES[0], None, [threads])
 
 
 @pytest.mark.parametrize("shape", SHAPES[1:])

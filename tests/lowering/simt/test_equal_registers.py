@@ -9,6 +9,7 @@ import pytest
 
 from tests.frontend.kernels import build, kernel_from
 from tests.ir_values import same_bits
+from tests.lowering.simt.emulator import Emulated, EmulatedHardware
 from tests.lowering.simt.harness import laid_out, run_emulated
 from tilewright.analysis.axis_info import axis_info
 from tilewright.ir.core import Module
@@ -65,6 +66,12 @@ def arguments(m: int, n: int) -> list[Any]:
 def test_the_same_numbers_as_the_interpreter(name: str) -> None:
     """Of negative ones too, whose quotients are rounded the other way."""
     module = kernel_of(NUMBERS[name])
+    codes = {
+        (warps, lanes): Emulated(
+            laid_out(module, warps=warps, lanes=lanes), EmulatedHardware(lanes), warps
+        )
+        for warps, lanes in ((1, 1), (4, 8), (1, 4), (2, 32))
+    }
     for m, n in (
         (0, 16),
         (16, 32),
@@ -76,10 +83,10 @@ def test_the_same_numbers_as_the_interpreter(name: str) -> None:
     ):
         expected, found = arguments(m, n), arguments(m, n)
         interpret(module, (1, 1, 1), expected)
-        for warps, lanes in ((1, 1), (4, 8), (1, 4), (2, 32)):
+        for threads, code in codes.items():
             found[1][:] = -1
-            run_emulated(module, (1, 1, 1), found, warps=warps, lanes=lanes)
-            assert same_bits(found[1], expected[1]), f"m {m}, n {n}, {warps} x {lanes}"
+            code.launch((1, 1, 1), found)
+            assert same_bits(found[1], expected[1]), f"m {m}, n {n}, {threads}"
 
 
 ONCE = {

@@ -12,6 +12,7 @@ import pytest
 from tests.frontend.kernels import expression_module, function_from
 from tests.ir_values import random_array, same_bits
 from tests.lowering.simt.harness import run_emulated
+from tests.lowering.simt.tiles import Threads
 from tests.targets.cpu.harness import run_compiled
 from tests.targets.nvidia.lowered import ptx_of
 from tilewright.ir.interpret import interpret
@@ -53,18 +54,31 @@ def data(dtype: DType, shape: tuple[int, ...], small: bool) -> Any:
     return rng.integers(low, 3, shape).astype(dtype.numpy)
 
 
-def check(text: str, *inputs: Any, assemble: bool = True) -> None:
+GPUS = {"GPU": Threads(4, 8), "small GPU": Threads(2, 32), "GPU of wide warps": Threads(1, 64)}
+
+
+def check(text: str, *inputs: Any, turn: int | None = None, assemble: bool = True) -> None:
+    """Compare all targets.
+
+    Args:
+        turn: which of the text's GPUs it is: one for each type and shape of a test, so that each
+            type meets all of them in some texts, and each text in some types. By default all.
+    """
     module, args = expression_module(text, *inputs, **NAMES)
     expected = [a.copy() for a in args]
     interpret(module, (1, 1, 1), expected)
-    for name, launch in {
-        "GPU": lambda a: run_emulated(module, (1, 1, 1), a, warps=4, lanes=8),
-        "small GPU": lambda a: run_emulated(module, (1, 1, 1), a, warps=2, lanes=32),
-        "GPU of wide warps": lambda a: run_emulated(module, (1, 1, 1), a, warps=1, lanes=64),
-        "CPU": lambda a: run_compiled(module, (1, 1, 1), a),
-    }.items():
+    chosen = [*GPUS]
+    if turn is not None:
+        dtype, shape = inputs[0].dtype, inputs[0].shape
+        place = [t.numpy for t in ALL].index(dtype) + SHAPES.index(shape) + turn
+        chosen = [chosen[place % len(chosen)]]
+    for name in (*chosen, "CPU"):
         found = [a.copy() for a in args]
-        launch(found)
+        if name == "CPU":
+            run_compiled(module, (1, 1, 1), found)
+        else:
+            warps, lanes = GPUS[name]
+            run_emulated(module, (1, 1, 1), found, warps=warps, lanes=lanes)
         assert same_bits(found[0], expected[0]), f"{name}: {found[0]} is not {expected[0]}"
     # The shape decides little about which instructions there are.
     if assemble and np.shape(inputs[0])[0] != SHAPES[0][0] and find_assembler() is not None:
@@ -82,58 +96,58 @@ def of(types: list[DType]) -> Any:
 @shapes
 def test_sums(dtype: DType, shape: tuple[int, ...]) -> None:
     a = data(dtype, shape, small=True)
-    check("tl.sum(a, 1, keep_dims=True) + tl.sum(a, 0) + tl.sum(a)", a)
-    check("tl.cumsum(a, 0, reverse=True) + tl.cumsum(a, 1)", a, assemble=False)
-    check("tl.cumprod(a, 1, reverse=True)", a, assemble=False)
+    check("tl.sum(a, 1, keep_dims=True) + tl.sum(a, 0) + tl.sum(a)", a, turn=0)
+    check("tl.cumsum(a, 0, reverse=True) + tl.cumsum(a, 1)", a, turn=1, assemble=False)
+    check("tl.cumprod(a, 1, reverse=True)", a, turn=2, assemble=False)
 
 
 @of([*INTS, *FLOATS])
 @shapes
 def test_extrema(dtype: DType, shape: tuple[int, ...]) -> None:
     a = data(dtype, shape, small=False)
-    check("tl.max(a, 1)[:, None] + tl.min(a, 0)[None, :]", a)
-    check("tl.min(a) + tl.max(a, keep_dims=True)", a, assemble=False)
+    check("tl.max(a, 1)[:, None] + tl.min(a, 0)[None, :]", a, turn=0)
+    check("tl.min(a) + tl.max(a, keep_dims=True)", a, turn=1, assemble=False)
 
 
 @of([*INTS, *FLOATS])
 @shapes
 def test_extrema_with_their_places(dtype: DType, shape: tuple[int, ...]) -> None:
     a = data(dtype, shape, small=True)
-    check("tl.argmax(a, 1, keep_dims=True) + tl.argmin(a, 0)[None]", a)
-    check("tl.max(a, 0, return_indices=True)[0]", a, assemble=False)
-    check("tl.reduce((a, tl.zeros_like(a) + 3), 1, larger)[0]", a, assemble=False)
+    check("tl.argmax(a, 1, keep_dims=True) + tl.argmin(a, 0)[None]", a, turn=0)
+    check("tl.max(a, 0, return_indices=True)[0]", a, turn=1, assemble=False)
+    check("tl.reduce((a, tl.zeros_like(a) + 3), 1, larger)[0]", a, turn=2, assemble=False)
 
 
 @of(INTS)
 @shapes
 def test_bitwise_reductions(dtype: DType, shape: tuple[int, ...]) -> None:
     a = data(dtype, shape, small=False)
-    check("tl.xor_sum(a, 1, keep_dims=True) | tl.reduce_or(a, 0)[None] ^ tl.xor_sum(a)", a)
+    check("tl.xor_sum(a, 1, keep_dims=True) | tl.reduce_or(a, 0)[None] ^ tl.xor_sum(a)", a, turn=0)
 
 
 @of(ALL)
 @shapes
 def test_sorts(dtype: DType, shape: tuple[int, ...]) -> None:
     a = data(dtype, shape, small=False)
-    check("tl.sort(a)", a)
-    check("tl.sort(a.T, descending=True)", a, assemble=False)
+    check("tl.sort(a)", a, turn=0)
+    check("tl.sort(a.T, descending=True)", a, turn=1, assemble=False)
 
 
 @of(ALL)
 @shapes
 def test_selections(dtype: DType, shape: tuple[int, ...]) -> None:
     a = data(dtype, shape, small=False)
-    check("tl.topk(a, 4)", a)
-    check("tl.topk(a, 1, descending=False)", a, assemble=False)
-    check("tl.bitonic_merge(tl.sort(a))", a, assemble=False)
+    check("tl.topk(a, 4)", a, turn=0)
+    check("tl.topk(a, 1, descending=False)", a, turn=1, assemble=False)
+    check("tl.bitonic_merge(tl.sort(a))", a, turn=2, assemble=False)
 
 
 @of([*INTS, *FLOATS])
 @shapes
 def test_functions_of_elements(dtype: DType, shape: tuple[int, ...]) -> None:
     a, b = data(dtype, shape, small=True), data(dtype, shape[1:], small=True)
-    check("tl.map_elementwise(classify, a, b)[0]", a, b)
-    check("tl.map_elementwise(classify, a, b)[1]", a, b, assemble=False)
+    check("tl.map_elementwise(classify, a, b)[0]", a, b, turn=0)
+    check("tl.map_elementwise(classify, a, b)[1]", a, b, turn=1, assemble=False)
 
 
 @pytest.mark.parametrize("length", [64, 100])

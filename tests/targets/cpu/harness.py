@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -100,11 +100,17 @@ def run_text(
     threads: int = 1,
 ) -> str:
     """Run a result of `generate`, possibly changed by a test; returns the optimised LLVM IR."""
-    optimised, code = emit.compile_text(text, machine)
+    optimised, code = _compiled(text, machine)
     loaded = device.LoadedCode(code, [name])
     packed = slots(args)
     device.launch(loaded[name], ctypes.addressof(packed), grid, scratch, threads)
     return optimised
+
+
+@lru_cache(32)
+def _compiled(text: str, machine: Machine) -> tuple[str, bytes]:
+    """Optimised IR and code; cached for tests that run a kernel on several arguments."""
+    return emit.compile_text(text, machine)
 
 
 def both(
