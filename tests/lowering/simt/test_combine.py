@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
-from tilewright.lowering.simt.combine import FLAT, numbered_by_lanes
+from tilewright.lowering.simt.combine import FLAT, numbers_by_lanes, renumbered
 
 
 def layout(registers: list[int], lanes: list[int], warps: list[int], size: int) -> LinearLayout:
     columns = {REGISTER: registers, LANE: lanes, WARP: warps}
     return LinearLayout.from_columns(columns, {FLAT: size})
+
+
+def numbered_by_lanes(found: LinearLayout) -> LinearLayout:
+    return renumbered(found, numbers_by_lanes(found))
 
 
 def test_partial_results_of_adjacent_lanes_are_adjacent() -> None:
@@ -34,4 +38,4 @@ def test_each_element_has_one_number() -> None:
 
 def test_columns_of_several_bits_keep_the_order_of_the_tile() -> None:
     swizzled = layout([1, 2], [5, 8], [4], 16)
-    assert numbered_by_lanes(swizzled) is swizzled
+    assert numbered_by_lanes(swizzled) == swizzled

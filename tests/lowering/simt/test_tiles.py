@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tests.lowering.simt.tiles import THREADS, Threads, check, splat, tile, tile
 from tilewright.ir import types as ir
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Region, Value
+from tilewright.lowering.simt import reduce
 from tilewright.ops.arith import Add, And, Cmp, Max, Mul, Or, Select
 from tilewright.ops.control import Yield
 from tilewright.ops.reduce import Reduce, Scan
@@ -32,6 +34,7 @@ from tilewright.ops.shape import (
     Splat,
     Split,
 )
+from tilewright.passes.layout_rules import reduced_layout
 
 # One type of each size in memory, with bools and floats.
 ELEMENTS = [ir.I1, ir.I8, ir.FP16, ir.I32, ir.FP64]
@@ -246,6 +249,35 @@ def test_extremum_over_many_warps(shape: tuple[int, ...], element: ir.DType) -> 
         return [b.value(Reduce([x], axis, region([element], larger))) for axis in axes]
 
     check(build, [tile(element, *shape)], threads=MANY_WARPS)
+
+
+@pytest.mark.parametrize("threads", [Threads(4, 8), Threads(2, 32), Threads(8, 4)], ids=str)
+@pytest.mark.parametrize("element", [ir.FP16, ir.FP32, ir.FP64], ids=ids)
+def test_sums_that_lanes_deal_out_have_the_bits_of_a_butterfly(
+    element: ir.DType, threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(b: Builder, x: Value) -> list[Value]:
+        return [b.value(Reduce([x], 0, region([element], add)))]
+
+    module = tile_kernel(build, [tile(element, 128, 16)])
+    source = np.random.default_rng(0).normal(size=(128, 16)).astype(element.numpy)
+    source[5, 1], source[7, 2], source[:, 3], source[9, 4] = np.inf, -np.inf, -0.0, np.nan
+    results: list[bytes] = []
+    for _ in range(2):
+        out = np.zeros(16, element.numpy)
+        args = [source.ravel(), out]
+        run_emulated(module, (1, 1, 1), args, warps=threads.warps, lanes=threads.lanes)
+        results.append(out.tobytes())
+        assert np.isnan(out[4])
+        monkeypatch.setattr(reduce, "_dealt_out", butterfly)
+    assert results[0] == results[1]
+
+
+def butterfly(kernel: Any, op: Reduce, elements: Any, bits: Sequence[int]) -> Any:
+    """Each element combined in all lanes, in place of `reduce._dealt_out`."""
+    layout = op.srcs[0].layout
+    assert layout is not None
+    return reduce._over_lanes(kernel, op, elements, bits), reduced_layout(layout, op.axis)
 
 
 @pytest.mark.parametrize("shape", LONG, ids=ids)

@@ -122,6 +122,7 @@ def share_partials(
     layout: LinearLayout,
     elements: Sequence[Element],
     writes: V | None,
+    held: LinearLayout | None = None,
 ) -> Partials:
     """Write the partial results of each warp to the scratch of the op, and wait for all warps.
 
@@ -129,24 +130,32 @@ def share_partials(
         layout: the layout of the operands.
         elements: one or more for each register of the reduced tile, those of a register adjacent.
         writes: predicate: this lane writes on behalf of its warp; None if each does.
+        held: the layout of the elements, if it is not that of the reduced tile.
     """
     b = kernel.b
     bits = axis_bits(layout, WARP, op.axis)
     count = 1 << len(bits)
-    result = numbered_by_lanes(reduced_layout(layout, op.axis).flatten_outs(FLAT))
-    numbers = kernel.coordinates(result, FLAT)
-    slots, size = len(elements) // len(numbers), result.out_size(FLAT) * count
-    places = [
-        b.add(b.mul(number, count), slot * size) for number in numbers for slot in range(slots)
-    ]
+    reduced = reduced_layout(layout, op.axis)
+    held = reduced if held is None else held
+    numbers = numbers_by_lanes(held)
+    result = renumbered(reduced, numbers)
+
+    def places_of(result: LinearLayout, slots: int) -> list[V]:
+        size = result.out_size(FLAT) * count
+        found = kernel.coordinates(result, FLAT)
+        return [b.add(b.mul(n, count), slot * size) for n in found for slot in range(slots)]
+
+    slots = len(elements) >> held.in_bits(REGISTER)
+    places = places_of(result, slots)
+    written = places if held == reduced else places_of(renumbered(held, numbers), slots)
     bases = _bases(kernel, op, partial_bytes(op, layout, slots))
     part = compressed(kernel, kernel.warp, bits)
     first = _first_warp(kernel, result, bits)
     mask = b.and_(writes, first) if writes is not None and first is not None else writes or first
     # If another op's threads may still access this memory, `shared_memory` has placed a barrier
     # before the op. The barrier below separates these writes from the reads of `Partials.of`.
-    with shared_stores(kernel, len(places) * len(bases), mask) as store:
-        for place, element in zip(places, elements, strict=True):
+    with shared_stores(kernel, len(written) * len(bases), mask) as store:
+        for place, element in zip(written, elements, strict=True):
             for value, base in zip(element, bases, strict=True):
                 stored = b.zext(value, I8) if value.type.bits == 1 else value
                 store(stored, b.gep(stored.type, base, b.add(place, part)))
@@ -154,19 +163,28 @@ def share_partials(
     return Partials(kernel, count, places, bases, [value.type for value in elements[0]])
 
 
-def numbered_by_lanes(layout: LinearLayout) -> LinearLayout:
-    """The layout of a tile that numbers its elements so that those of adjacent lanes are adjacent.
+def numbers_by_lanes(layout: LinearLayout) -> dict[int, int]:
+    """Numbers for the elements of a tile so that those of adjacent lanes are adjacent: that of each
+    power of two among the flat indices; empty if they are not to be numbered otherwise.
 
     In the order of the tile, 8 lanes that each hold 8 successive columns of it would access the
     same banks.
     """
-    order = [c for name in (LANE, WARP, REGISTER) for c in layout.bases(name) if c]
+    flat = layout.flatten_outs(FLAT)
+    order = [c for name in (LANE, WARP, REGISTER) for c in flat.bases(name) if c]
     order = list(dict.fromkeys(order))
-    if sum(order) != layout.out_size(FLAT) - 1 or any(c.bit_count() > 1 for c in order):
-        return layout
-    numbers = {column: 1 << i for i, column in enumerate(order)}
-    columns = {name: [numbers.get(c, 0) for c in layout.bases(name)] for name, _ in layout.ins}
-    return LinearLayout.from_columns(columns, {FLAT: layout.out_size(FLAT)})
+    if sum(order) != flat.out_size(FLAT) - 1 or any(c.bit_count() > 1 for c in order):
+        return {}
+    return {column: 1 << i for i, column in enumerate(order)}
+
+
+def renumbered(layout: LinearLayout, numbers: dict[int, int]) -> LinearLayout:
+    """The layout with flat indices, or with the numbers of `numbers_by_lanes` instead."""
+    flat = layout.flatten_outs(FLAT)
+    if not numbers:
+        return flat
+    columns = {name: [numbers.get(c, 0) for c in flat.bases(name)] for name, _ in flat.ins}
+    return LinearLayout.from_columns(columns, {FLAT: flat.out_size(FLAT)})
 
 
 def compressed(kernel: Kernel, index: V, bits: Sequence[int]) -> V:

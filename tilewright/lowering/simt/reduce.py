@@ -2,8 +2,9 @@
 
 Output: the reduced tile, each element in every thread that held a part of it (`reduced_layout`),
 with identical bits in all of them. A thread emits one combination for each register, log2(lanes)
-shuffles for each element that remains, and one barrier if the axis is distributed over warps. Sums
-that only pick an element take less (`pick`).
+shuffles for each element that remains, and one barrier if the axis is distributed over warps. In
+that case, several elements that remain are dealt out to the lanes, which takes one shuffle for
+each. Sums that only pick an element take less (`pick`).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def emit_reduce(kernel: Kernel, op: Reduce) -> None:
     elements = _over_registers(kernel, op, layout)
     lanes = axis_bits(layout, LANE, op.axis)
     if axis_bits(layout, WARP, op.axis):
-        elements = _over_warps(kernel, op, layout, _over_lanes(kernel, op, elements, lanes))
+        elements = _over_warps(kernel, op, layout, elements, lanes)
     else:
         elements = _over_lanes(kernel, op, elements, lanes, alike=True)
     kernel.bind(op, *(list(registers) for registers in zip(*elements, strict=True)))
@@ -81,20 +82,70 @@ def _over_lanes(
     return [_moved(b, e, lambda word: kernel.hw.shuffle(b, word, first)) for e in elements]
 
 
+def _dealt_out(
+    kernel: Kernel, op: Reduce, elements: list[Element], bits: Sequence[int]
+) -> tuple[list[Element], LinearLayout]:
+    """Each element combined with those of the other lanes along the axis, in one of these lanes, as
+    far as there are several elements; and the layout that says in which.
+
+    At each step of the butterfly, of two lanes one continues with the lower half of the elements,
+    and the other with the upper half. As many elements as lanes, or more, take less than a shuffle
+    each, instead of one at each step. They are combined in the same order but for the two sides,
+    which a commutative combination may exchange.
+    """
+    b = kernel.b
+    layout = op.srcs[0].layout
+    assert layout is not None
+    held, inner = reduced_layout(layout, op.axis), simple_combine(op)
+    remaining = list(bits)
+    if inner is None or not inner.commutative or held.free_variables(REGISTER):
+        return _over_lanes(kernel, op, elements, bits), held
+    while remaining and len(elements) > 1 and not held.bases(LANE)[remaining[0]]:
+        bit = remaining.pop(0)
+        lower = kernel.all_clear(lanes=1 << bit)
+        assert lower is not None
+        halves = elements[: len(elements) // 2], elements[len(elements) // 2 :]
+
+        def move(word: V, mask: int = 1 << bit) -> V:
+            return kernel.hw.shuffle_xor(b, word, mask)
+
+        elements = []
+        for (x,), (y,) in zip(*halves, strict=True):
+            kept, passed = b.select(lower, x, y), b.select(lower, y, x)
+            elements.append(inline(kernel, op.combine, [kept, exchanged(b, passed, move)]))
+        held = _with_lane(held, bit)
+    return _over_lanes(kernel, op, elements, remaining), held
+
+
+def _with_lane(layout: LinearLayout, bit: int) -> LinearLayout:
+    """The layout in which a bit of the lane takes the place of the highest bit of the register."""
+    columns = {name: list(layout.bases(name)) for name, _ in layout.ins}
+    columns[LANE][bit] = columns[REGISTER].pop()
+    return LinearLayout.from_columns(
+        columns, {name: layout.out_size(name) for name, _ in layout.outs}
+    )
+
+
 def _moved(b: Builder, element: Element, move: Callable[[V], V]) -> Element:
     return tuple(exchanged(b, value, move) for value in element)
 
 
 def _over_warps(
-    kernel: Kernel, op: Reduce, layout: LinearLayout, elements: list[Element]
+    kernel: Kernel,
+    op: Reduce,
+    layout: LinearLayout,
+    elements: list[Element],
+    lanes_along: Sequence[int],
 ) -> list[Element]:
-    """Each element combined with those of the other warps along the axis.
+    """Each element combined with those of the other lanes, and then the other warps, along the
+    axis.
 
     With few warps, each thread reads and combines all partial results; with many, lanes that hold
     copies of the same element read a part each, and combine the parts by shuffles.
     """
     b, reduced = kernel.b, reduced_layout(layout, op.axis)
-    partials = share_partials(kernel, op, layout, elements, first_lane(kernel, reduced))
+    dealt, held = _dealt_out(kernel, op, elements, lanes_along)
+    partials = share_partials(kernel, op, layout, dealt, first_lane(kernel, held), held)
     lanes = _sharing_lanes(reduced, partials.count)
     each = partials.count >> len(lanes)
     first = b.mul(compressed(kernel, kernel.lane, lanes), each)
