@@ -68,10 +68,11 @@ class FixedReports(Assembler):
         yield lambda: made
 
 
-def text(lines: int, live: int = 0) -> str:
-    """PTX of so many lines, with so many registers that are live at once."""
+def text(lines: int, live: int = 0, loop: bool = False) -> str:
+    """PTX of so many lines, with so many registers that are live at once, and perhaps a loop."""
     registers = "".join(f"%r{i} " for i in range(live))
-    return f".reqntid 256\n{{\n{registers}{registers}" + "\n" * lines
+    code = f"$L__BB0_1:\n{'@%p1 bra $L__BB0_1;' if loop else ''}\n"
+    return f".reqntid 256\n{{\n{registers}{registers}\n{code}" + "\n" * lines
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +105,7 @@ def held(ptx: str) -> int:
         pytest.param({PLAIN: (96, 0), 2: (116, 0)}, 2, id="spare registers"),
         pytest.param({PLAIN: (96, 0), 3: (80, 9), 2: (116, 0)}, 2, id="one more spills, spare"),
         pytest.param({PLAIN: (113, 0), 2: (116, 0)}, PLAIN, id="few spare registers"),
+        pytest.param({PLAIN: (98, 0), 2: (116, 0)}, PLAIN, id="spare, but not saved"),
     ],
 )
 def test_selected_cubin(
@@ -134,10 +136,10 @@ def test_without_carries_a_kernel_may_be_squeezed(monkeypatch: pytest.MonkeyPatc
     [
         pytest.param(250, {3: (168, 0)}, [3], id="at once"),
         pytest.param(250, {3: (168, 10)}, [3], id="spills little"),
-        pytest.param(250, {3: (168, 11), PLAIN: (175, 0)}, [3, PLAIN, 2], id="spills"),
+        pytest.param(250, {3: (168, 12), PLAIN: (184, 0)}, [3, PLAIN, 2], id="spills"),
         pytest.param(250, {3: (168, 12), PLAIN: (208, 0)}, [3, PLAIN], id="spills little of many"),
         pytest.param(250, {PLAIN: (208, 0)}, [3, PLAIN], id="rejected"),
-        pytest.param(190, {PLAIN: (150, 0), 3: (168, 0)}, [PLAIN, 3], id="few live"),
+        pytest.param(190, {PLAIN: (152, 0), 3: (168, 0)}, [PLAIN, 3], id="few live"),
         pytest.param(340, {PLAIN: (255, 0)}, [PLAIN], id="too many live"),
     ],
 )
@@ -190,6 +192,9 @@ def test_a_limit_that_is_probably_chosen_is_tried_first(
         pytest.param(text(LONG_PTX), {PLAIN: (32, 0), 6: (70, 0)}, [PLAIN, 6], id="long, squeezed"),
         pytest.param(text(LONG_PTX), {PLAIN: (255, 9)}, [PLAIN], id="long, spills in need"),
         pytest.param(text(LONG_PTX), {PLAIN: (96, 0), 2: (116, 0)}, [PLAIN], id="long, spare"),
+        pytest.param(
+            text(3, loop=True), {PLAIN: (111, 0), 2: (116, 0)}, [PLAIN, 2, 3], id="spare, in a loop"
+        ),
     ],
 )
 def test_number_of_assembler_runs(
@@ -203,6 +208,28 @@ def test_number_of_assembler_runs(
     assembler = FixedReports(made)
     best_cubin(Attempts(assembler, REQUEST, "kernel"), ptx, HOPPER, Demand(256))
     assert sorted(assembler.runs) == runs
+
+
+@pytest.mark.parametrize(
+    ("ptx", "registers", "runs"),
+    [
+        pytest.param(text(3, 101), 101, [PLAIN], id="all of them"),
+        pytest.param(text(3, 100), 101, [PLAIN, 3], id="more than are live"),
+        pytest.param(text(3, 151), 101, [PLAIN], id="most of them"),
+        pytest.param(text(3, 152), 101, [PLAIN, 3], id="many fewer than are live"),
+        pytest.param(text(3, 101, loop=True), 101, [PLAIN, 3], id="in a loop"),
+        pytest.param(text(3, 99), 99, [PLAIN, 3], id="less than a fifth to save"),
+    ],
+)
+def test_registers_are_not_limited_to_fewer_than_values_need(
+    ptx: str, registers: int, runs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three blocks of 256 threads have 80 registers for each."""
+    made = {PLAIN: (registers, 0), 3: (80, 0)}
+    monkeypatch.setattr(searched, "resources", lambda cubin, _: Resources(*made[int(cubin)], 0))
+    assembler = FixedReports(made)
+    best_cubin(Attempts(assembler, REQUEST, "kernel"), ptx, HOPPER, Demand(256))
+    assert assembler.runs == runs
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,11 @@ def live_registers(ptx: str) -> int:
     return max(accumulate(change for _, change in sorted(changes)), default=0)
 
 
+def has_loops(ptx: str) -> bool:
+    """Whether a branch leads back."""
+    return any(True for _ in _loops(ptx))
+
+
 def _loops(ptx: str) -> Iterator[tuple[int, int]]:
     """The places of the first and the last instruction of each loop."""
     labels = {found[1]: found.start() for found in _LABEL.finditer(ptx)}
