@@ -1,4 +1,4 @@
-"""Which programs load the compiler with `import triton`, in fresh processes."""
+"""Which programs load the compiler with `import triton`, and hash its files, in fresh processes."""
 
 import os
 import subprocess
@@ -11,7 +11,12 @@ from tilewright.compat import compile_workers, names
 
 ROOT = Path(__file__).parents[2]
 
-PRINTS = "import sys, triton; print('tilewright.compiler.build' in sys.modules)"
+PRINTS = """
+import sys, triton
+version = sys.modules.get("tilewright.compiler.version")
+print("tilewright.compiler.build" in sys.modules)
+print(version is not None and version.compiler_key.cache_info().currsize == 1)
+"""
 
 
 @pytest.mark.parametrize(("program", "loads"), [(compile_workers.PROGRAM, True), ("x.py", False)])
@@ -25,4 +30,4 @@ def test_torch_forks_workers_from_a_process_with_the_compiler(
     environment = {**os.environ, "PYTHONPATH": path}
     command = [sys.executable, str(file)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(loads)]
+    assert done.stdout.split() == [str(loads)] * 2

@@ -16,10 +16,12 @@ from tilewright.base.lazy_import import lazy_import
 
 if TYPE_CHECKING:
     from tilewright.compiler import build, source
+    from tilewright.compiler import driver as compiler
     from tilewright.runtime import driver, jit
     from tilewright.targets import registry
 else:
     build = lazy_import("tilewright.compiler.build")
+    compiler = lazy_import("tilewright.compiler.driver")
     driver = lazy_import("tilewright.runtime.driver")
     jit = lazy_import("tilewright.runtime.jit")
     registry = lazy_import("tilewright.targets.registry")
@@ -38,10 +40,12 @@ def load_before_forks() -> None:
 
 
 def load_compiler() -> None:
-    """Import what compiling for the current device does, by compiling an empty kernel."""
+    """Import what compiling for the current device does, by compiling an empty kernel, and hash the
+    compiler's files, for the cache key of each kernel."""
     device = driver.active.get_current_target()
     options = registry.target(device).parse_options({})
-    build.build(source.ASTSource(jit.jit(_nothing), {}), device, options, "")
+    kernel = source.ASTSource(jit.jit(_nothing), {})
+    build.build(kernel, device, options, compiler.cache_key(kernel, device, options))
 
 
 def _nothing() -> None:
