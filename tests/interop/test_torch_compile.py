@@ -4,10 +4,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tilewright.interop.torch_kernels import blocks_on_cpu
+from tilewright.interop.torch_kernels import blocks_on_cpu, keep_blocks
 
 ROOT = Path(__file__).parents[2]
 
@@ -241,6 +242,30 @@ def test_kernels_that_have_been_launched_are_launched_at_once() -> None:
     ask for no stream."""
     pytest.importorskip("torch", minversion="2.13")
     assert _output(LAUNCHES).replace("\n", " ") == ("0 0 1 True 0 1 0 False True 1 True")
+
+
+@pytest.mark.parametrize(("registers", "scaled"), [((40, None), 0), ((32, 41), 1)])
+def test_blocks_are_not_halved_for_registers_of_all_kernels(
+    registers: tuple[int | None, ...], scaled: int
+) -> None:
+    class Autotuner:
+        """A kernel, with how often it was to be compiled with half the block."""
+
+        def __init__(self) -> None:
+            self.launchers = [SimpleNamespace(n_regs=number) for number in registers]
+            self.scaled = 0
+
+        def _dynamic_scale_rblock(self) -> None:
+            self.scaled += 1
+
+        def precompile(self) -> None:
+            self._dynamic_scale_rblock()
+
+    for _ in range(2):
+        keep_blocks(Autotuner)
+    kernel = Autotuner()
+    kernel.precompile()
+    assert kernel.scaled == scaled
 
 
 @pytest.mark.parametrize(

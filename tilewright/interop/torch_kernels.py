@@ -15,6 +15,7 @@ from typing import Any
 from tilewright.interop.torch_launches import adapt_launches
 from tilewright.runtime.devices.cpu import thread_count
 from tilewright.runtime.jit import JITFunction
+from tilewright.targets.nvidia.occupancy import ROOMY_REGISTERS
 
 OPTION = "single_threaded"
 
@@ -133,6 +134,7 @@ def adapt_autotuner() -> None:
     _set_options(triton_heuristics.CachingAutotuner)
     _separate_arguments(triton_heuristics.CachingAutotuner)
     _choose_blocks(triton_heuristics)
+    keep_blocks(triton_heuristics.CachingAutotuner)
     adapt_launches(triton_heuristics)
 
 
@@ -200,6 +202,26 @@ def _with_classes(
         if isinstance(kind, str) and kind.startswith("*"):
             found.setdefault((i,), []).append([ALIAS, 0 if name in shared else i + 1])
     return found
+
+
+def keep_blocks(autotuner: Any) -> None:
+    """Have Inductor not compile reductions with half the block, and measure both, only because of
+    the registers that tilewright gives each kernel (`occupancy.ROOMY_REGISTERS`).
+
+    It does so, in the program's own process, where more than 32 registers keep programs from being
+    resident. ptxas squeezes many kernels into 32, but these are assembled again with up to 40,
+    whatever their block is.
+    """
+    scale: Any = getattr(autotuner, "_dynamic_scale_rblock", None)
+    if scale is None or _is_ours(scale):
+        return
+
+    @wraps(scale)
+    def dynamic_scale_rblock(self: Any) -> None:
+        if any((launcher.n_regs or 0) > ROOMY_REGISTERS for launcher in self.launchers):
+            scale(self)
+
+    autotuner._dynamic_scale_rblock = dynamic_scale_rblock
 
 
 LONGEST_REDUCTION = 1024
