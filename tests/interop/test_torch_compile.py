@@ -63,6 +63,8 @@ print(triton.language.dtype in dynamo.common_constant_types)
 for _ in range(2):
     tilewright.torch.disable()
     print(config.cpu_backend)
+with config.patch(worker_start_method="fork"):
+    tilewright.torch.enable(cpu=False)
 multiprocessing.parent_process = lambda: "a parent"
 tilewright.torch.enable(cpu=False)
 print(config.cpu_backend, len(starts))

@@ -97,12 +97,14 @@ def start_workers() -> None:
     they begin with the compilation, most kernels of a small model are compiled without them.
 
     A process that multiprocessing has started, such as one that loads data, may import the program
-    and compile nothing. There they start as torch does it.
+    and compile nothing. There they start as torch does it, and so do workers that are forked from
+    this process, which has to start the GPU before.
     """
-    from torch._inductor import async_compile
+    from torch._inductor import async_compile, config
 
     start: Any = getattr(async_compile, "maybe_warm_pool", None)
-    if start is not None and multiprocessing.parent_process() is None:
+    are_separate = getattr(config, "worker_start_method", None) == "subprocess"
+    if start is not None and are_separate and multiprocessing.parent_process() is None:
         start()
 
 
