@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tilewright.interop.torch_kernels import blocks_on_cpu, keep_blocks
+from tilewright.interop.torch_kernels import USUAL_REGISTERS, blocks_on_cpu, keep_blocks
+from tilewright.targets.nvidia.occupancy import ROOMY_REGISTERS
 
 ROOT = Path(__file__).parents[2]
 
@@ -250,6 +251,8 @@ def test_kernels_that_have_been_launched_are_launched_at_once() -> None:
 def test_blocks_are_not_halved_for_registers_of_all_kernels(
     registers: tuple[int | None, ...], scaled: int
 ) -> None:
+    assert USUAL_REGISTERS == ROOMY_REGISTERS
+
     class Autotuner:
         """A kernel, with how often it was to be compiled with half the block."""
 

@@ -15,7 +15,6 @@ from typing import Any
 from tilewright.interop.torch_launches import adapt_launches
 from tilewright.runtime.devices.cpu import thread_count
 from tilewright.runtime.jit import JITFunction
-from tilewright.targets.nvidia.occupancy import ROOMY_REGISTERS
 
 OPTION = "single_threaded"
 
@@ -204,9 +203,14 @@ def _with_classes(
     return found
 
 
+USUAL_REGISTERS = 40
+"""The registers of a thread that kernels for NVIDIA GPUs may have before ptxas is to save any:
+`targets/nvidia/occupancy.ROOMY_REGISTERS`."""
+
+
 def keep_blocks(autotuner: Any) -> None:
     """Have Inductor not compile reductions with half the block, and measure both, only because of
-    the registers that tilewright gives each kernel (`occupancy.ROOMY_REGISTERS`).
+    the registers that tilewright gives each kernel.
 
     It does so, in the program's own process, where more than 32 registers keep programs from being
     resident. ptxas squeezes many kernels into 32, but these are assembled again with up to 40,
@@ -218,7 +222,7 @@ def keep_blocks(autotuner: Any) -> None:
 
     @wraps(scale)
     def dynamic_scale_rblock(self: Any) -> None:
-        if any((launcher.n_regs or 0) > ROOMY_REGISTERS for launcher in self.launchers):
+        if any((launcher.n_regs or 0) > USUAL_REGISTERS for launcher in self.launchers):
             scale(self)
 
     autotuner._dynamic_scale_rblock = dynamic_scale_rblock
