@@ -12,6 +12,7 @@ import pytest
 import tilewright as tw
 from tests.autodiff.harness import cleaned, copied, forward_module, launch_points, run_derived
 from tests.frontend.kernels import function_from
+from tests.lowering.simt.harness import run_emulated
 from tilewright.autodiff import enumerated, lane_sums
 from tilewright.autodiff.arrays import arrays_of
 from tilewright.autodiff.enumerated import sharing
@@ -123,6 +124,18 @@ def test_a_program_adds_once_for_each_element(name: str) -> None:
     shares[1,](**args, grads={"y_ptr": np.ones(64)}, into={"w_ptr": expected})
     np.testing.assert_allclose(found, expected, rtol=1e-13)
     assert not np.allclose(interpreted(text, repeated=False), expected)
+
+
+def test_on_an_emulated_gpu() -> None:
+    args = arguments()
+    module = forward_module(KERNELS["channels"], args, {})
+    (array,) = (a for a in arrays_of(module.entry).values() if a.name == "w_ptr")
+    derived = reverse_mode(module, ("w_ptr",), ("y_ptr",), private=("w_ptr",), repeated=array.loads)
+    found = np.zeros(64)
+    of = {"argument": args, "cotangent": {"y_ptr": np.ones(64)}, "gradient": {"w_ptr": found}}
+    values = [of[role.kind][role.name] for role in derived.roles]
+    run_emulated(cleaned(derived.module), (1, 1, 1), values, warps=2, lanes=4)
+    np.testing.assert_allclose(found, interpreted(KERNELS["channels"], True), rtol=1e-13)
 
 
 def test_loaded_indices_and_large_tiles_are_added_atomically(

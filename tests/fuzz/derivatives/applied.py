@@ -9,9 +9,9 @@ from tests.fuzz.derivatives.applied_rows import AppliedRows
 
 FAMILIES = (
     "norm", "norm", "group_norm", "cross_entropy", "pair_loss", "contrastive", "gate", "rope",
-    "convolution", "pooling", "selective_scan", "linear_attention", "chunks", "scan", "while",
-    "attention", "attention", "product", "product", "experts", "router", "quantised", "table",
-    "descriptors",
+    "convolution", "pooling", "flat", "selective_scan", "linear_attention", "chunks", "scan",
+    "while", "attention", "attention", "product", "product", "experts", "router", "quantised",
+    "table", "descriptors",
 )  # fmt: skip
 
 
@@ -81,6 +81,28 @@ class Applied(AppliedRows):
         )
         self.close(2)
         self.store(f"{y} + tl.program_id(0) * (oh * ow) + k", "acc", "keep")
+
+    def _flat(self) -> None:
+        """A tensor by flat indices, so that lanes have weights of channels in common."""
+        images, channels, pixels = self.pick(1, 2, 3), self.pick(1, 2, 3, 5), self.pick(1, 2, 3, 7)
+        count, tile = images * channels * pixels, self.pick(4, 8, 16)
+        x, w = self.array("x", images, channels, pixels), self.array("w", channels)
+        y = self.output("y", images, channels, pixels)
+        self.numbers(n=count, c=channels, p=pixels)
+        self.grid = (-(-count // tile),)
+        self.add(f"at = tl.program_id(0) * {tile} + tl.arange(0, {tile})", "keep = at < n",
+                 f"x = {self.load(f'{x} + at', 'keep')}",
+                 f"w = {self.load(f'{w} + at // p % c', 'keep')}")  # fmt: skip
+        value = self.pick("x * w", "tl.where(x > 0, x, w * x)", "tl.sin(w) + x")
+        if self.use("weights of pixels", 0.4):
+            v = self.array("v", pixels)
+            self.add(f"v = {self.load(f'{v} + at % p', 'keep')}")
+            value = f"({value}) * v"
+        if self.use("pairs of elements", 0.3):
+            u = self.array("u", count)
+            self.add(f"u = {self.load(f'{u} + at // 2', 'keep')}")
+            value = f"{value} + u"
+        self.store(f"{y} + at", value, "keep")
 
     # -- recurrences ------------------------------------------------------------------------------
 
