@@ -63,6 +63,7 @@ def no_copy_costs() -> Iterator[None]:
         ((64, 64, 32), 4, 2, 3),  # with registers for six programs
         ((64, 64, 32), 4, 5, 5),
         ((128, 128, 64), 4, 2, 3),  # for two
+        ((64, 128, 64), 4, 3, 4),  # for four, but with memory for two, as results take some
         ((128, 256, 64), 8, 2, 4),  # for one
         ((128, 128, 32), 4, 2, 6),
         ((64, 64, 128), 4, 4, 6),  # for six, but with memory for one of four slots, and results

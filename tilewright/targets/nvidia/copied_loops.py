@@ -227,10 +227,13 @@ def _add_free_slots(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> 
     gpu = ctx.gpu
     needed = results_of(loops, gpu) + OTHER_REGISTERS
     slot = sum(bytes_of(copied.share) for copied in loops[0].copies) + 2 * BARRIER_BYTES
-    memory = gpu.shared_bytes + RESERVED_SHARED
+    memory, used = gpu.shared_bytes + RESERVED_SHARED, shared_bytes(fn, loops)
     by_memory = memory // (loops[0].slots * slot + RESERVED_SHARED)  # at most
     programs = max(min(resident_by_registers(gpu.warps + 1, needed), by_memory), 1)
-    more = (memory // programs - RESERVED_SHARED - shared_bytes(fn, loops)) // slot
+    if programs > FEW_PROGRAMS and all(loop.in_flight for loop in loops):
+        # Of others, tiles that operands are computed from may take the rest of the memory.
+        programs = max(min(programs, memory // (used + RESERVED_SHARED)), FEW_PROGRAMS)
+    more = (memory // programs - RESERVED_SHARED - used) // slot
     most = MOST_SLOTS
     if programs > FEW_PROGRAMS:
         most = min(most, 1 + -(-BYTES_IN_FLIGHT // (programs * slot)))

@@ -74,14 +74,13 @@ def persist_programs(fn: Function, ctx: PassContext) -> bool:
         ctx.missed(NAME, reason, copied[0].loop.loc)
         return False
     original = fn.clone()
-    slots = min(copied[0].ring.slots, *loops.values())  # no more than requested
+    slots = copied[0].ring.slots
+    if all(loop.in_flight for loop in copied):  # others compute while the next slots are filled
+        slots = min(slots, *loops.values())
     _loop_over_programs(fn, list(loops), axis)
     if _slots_of(fn, copied, loops, ctx) < slots:
         fn.body = original.body
-        reason = (
-            "blocks do not loop over programs, as storing results takes the memory of a requested "
-            "slot"
-        )
+        reason = "blocks do not loop over programs, as storing results takes the memory of a slot"
         ctx.missed(NAME, reason, copied[0].loop.loc)
         return False
     ctx.before[NAME] = Original(original, UNDONE)
