@@ -8,6 +8,7 @@ is undefined or poison (division by zero, large shifts), operands are replaced b
 
 from __future__ import annotations
 
+from tilewright.analysis.from_integers import from_integers
 from tilewright.analysis.magnitudes import largest_magnitude
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op
@@ -270,7 +271,9 @@ def lower_mulhi(b: Builder, op: arith.MulHi, lhs: V, rhs: V) -> V:
 
 @lowers(arith.Cast)
 def lower_cast(b: Builder, op: arith.Cast, src: V) -> V:
-    return cast(b, src, _element(op), op.to, op.rounding)
+    source, to = _element(op), op.to
+    known = to == ir.FP16 and source in (ir.FP32, ir.FP64) and from_integers(op.src)
+    return cast(b, src, source, to, op.rounding, known)
 
 
 @lowers(arith.Bitcast)

@@ -51,15 +51,27 @@ def narrow(b: Builder, x: V, element: ir.DType) -> V:
     return _from_f32(b, x, element, "rtne")
 
 
-def cast(b: Builder, x: V, source: ir.DType, to: ir.DType, rounding: str = "rtne") -> V:
-    """The value converted as `Cast` defines."""
+def cast(
+    b: Builder,
+    x: V,
+    source: ir.DType,
+    to: ir.DType,
+    rounding: str = "rtne",
+    from_integers: bool = False,
+) -> V:
+    """The value converted as `Cast` defines.
+
+    Args:
+        from_integers: whether an fp32 or fp64 `x` that is converted to fp16 may be computed from
+            converted integers alone (`analysis.from_integers`).
+    """
     if source == to:
         return x
     if to.is_bool():
         return _to_bool(b, x, source)
     if source.is_floating():
         if to.is_floating():
-            return _float_to_float(b, x, source, to, rounding)
+            return _float_to_float(b, _fenced(b, x) if from_integers else x, source, to, rounding)
         return _float_to_int(b, widen(b, x, source), to)
     if to.is_floating():
         return _int_to_float(b, x, source, to)
@@ -88,29 +100,30 @@ def _int_to_float(b: Builder, x: V, source: ir.DType, to: ir.DType) -> V:
     convert = b.sitofp if signed else b.uitofp
     if to.primitive_bitwidth >= 32:
         return convert(x, register_type(to))
-    if to == ir.FP16 and source.primitive_bitwidth >= 32:
-        x = _clamped_to_fp16(b, x, signed)
-    if source.primitive_bitwidth <= 32:
-        # Beyond 2^24 the conversion to fp32 rounds. There all types but bf16 have no more numbers.
-        if source.primitive_bitwidth == 32 and to == ir.BF16:
-            x = _with_sticky_bit(b, x, signed)
-        return _from_f32(b, convert(x, F32), to, "rtne")
-    # Through fp64, as the op's `evaluate` defines: 64-bit integers round twice.
-    return _from_f64(b, convert(x, F64), to, "rtne")
+    if source.primitive_bitwidth <= 16 and to == ir.FP16:
+        # The fence is behind the conversion, for which there may be one instruction.
+        return _fenced(b, _from_f32(b, convert(x, F32), to, "rtne"))
+    if source.primitive_bitwidth == 32 and to == ir.BF16:
+        x = _with_sticky_bit(b, x, signed)
+    # Beyond 2^24 the conversion to fp32 rounds. There all types but bf16 have no more numbers.
+    # 64-bit integers round twice, through fp64, as the op's `evaluate` defines.
+    wide = convert(x, F32 if source.primitive_bitwidth <= 32 else F64)
+    wide = _fenced(b, wide) if to == ir.FP16 else wide
+    return (_from_f32 if source.primitive_bitwidth <= 32 else _from_f64)(b, wide, to, "rtne")
 
 
-def _clamped_to_fp16(b: Builder, x: V, signed: bool) -> V:
-    """An integer that fp16 represents as it does `x`, for a 32- or 64-bit one.
+def _fenced(b: Builder, x: V) -> V:
+    """A float as LLVM's optimisations must take it, at no cost: not as a converted integer.
 
     LLVM's InstCombine replaces the extension of ``sitofp iN to half`` by ``sitofp iN to float``
     where the bits of the integer that may be set fit into fp16's significand, and forgets that the
-    integer may be beyond fp16's largest finite number, as ``1 << 24`` is. All numbers from 65520 on
-    round to infinity, also 65535, whose 16 bits the significand does not hold.
+    integer may be beyond fp16's largest finite number, as ``1 << 24`` is. The integer may also be
+    that of sums and products of converted integers, and the conversion to fp16 that of a float. So
+    no number of fp16 may be seen to be an integer; sums and products of opaque ones cannot be.
     """
-    x = b.intrinsic(
-        "llvm.smin" if signed else "llvm.umin", x.type, [x, const(x.type, 65535)], [x.type]
-    )
-    return b.intrinsic("llvm.smax", x.type, [x, const(x.type, -65535)], [x.type]) if signed else x
+    if b.own_cast is cast_fp16:  # conversions of bits, which LLVM cannot replace
+        return x
+    return b.intrinsic("llvm.arithmetic.fence", x.type, [x], overloads=[x.type])
 
 
 def _with_sticky_bit(b: Builder, x: V, signed: bool) -> V:

@@ -141,8 +141,8 @@ def test_extrema_of_numbers_and_nan() -> None:
     kernel = kernel_from("""
         def kernel(y, x, n):
             i = tl.arange(0, 8)
-            tl.store(y + i, tl.maximum(tl.load(x + i), (i - n).to(tl.float32)))
+            tl.store(y + i, tl.maximum(tl.load(x + i), (i - n).to(tl.int16).to(tl.float16)))
     """)
-    module = build(kernel, {"y": "*fp32", "x": "*fp32", "n": "i32"})
-    x = np.where(np.arange(8) % 2, np.nan, 2.5).astype(np.float32)
-    assert_same(module, (1, 1, 1), [np.zeros(8, np.float32), x, np.int32(4)], warps=1, lanes=4)
+    module = build(kernel, {"y": "*fp16", "x": "*fp16", "n": "i32"})
+    x = np.where(np.arange(8) % 2, np.nan, 2.5).astype(np.float16)
+    assert_same(module, (1, 1, 1), [np.zeros(8, np.float16), x, np.int32(4)], warps=1, lanes=4)
