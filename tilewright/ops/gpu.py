@@ -146,8 +146,8 @@ class Allocate(Op, name="gpu.allocate", traits=WRITES | LOCAL):
 class AllocateRing(Allocate, name="gpu.allocate_ring", traits=WRITES | LOCAL):
     """As `gpu.allocate`; the last `spare` slots exist only in launches that provide them.
 
-    Launches of few programs provide memory for them (`gpu.has_spare`): as each program then has a
-    multiprocessor of its own, it may use all of the shared memory there.
+    Launches of few programs provide memory for them (`gpu.has_spare`): those whose programs are all
+    resident at once even with as much shared memory.
 
         %0 = gpu.allocate_ring type=shared<7x64x64xfp16>, spare=4 : () -> shared<7x64x64xfp16>
     """
