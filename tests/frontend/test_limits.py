@@ -1,10 +1,11 @@
 """Kernels whose compilation would not terminate raise an error."""
 
+import sys
 import time
 
 import pytest
 
-from tests.frontend.kernels import build, fails, kernel_from
+from tests.frontend.kernels import build, fails, function_from, jit, kernel_from
 from tilewright.frontend.ast_to_ir import stmt
 
 ENDLESS = [
@@ -37,14 +38,32 @@ def again(x):
 """
 
 
+def deepest(error: BaseException) -> BaseException:
+    """The first cause of an error."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
 @pytest.mark.parametrize(("statement", "message"), ENDLESS)
 def test_endless_compilation_is_reported(statement: str, message: str) -> None:
     start = time.process_time()
-    error: BaseException = fails(f"{FUNCTIONS}def k(x):\n    {statement}\n", 1)
-    while error.__cause__ is not None:
-        error = error.__cause__
-    assert message in str(error)
+    error = fails(f"{FUNCTIONS}def k(x):\n    {statement}\n", 1)
+    assert message in str(deepest(error))
     assert time.process_time() - start < 30
+
+
+def test_functions_that_are_nested_too_deeply() -> None:
+    """Their key, which launches compute first, is not limited by Python's recursion."""
+    function = jit(function_from("def f(x):\n    return x + 1"))
+    for _ in range(100):
+        function = jit(function_from("def f(x):\n    return g(x) * 2", g=function))
+    kernel = kernel_from("def kernel(x):\n    g(x)", g=function)
+    limit = sys.getrecursionlimit()
+    assert len(kernel.cache_key) == 64
+    assert sys.getrecursionlimit() == limit
+    error = fails("def kernel(x):\n    g(x)", 1, g=function)
+    assert "calls are nested more than 40 deep" in str(deepest(error))
 
 
 def test_recursion_that_branches_ends(monkeypatch: pytest.MonkeyPatch) -> None:

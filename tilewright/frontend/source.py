@@ -8,9 +8,11 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 import textwrap
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +31,20 @@ _DEF = re.compile(r"^def\s+\w+\s*\(", re.MULTILINE)
 # parsing fails with "AST constructor recursion depth mismatch".
 _PARSING = Lock()
 _HASHING = Lock()
+
+_DEEP = 20_000
+
+
+@contextmanager
+def _deep_recursion() -> Generator[None]:
+    """Let Python's calls be nested more deeply within: hashing takes some 16 of them for each of
+    the kernel's. Of what is nested too deeply, compilation then says where it is."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _DEEP))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 class KernelParam:
@@ -270,7 +286,8 @@ class JITCallable:
             if self._hash is None:
                 self._is_being_hashed = True
                 try:
-                    found = dependencies(self)
+                    with _deep_recursion():
+                        found = dependencies(self)
                     self.used_global_vals = found.values
                     self.used_objects = found.objects
                     self._hash = found.cache_key
