@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 import pytest
@@ -158,13 +159,21 @@ def test_programs_along_axes_that_the_kernel_does_not_read() -> None:
         np.testing.assert_array_equal(found[2], exact)
 
 
+@cache
+def _subject(steps: int) -> tuple[Program, Module]:
+    """What is spoiled in copies; right itself."""
+    program = products.matmul("fp16", "fp32", "nn", (192, 192, 32 * steps), TILE)
+    module = looped(program)
+    check(program, module, blocks=1)
+    return program, module
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 @pytest.mark.parametrize("steps", [2, 3])
 def test_mutants_are_found(name: str, steps: int) -> None:
     """As in `test_specialize_warps`, with several programs of few steps in a block."""
-    program = products.matmul("fp16", "fp32", "nn", (192, 192, 32 * steps), TILE)
-    module = looped(program)
-    check(program, module, blocks=1)
+    program, module = _subject(steps)
+    module = module.clone()
     MUTANTS[name](module)
     with pytest.raises((InterpreterError, AssertionError)):
         check(program, module, blocks=1)

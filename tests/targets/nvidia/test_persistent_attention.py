@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -108,12 +109,19 @@ HELD = {
 }
 
 
+@cache
+def _subject(keys: int, causal: bool, heads: int) -> tuple[Program, Module]:
+    """What is spoiled in copies."""
+    program = attention(keys, causal, heads)
+    return program, looped(program)[0]
+
+
 @pytest.mark.parametrize("name", HELD)
 @pytest.mark.parametrize("causal", [False, True])
 def test_mutants_of_the_copy_of_queries(name: str, causal: bool) -> None:
     """With one iteration in a program: in longer ones, the slots of keys keep order, too."""
-    program = attention(128, causal, heads=5)
-    module, _ = looped(program)
+    program, module = _subject(128, causal, 5)
+    module = module.clone()
     HELD[name](module)
     with pytest.raises((InterpreterError, AssertionError)):
         check(program, module, blocks=1)
@@ -121,8 +129,8 @@ def test_mutants_of_the_copy_of_queries(name: str, causal: bool) -> None:
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_of_the_rings(name: str) -> None:
-    program = attention(384, True)
-    module, _ = looped(program)
+    program, module = _subject(384, True, 2)
+    module = module.clone()
     MUTANTS[name](module)
     with pytest.raises((InterpreterError, AssertionError)):
         check(program, module, blocks=1)
