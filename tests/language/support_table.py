@@ -67,10 +67,12 @@ def _options(target: str) -> FrontendOptions:
     return found.frontend_options(found.parse_options({}))
 
 
-def _build(fn: SourceFunction, types: dict[str, str], target: str) -> Module:
+def _build(
+    fn: SourceFunction, types: dict[str, str], target: str, constants: dict[str, Any] | None = None
+) -> Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module = build_module(fn, types, {}, {}, _options(target))
+        module = build_module(fn, types, constants or {}, {}, _options(target))
     verify_module(module)
     return module
 
@@ -81,16 +83,20 @@ def _see(value: Any) -> None:
 
 
 @cache
+def _probed(use: Use) -> SourceFunction:
+    """A kernel that records the type of a use's value."""
+    text = "def kernel(pa, pb, pc, T: tl.constexpr):\n    see(use(pa, pb, pc, T))\n"
+    return kernel_from(function_text(use) + text, see=constexpr_function(_see))
+
+
+@cache
 def probe(use: Use, element: DType, target: str) -> Cell:
     """Build the use on one element type."""
     seen: list[Any] = []
     _see.seen = seen  # pyright: ignore[reportFunctionMemberAccess]
-    text = function_text(use) + (
-        f"def kernel(pa, pb, pc):\n    see(use(pa, pb, pc, {language_name(element)}))\n"
-    )
-    kernel = kernel_from(text, see=constexpr_function(_see))
+    types = dict.fromkeys(OPERANDS, f"*{element.short}") | {"T": "constexpr"}
     try:
-        _build(kernel, dict.fromkeys(OPERANDS, f"*{element.short}"), target)
+        _build(_probed(use), types, target, {"T": element})
     except CompilationError as error:
         return Cell(rejection=_reason(error))
     return Cell(result=seen[0])

@@ -112,19 +112,28 @@ class KernelParam:
         return f"KernelParam({self.name})"
 
 
-def _check_has_source(fn: Callable[..., Any]) -> None:
-    """Raise ValueError if the source of the function is not available."""
+Lines = tuple[list[str], int]
+"""The lines of a function, and the number of the first one in its file."""
+
+
+def _checked_source(fn: Callable[..., Any]) -> Lines | None:
+    """The lines of the function if it had to be read to see that its source is available, else
+    None: a file is read when the function is compiled. Raises ValueError if it is not available."""
     if not isinstance(fn, types.FunctionType):
         raise ValueError(f"{NO_SOURCE}{_instead_of_function(fn)}")
     if fn.__name__ == "<lambda>":
         raise ValueError(f"{NO_SOURCE}, with `def`, not `lambda`")
     if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
         raise ValueError(f"{NO_SOURCE}, with `def`, not `async def`: {fn.__name__}")
-    if not _text_is_known(fn, fn.__code__.co_filename):
+    if not fn.__code__.co_filename.startswith("<"):
+        return None
+    lines = _known_lines(fn)
+    if lines is None:
         raise ValueError(
             f"{NO_SOURCE}: the source of {fn.__name__} is not available, as in an interactive "
             f"session or `exec`"
         )
+    return lines
 
 
 def _instead_of_function(fn: Any) -> str:
@@ -139,19 +148,18 @@ def _instead_of_function(fn: Any) -> str:
     return f", with `def`, not {fn!r}"
 
 
-def _text_is_known(fn: Callable[..., Any], file: str) -> bool:
-    """Whether a function's source is available: in a file, in `linecache`, or from a replacement of
-    `linecache.getlines`, which programs that generate functions install. A file name such as
-    ``<string>`` may refer to another text (Python 3.13 stores that of ``python -c`` under it), so
-    its lines are checked to define the function.
+def _known_lines(fn: Callable[..., Any]) -> Lines | None:
+    """The lines of a function that is in no file: from `linecache`, or from a replacement of
+    `linecache.getlines`, which programs that generate functions install; None if there are none. A
+    file name such as ``<string>`` may refer to another text (Python 3.13 stores that of
+    ``python -c`` under it), so the lines are checked to define the function.
     """
-    if not file.startswith("<"):
-        return True
     try:
-        text = "".join(inspect.getsourcelines(fn)[0])
+        lines = inspect.getsourcelines(fn)
     except (OSError, TypeError):
-        return False
-    return re.search(rf"\bdef\s+{re.escape(fn.__name__)}\b", text) is not None
+        return None
+    text = "".join(lines[0])
+    return lines if re.search(rf"\bdef\s+{re.escape(fn.__name__)}\b", text) else None
 
 
 OF_THIS_PROCESS = ("captured", "_ast", "used_objects")
@@ -181,7 +189,7 @@ class JITCallable:
     _is_being_hashed = False
 
     def __init__(self, fn: Callable[..., Any]) -> None:
-        _check_has_source(fn)
+        self._read = _checked_source(fn)
         self.fn: Any = fn
         self.__name__ = fn.__name__
         self.__qualname__ = fn.__qualname__
@@ -205,7 +213,9 @@ class JITCallable:
     # -- source ---------------------------------------------------------------------------------
 
     @cached_property
-    def _lines(self) -> tuple[list[str], int]:
+    def _lines(self) -> Lines:
+        if self._read is not None:
+            return self._read
         try:
             return inspect.getsourcelines(self.fn)
         except (OSError, TypeError) as error:
