@@ -163,26 +163,39 @@ def test_hang_and_crash_of_a_launch_are_named_and_the_rest_runs(
     assert "| 1 elementwise | 6 |  |  |  | 1 |" in found.stdout
 
 
-@pytest.mark.parametrize(
-    ("code", "cause"),
-    [
-        ("raise ImportError('no library')\n", "cannot be loaded: ImportError: no library"),
-        ("import sys; sys.exit('no device')\n", "cannot be loaded: SystemExit: no device"),
-        (OTHER_VERSION, "is written for version 7 of the interface of targets; this version of"),
-        (INCOMPLETE, "is not a target: it has no features, parse_options, frontend_options"),
-        (RAISING, "cannot be used: OSError: no licence"),
-    ],
-)
-def test_plug_in_that_cannot_be_used_is_named(code: str, cause: str, tmp_path: Path) -> None:
-    put(tmp_path, "bad", code)
-    found = conformance(tmp_path, "bad", status=2)
-    assert "the plug-in tilewright.targets: bad = bad:Target, of bad 1.5 " in found.stderr
-    assert cause in found.stderr
-    assert "Traceback" not in found.stderr
+UNUSABLE = {
+    "lacking": ("raise ImportError('no library')\n", "cannot be loaded: ImportError: no library"),
+    "leaving": (
+        "import sys; sys.exit('no device')\n",
+        "cannot be loaded: SystemExit: no device",
+    ),
+    "other": (
+        OTHER_VERSION,
+        "is written for version 7 of the interface of targets; this version of",
+    ),
+    "partial": (
+        INCOMPLETE,
+        "is not a target: it has no features, parse_options, frontend_options",
+    ),
+    "raising": (RAISING, "cannot be used: OSError: no licence"),
+}
+
+
+def test_plug_ins_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    """Each by itself, though all are installed."""
+    for name, (code, _) in UNUSABLE.items():
+        put(tmp_path, name, code)
+    for name, (_, cause) in UNUSABLE.items():
+        found = conformance(tmp_path, name, status=2)
+        where = f"the plug-in tilewright.targets: {name} = {name}:Target, of {name} 1.5 "
+        assert where in found.stderr
+        assert cause in found.stderr
+        assert "Traceback" not in found.stderr
     conformance(tmp_path, "cpu", "--only", "1/grid/5", status=0)  # the rest goes on
     doctor = command(tmp_path, "doctor")
     assert doctor.returncode == 1
-    assert cause in doctor.stdout
+    for name, (_, cause) in UNUSABLE.items():
+        assert f"of {name} 1.5 {cause}" in doctor.stdout
     assert "kernel on cpu    compiled and ran" in doctor.stdout
 
 

@@ -125,11 +125,14 @@ def erf_series(x: np.ndarray) -> np.ndarray:
     y = np.clip(x, -7, 7)
     # -y*y loses digits that matter to exp: split y so that the head's square is exact.
     head = y.astype(np.float32).astype(y.dtype)
-    term = y.copy()
+    # Of most bit patterns the first term is the sum, or the result is the one.
+    inner = (np.abs(y) > 2.0**-40) & (np.abs(y) <= 6.5)
+    near = y[inner]
+    term = near.copy()
     total = y.copy()
     for n in range(1, 200):
-        term = term * (2 * y * y / (2 * n + 1))
-        total = total + term
+        term = term * (2 * near * near / (2 * n + 1))
+        total[inner] += term
     decay = np.exp(-head * head) * np.exp(-(y - head) * (y + head))
     scale = 2 / np.sqrt(4 * np.arctan(np.ones((), y.dtype)))
     # The series loses the last bits of the one beyond 6.5, where erf is 1 to 64 bits.
