@@ -1,4 +1,7 @@
-"""`tilewright.torch.enable`, which sets up torch.compile, in fresh processes."""
+"""`tilewright.torch.enable`, which sets up torch.compile, in processes of their own.
+
+They are fresh where the order of imports matters.
+"""
 
 import os
 import subprocess
@@ -8,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.interop.forked import output
 from tilewright.interop.torch_kernels import USUAL_REGISTERS, blocks_on_cpu, keep_blocks
 from tilewright.targets.nvidia.occupancy import ROOMY_REGISTERS
 
@@ -97,7 +101,7 @@ print(torch.equal(f(x, y), torch.relu(x + y)), launches)
 
 def test_option_of_one_function() -> None:
     pytest.importorskip("torch", minversion="2.9")
-    assert _output(OPTION) == "True ['triton_poi_fused_add_relu_0']"
+    assert output(OPTION) == "True ['triton_poi_fused_add_relu_0']"
 
 
 def test_settings_of_inductor_were_imported_before() -> None:
@@ -194,7 +198,7 @@ for threads in (1, 2):
 def test_kernels_for_one_thread_add_without_atomics(workers: int) -> None:
     """Also if they are compiled in other processes."""
     pytest.importorskip("torch", minversion="2.13")
-    assert _output(THREADS.format(workers=workers)).splitlines() == [
+    assert output(THREADS.format(workers=workers)).splitlines() == [
         "True [(False, False), (True, True)]",
         "True [(False, False)]",  # Inductor leaves the gradient to torch
     ]
@@ -244,7 +248,7 @@ def test_kernels_that_have_been_launched_are_launched_at_once() -> None:
     """By native code, unless the launch is profiled, or the kernel has another launcher. Modules
     ask for no stream."""
     pytest.importorskip("torch", minversion="2.13")
-    assert _output(LAUNCHES).replace("\n", " ") == ("0 0 1 True 0 1 0 False True 1 True")
+    assert output(LAUNCHES).replace("\n", " ") == ("0 0 1 True 0 1 0 False True 1 True")
 
 
 @pytest.mark.parametrize(("registers", "scaled"), [((40, None), 0), ((32, 41), 1)])
@@ -319,7 +323,7 @@ print(torch.allclose(f(x), x.var(1), atol=1e-5), found[-1])
 
 def test_short_reductions_have_no_loop() -> None:
     pytest.importorskip("torch", minversion="2.13")
-    assert _output(BLOCKS) == "True [{'XBLOCK': 16, 'R0_BLOCK': 512}]"
+    assert output(BLOCKS) == "True [{'XBLOCK': 16, 'R0_BLOCK': 512}]"
 
 
 DEVICES = (
@@ -422,6 +426,6 @@ print(sorted(found.items()))
 
 def test_arguments_of_kernels_are_apart_unless_they_share_memory() -> None:
     pytest.importorskip("torch", minversion="2.13")
-    apart, shared = _output(OVERLAPS).splitlines()
+    apart, shared = output(OVERLAPS).splitlines()
     assert apart == "['in_ptr0', 'in_ptr1', 'out_ptr0'] 3"
     assert shared == "[('in_ptr0', 1), ('in_ptr1', 0), ('out_ptr1', 0)]"

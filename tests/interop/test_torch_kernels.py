@@ -1,14 +1,10 @@
-"""Kernels of programs in functions for torch.compile, in fresh processes."""
+"""Kernels of programs in functions for torch.compile, in processes of their own."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.interop.forked import output
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -22,15 +18,10 @@ import triton, triton.language as tl
 """
 
 
-def _output(folder: Path, code: str) -> str:
-    """What a program prints; it is a file, since kernels are read from their source."""
+def _output(code: str) -> str:
+    """What a program prints."""
     pytest.importorskip("torch", minversion="2.9")
-    program = folder / "program.py"
-    program.write_text(START + code)
-    command = [sys.executable, str(program)]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    return run.stdout.strip()
+    return output(START + code)
 
 
 MUTATIONS = """
@@ -62,8 +53,8 @@ for kernel in (move, add):
 """
 
 
-def test_mutated_arguments(tmp_path: Path) -> None:
-    assert _output(tmp_path, MUTATIONS).splitlines() == [
+def test_mutated_arguments() -> None:
+    assert _output(MUTATIONS).splitlines() == [
         "['x', 'y'] ['y', 'out'] False",
         "['x', 'y'] ['out'] True",
     ]
@@ -100,8 +91,8 @@ print(tl.load.__module__, tl.constexpr.__module__)
 """
 
 
-def test_kernels_that_import_names_of_the_language(tmp_path: Path) -> None:
-    lines = _output(tmp_path, KERNELS).splitlines()
+def test_kernels_that_import_names_of_the_language() -> None:
+    lines = _output(KERNELS).splitlines()
     assert lines == ["True"] * 6 + ["triton.language triton.language"]
 
 
@@ -117,8 +108,8 @@ print(torch.allclose(found[0], expected[0]) and torch.allclose(found[1], expecte
 """
 
 
-def test_results_are_not_placed_in_inputs_that_are_passed_as_numbers(tmp_path: Path) -> None:
-    assert _output(tmp_path, SCALARS) == "True"
+def test_results_are_not_placed_in_inputs_that_are_passed_as_numbers() -> None:
+    assert _output(SCALARS) == "True"
 
 
 AUTOTUNED = """
@@ -134,8 +125,8 @@ print(torch.allclose(found, f(a, b), atol=1e-5))
 """
 
 
-def test_max_autotune_measures_templates(tmp_path: Path) -> None:
-    assert _output(tmp_path, AUTOTUNED).splitlines()[-1] == "True"
+def test_max_autotune_measures_templates() -> None:
+    assert _output(AUTOTUNED).splitlines()[-1] == "True"
 
 
 TEMPLATES = """
@@ -180,9 +171,9 @@ print(found[-1][2])
 """
 
 
-def test_templates_have_alias_classes_and_no_checks_of_their_assumptions(tmp_path: Path) -> None:
+def test_templates_have_alias_classes_and_no_checks_of_their_assumptions() -> None:
     """Kernels with assertions, such as those that load by an index, keep all checks."""
     pytest.importorskip("torch", minversion="2.13")
-    template, gather = _output(tmp_path, TEMPLATES).splitlines()[-2:]
+    template, gather = _output(TEMPLATES).splitlines()[-2:]
     assert template == "['arg_A', 'arg_B', 'out_ptr0'] 3 False"
     assert gather == "True"
