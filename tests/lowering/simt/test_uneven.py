@@ -63,7 +63,7 @@ from tilewright.ops.sort import Sort
 from tilewright.passes.pad_tiles import pad_tiles
 from tilewright.passes.padding import groups_match
 
-SHAPES = [(3,), (48,), (100,), (3, 40), (5, 3), (8, 6), (6, 8), (2, 3, 5)]
+SHAPES: list[tuple[int, ...]] = [(3,), (48,), (100,), (3, 40), (5, 3), (8, 6), (6, 8), (2, 3, 5)]
 FEW = (Threads(1, 4), Threads(4, 8), Threads(2, 32))
 
 

@@ -5,6 +5,7 @@ See `tests/async_machine.py`. The kernels run after the whole pipeline for an H2
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -18,9 +19,11 @@ from tests.async_machine import AsyncMachine, Race
 from tests.gpu import products
 from tests.gpu.programs import Program, difference, interpreted, source_of
 from tests.gpu.recipes import integral, rng_of
+from tilewright.base import knobs
 from tilewright.base.diagnostics import InterpreterError
 from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import pipeline
+from tilewright.compiler.source import ASTSource
 from tilewright.ir.core import Module, Op
 from tilewright.ir.passes import PassContext, Verifier, run
 from tilewright.ir.types import FP16, dtype_of
@@ -44,10 +47,26 @@ def lowered(
     return module, ctx.counts
 
 
+_compiled: dict[object, tuple[Module, PassContext]] = {}
+
+
 def compiled(program: Program, **given: Any) -> tuple[Module, PassContext]:
-    """The program's IR after all passes with these options, and their context."""
-    options = TARGET.parse_options(given)
+    """The program's IR after all passes with these options, and their context.
+
+    A test that runs a kernel on several arguments, such as numbers of steps, compiles it once.
+    """
     source, _ = source_of(program)
+    test, disabled = os.environ["PYTEST_CURRENT_TEST"], knobs.compilation.disabled_passes
+    key = test, disabled, source.hash(), repr(given)
+    if key not in _compiled:
+        _compiled.clear()
+        _compiled[key] = _compile(source, given)
+    module, ctx = _compiled[key]
+    return module.clone(), ctx
+
+
+def _compile(source: ASTSource, given: dict[str, Any]) -> tuple[Module, PassContext]:
+    options = TARGET.parse_options(given)
     module = source.module(TARGET.frontend_options(options))
     ctx = context_for(TARGET, options)
     run(module, pipeline(TARGET), ctx, [Verifier(), LayoutVerifier(ctx)])
