@@ -108,7 +108,7 @@ class Advising(Assembler):
 
 @pytest.fixture
 def advising(monkeypatch: pytest.MonkeyPatch) -> None:
-    used = Resources(32, 0, shared_bytes=0)
+    used = Resources(40, 0, shared_bytes=0)
     monkeypatch.setattr(best_cubin, "resources", lambda cubin, name: used)
     monkeypatch.setattr(compilation, "find_assembler", Advising)
 
