@@ -1,4 +1,5 @@
-"""What LLVM's back end loses: the sign of a zero that becomes fp16, the signs of shifted words."""
+"""What LLVM's back end loses: the signs of zeros that become fp16, and of those that are subtracted
+from zero; the signs of shifted words."""
 
 from __future__ import annotations
 
@@ -140,3 +141,52 @@ define i64 @a(i64 %x, i64 %y) {
     assert sign == "  %1 = sub i64 %shifted.flipped, 2147483648"
     with parsed(repair(text)) as module:
         module.verify()
+
+
+@tw.jit
+def subtracted(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    tl.store(out_ptr + i, x - (0.0 - y))
+    tl.store(out_ptr + BLOCK + i, (0.0 - y) * x)
+    tl.store(out_ptr + 2 * BLOCK + i, (-y) * x)
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
+@pytest.mark.parametrize("type", ["fp16", "fp32"])
+def test_differences_from_zero_are_no_negations(type: str, arch: str) -> None:
+    dtype = np.dtype(f"f{int(type[2:]) // 8}")
+    numbers = np.array([0.0, -0.0, 1.0, -1.0, 2.5, np.inf, -np.inf, 1e-5], dtype)
+    x, y = np.repeat(numbers, 8), np.tile(numbers, 8)
+    types = {"x_ptr": f"*{type}", "y_ptr": f"*{type}", "out_ptr": f"*{type}"}
+    code = compiled(subtracted, types, arch, BLOCK=64).asm["hsaco"]
+    assert isinstance(code, bytes)
+    *_, found = launch(code, arch, 1, (1,), [x, y, np.zeros(3 * 64, dtype)])
+    with np.errstate(invalid="ignore"):
+        results = np.concatenate([x - (dtype.type(0) - y), (dtype.type(0) - y) * x, -y * x])
+    np.testing.assert_array_equal(found, results)
+    numbers = results == results
+    np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(results[numbers]))
+
+
+def test_which_differences_are_fenced() -> None:
+    text = """
+define half @f(half %x, <2 x float> %y) {
+  %a = fsub contract half 0xH0000, %x, !dbg !1
+  %b = fsub <2 x float> zeroinitializer, %y
+  %c = fsub half 0xH8000, %x
+  %d = fsub half %x, 0xH0000
+  ret half %a
+}
+"""
+    lines = re.sub(r"difference\.\d+", "difference", repair(text)).splitlines()
+    half, pair = "@llvm.arithmetic.fence.f16", "@llvm.arithmetic.fence.v2f32"
+    assert lines[2:8] == [
+        "  %difference = fsub contract half 0xH0000, %x, !dbg !1",
+        f"  %a = call half {half}(half %difference), !dbg !1",
+        "  %difference = fsub <2 x float> zeroinitializer, %y",
+        f"  %b = call <2 x float> {pair}(<2 x float> %difference)",
+        "  %c = fsub half 0xH8000, %x",
+        "  %d = fsub half %x, 0xH0000",
+    ]
+    assert f"declare half {half}(half)" in lines

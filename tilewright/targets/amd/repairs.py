@@ -10,6 +10,8 @@ import re
 
 def repair(text: str) -> str:
     """Rewrite optimised IR such that the back end compiles it correctly."""
+    if " = fsub " in text:
+        text = with_opaque_negations(text)
     if "fptrunc" in text:
         text = with_signed_zeros(text)
     if " = ashr " in text and " = or " in text:
@@ -76,6 +78,39 @@ def _fma(type: str) -> str:
 
 def _minus_zero(type: str) -> str:
     return "-0.0" if type == "float" else "splat (float -0.0)"
+
+
+_FROM_ZERO = re.compile(
+    r"""^(?P<indent>\s*)(?P<result>%[\w.]+)\ =\ (?P<fsub>fsub\ (?:[a-z]+\ )*
+        (?P<type>(?:<(?P<lanes>\d+)\ x\ )?(?P<element>half|float|double)>?)
+        \ (?:0\.0+e\+00|0xH0000|zeroinitializer|splat\ \(\w+\ (?:0\.0+e\+00|0xH0000)\)),\ %[\w.]+)
+        (?P<rest>.*)$""",
+    re.MULTILINE | re.VERBOSE,
+)
+_MANGLED = {"half": "f16", "float": "f32", "double": "f64"}
+
+
+def with_opaque_negations(text: str) -> str:
+    """Make `0.0 - y` opaque to the back end, by a fence without code.
+
+    LLVM 22's back end takes the difference for `-y` where it is an operand of another instruction,
+    which negates it; but 0.0 - 0.0 is 0.0, not -0.0.
+    """
+    used: set[str] = set()
+
+    def fenced(found: re.Match[str]) -> str:
+        type, name = found["type"], f"%difference.{found.start()}"  # unique, as offsets are
+        lanes = f"v{found['lanes']}" if found["lanes"] else ""
+        fence = f"@llvm.arithmetic.fence.{lanes}{_MANGLED[found['element']]}"
+        used.add(f"declare {type} {fence}({type})")
+        return (
+            f"{found['indent']}{name} = {found['fsub']}{found['rest']}\n"
+            f"{found['indent']}{found['result']} = call {type} {fence}({type} {name})"
+            f"{found['rest']}"
+        )
+
+    text = _FROM_ZERO.sub(fenced, text)
+    return text + "".join(f"\n{line}\n" for line in sorted(used) if line not in text)
 
 
 _ASHR = re.compile(
