@@ -17,6 +17,7 @@ from tests.amd_emulator.floats import (
     maximum_number,
     minimum,
     minimum_number,
+    quiet,
     to_integer,
 )
 from tests.amd_emulator.operands import EXEC, OperandReader
@@ -137,9 +138,11 @@ _PLAIN: dict[str, Callable[..., Array]] = {
     **{f"s_{name}_f32": UNARY[name] for name in ("ceil", "floor", "trunc", "rndne")},
     "s_minimum_f32": minimum,
     "s_maximum_f32": maximum,
-    "s_cvt_f16_f32": lambda a: a.astype(np.float16),
-    "s_cvt_f32_f16": lambda a: a.astype(np.float32),
-    "s_cvt_hi_f32_f16": lambda a: (a >> 16).astype(np.uint16).view(np.float16).astype(np.float32),
+    "s_cvt_f16_f32": lambda a: quiet(a.astype(np.float16)),
+    "s_cvt_f32_f16": lambda a: quiet(a.astype(np.float32)),
+    "s_cvt_hi_f32_f16": lambda a: quiet(
+        (a >> 16).astype(np.uint16).view(np.float16).astype(np.float32)
+    ),
     "s_cvt_f32_i32": lambda a: a.astype(np.float32),
     "s_cvt_f32_u32": lambda a: a.astype(np.float32),
     "s_cvt_i32_f32": lambda a: to_integer(a, np.int32),

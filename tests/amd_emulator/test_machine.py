@@ -154,6 +154,14 @@ def test_extrema_prefer_numbers_and_order_zeros() -> None:
     assert floats.bits(floats.maximum_number(signalling, one)) == 0x7FC00001
 
 
+def test_conversions_quiet_signalling_nan() -> None:
+    """So that an extremum of the result and a number is the number."""
+    signalling = np.array([0x7C01, 0xFD00], np.uint16).view(np.float16)
+    found = floats.float_operations()["v_cvt_f32_f16"](signalling)
+    assert np.isnan(found).all()
+    assert not floats.is_signalling(found).any()
+
+
 def test_conversion_to_bf16_rounds_to_nearest_even() -> None:
     x = specials(np.float32)
     found = floats.to_bf16(x).astype(np.uint16).view(ml_dtypes.bfloat16).astype(np.float32)
