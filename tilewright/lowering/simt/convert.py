@@ -48,6 +48,11 @@ def plan_of(op: ConvertLayout) -> convert.Plan:
     return convert.plan(source, result, memory_type(op.src.type).bits)
 
 
+def needs_memory(op: ConvertLayout) -> bool:
+    """Whether elements pass through shared memory, and threads wait for each other."""
+    return isinstance(plan_of(op), convert.Shared | convert.Parts)
+
+
 @scratch(ConvertLayout)
 def conversion_scratch(op: ConvertLayout) -> int:
     source = op.src.layout

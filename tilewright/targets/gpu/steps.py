@@ -20,6 +20,7 @@ from tilewright.passes.spread_reductions import spread_reductions
 from tilewright.passes.strip_mine import strip_mine
 from tilewright.targets.gpu import codegen as _codegen
 from tilewright.targets.gpu.check import check_kernel
+from tilewright.targets.gpu.delay_conversions import delay_conversions
 from tilewright.targets.gpu.hoist_addresses import hoist_addresses
 from tilewright.targets.gpu.hoist_fetches import hoist_fetches
 from tilewright.targets.gpu.limit_stages import limit_stages
@@ -76,5 +77,6 @@ def steps(
         Step(hoist_fetches),
         Step(hoist_addresses),
         Step(remove_dead_code),
+        Step(delay_conversions),
         *last,
     )
