@@ -21,38 +21,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.op_table import OpTable
 from tilewright.ir.passes import PassContext, compiler_pass, optional_part
 from tilewright.ir.rewriter import insert_after, insert_before
-from tilewright.ir.types import Pointer, element_of, shape_of
+from tilewright.ir.types import element_of, shape_of
 from tilewright.layout.convert import register_sources
-from tilewright.layout.families import row_major
 from tilewright.layout.linear import REGISTER, LinearLayout
 from tilewright.ops.arith import Cast, Div
-from tilewright.ops.atomic import AnyAtomic, AtomicRMW, Reading
+from tilewright.ops.atomic import Reading
 from tilewright.ops.control import For, If, While
-from tilewright.ops.gpu import ConvertLayout, Share, unconverted
+from tilewright.ops.gpu import ConvertLayout, unconverted
 from tilewright.ops.math import MathFunction
-from tilewright.ops.memory import Load, Store
-from tilewright.ops.reduce import Scan
+from tilewright.ops.memory import Load
 from tilewright.ops.view import View
+from tilewright.passes.access_layouts import AccessLayouts, size_behind
 from tilewright.passes.layout_rules import (
     Demands,
-    coalesced,
-    coalesced_within,
     derived_demands,
     derives_from_first_operand,
     is_tile,
     operand_layout,
-    per_thread,
     propagates_layout,
     repeated_layout,
     result_layout,
-    warp_run,
 )
 from tilewright.passes.layout_sides import (
     ACCESS,
@@ -69,21 +64,11 @@ from tilewright.passes.layout_sides import (
 )
 
 WARP_ROWS = optional_part("warp_rows")
-STAGED_BYTES = 16  # the widest access of a buffer
-LINE_BYTES = 128  # of a cache
-SECTOR_BYTES = 32  # the granularity of transfers from and to global memory
-WORD_BYTES = 4  # of a register
 MAX_ROUNDS = 8
 LOADED_AGAIN = 4
 """Accesses of a thread up to which a small tile is loaded in each of its layouts. Rows of results
 of matrix instructions take 2 or 4; columns take more, so that exchanging them is cheaper."""
 
-STAGED_PAIRS = "staged_pairs"
-"""The feature of a target where a thread loads adjacent rows of operands that are transposed in
-shared memory, to store words instead of single elements."""
-
-
-AnyAccess = Load | Store | AnyAtomic
 Anchor = Callable[[Any, PassContext], Demands]
 ANCHORS: OpTable[Anchor] = OpTable("prescribed layouts")
 """Ops that prescribe layouts, such as the matrix instructions of a target."""
@@ -101,21 +86,6 @@ def _size_of(value: Value) -> int:
     return element_of(value.type).nbytes_in_memory
 
 
-def _size_behind(pointer: Value) -> int:
-    """Bytes per pointee."""
-    element = element_of(pointer.type)
-    assert isinstance(element, Pointer)
-    return element.element_ty.nbytes_in_memory
-
-
-def _is_staged(op: Op) -> bool:
-    """Whether a load only moves a tile to shared memory, so that no other tile is combined with it
-    in its layout."""
-    if not isinstance(op, Load) or not op.result.users:
-        return False
-    return all(isinstance(user, Share) for user in op.result.users)
-
-
 def _elements(layout: LinearLayout) -> int:
     """The number of elements of a tile that a thread has."""
     return layout.in_size(REGISTER) >> layout.free_variables(REGISTER).bit_count()
@@ -126,25 +96,14 @@ def _widens(op: Op) -> bool:
     return isinstance(op, Cast) and _size_of(op.src) < _size_of(op.result)
 
 
-class _Matrix(NamedTuple):
-    """The layout of results of matrix instructions, and the fewest bytes of an element in memory
-    among the accesses of that shape."""
-
-    layout: LinearLayout
-    size: int
-
-
 class _Assignment:
     """The pass on one function.
 
     Attributes:
         assigned: the layout of each value that is not cheap to rematerialise.
         copies: the conversions and rematerialisations of values, by layout.
-        access_bytes: the most bytes of an access of global memory.
         has_products: whether there are ops that prescribe layouts.
-        vectors: see `_vectors`.
-        accessed: see `_accessed`.
-        matrices: see `_matrices`.
+        accesses, accessed: the layouts of accesses, and those of shapes that have two.
         anchored: the ops that prescribe layouts whose results have got them.
         only_matrices: whether only layouts that ops prescribe are propagated.
     """
@@ -154,16 +113,14 @@ class _Assignment:
         self.ctx = ctx
         self.warps: int = ctx.gpu.warps
         self.lanes: int = ctx.gpu.lanes
-        self.access_bytes: int = ctx.gpu.access_bytes
         self.infos: AxisMap = axis_info(fn)
         self.assigned: dict[Value, Assigned] = {}
         self.copies: dict[tuple[Value, LinearLayout], Value] = {}
         # The op that was copied last, while its operands are not in their layout, and this layout.
         self._copied: tuple[Op, LinearLayout | None] | None = None
         self.has_products = any(type(op) in ANCHORS for op in fn.walk())
-        self.vectors = self._vectors()
-        self.matrices: dict[Shape, _Matrix] = {}
-        self.accessed: Mapping[Shape, Pair] = {} if self.has_products else self._accessed()
+        self.accesses = AccessLayouts(fn, ctx, self.infos, has_products=self.has_products)
+        self.accessed: Mapping[Shape, Pair] = self.accesses.accessed
         self.anchored: set[Op] = set()
         self.only_matrices = False
 
@@ -173,7 +130,7 @@ class _Assignment:
             self.only_matrices = True
             self._assign_all()
             self.only_matrices = False
-            self.matrices = self._matrices()
+            self.accesses.follow(self.assigned)
         self._assign_all()
         if changed := choose_sides(self.fn, self):
             self.ctx.count("changed sides", changed)
@@ -186,147 +143,12 @@ class _Assignment:
             if self.assigned == before:
                 break
 
-    # -- accesses -------------------------------------------------------------------------------
-
-    def _access(
-        self, op: AnyAccess, *, masked: bool = True, limit: int | None = None
-    ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        """The shape, the order of the axes from the fastest-varying one, and the maximum vector
-        length, in elements, of an access.
-
-        A mask that varies within a vector makes it several accesses, for which the lanes of a warp
-        should be adjacent. This does not count if not `masked`, nor in functions with products:
-        there, a thread with fewer elements of a row needs the addresses and masks of more rows,
-        beside the results of products.
-
-        Args:
-            limit: the most bytes of an access; by default the machine's.
-        """
-        pointer, mask = op.ptr, getattr(op, "mask", None)
-        extents = shape_of(pointer.type)
-        order = self.infos[pointer].order
-        size = _size_behind(pointer)
-        counted = mask if masked and not self.has_products else None
-        length = self.infos.access_length(pointer, counted, order[0], size)
-        return extents, order, min(length, (limit or self.access_bytes) // size)
-
-    def _vectors(self) -> dict[tuple[tuple[int, ...], tuple[int, ...]], int]:
-        """The number of elements along the fastest axis that a thread holds, by shape and order.
-
-        Accesses of the same shape use the same layout, the one with the most elements per thread,
-        so that values of different element types need no conversion. A store is limited to one
-        vector per thread, though: with two, each store instruction of a warp would write half of
-        each sector, and memory would transfer each sector twice. (Of loads, the second one hits
-        the L1 cache.) Loads to shared memory only have layouts of their own. A scan needs adjacent
-        elements in one thread, whatever the masks.
-        """
-        scanned = {
-            shape_of(v.type) for op in self.fn.walk() if isinstance(op, Scan) for v in op.srcs
-        }
-        longest: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-        whole: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-        for op in self._accesses():
-            if not _is_staged(op):
-                masked = shape_of(op.ptr.type) not in scanned
-                extents, order, vector = self._access(op, masked=masked)
-                key = extents, order
-                size = _size_behind(op.ptr)
-                if not isinstance(op, Load | Reading) and vector * size == self.access_bytes:
-                    whole[key] = min(whole.get(key, vector), vector)
-                vector = min(vector, per_thread(extents, self.lanes, self.warps))
-                longest[key] = max(longest.get(key, 1), vector)
-        return {key: min(vector, whole.get(key, vector)) for key, vector in longest.items()}
-
-    def _accesses(self) -> Iterator[AnyAccess]:
-        """The accesses of tiles."""
-        for op in self.fn.walk():
-            if isinstance(op, AnyAccess) and is_tile(op.ptr):
-                yield op
-
-    def _load_layout(self, op: Load | Reading) -> LinearLayout:
-        if not _is_staged(op):
-            return self._memory_layout(op)
-        extents, order, vector = self._access(op, limit=STAGED_BYTES)
-        most = per_thread(extents, self.lanes, self.warps)
-        vector = min(vector, most)
-        if STAGED_PAIRS in self.ctx.features and self._is_transposed(op, order):
-            rows = min(WORD_BYTES // _size_behind(op.ptr), most // vector, extents[order[1]])
-            if rows > 1:
-                return coalesced(extents, order, vector, self.lanes, self.warps, rows)
-        return self._coalesced(extents, order, vector)
-
-    def _is_transposed(self, op: Load | Reading, order: Sequence[int]) -> bool:
-        """Whether the elements that are adjacent in the buffers of a staged tile are not so in
-        global memory."""
-        buffers = [user.results[0].layout for user in op.results[0].users]
-        return len(order) == 2 and all(
-            layout is not None and layout.coordinates(layout.columns[0])[order[0]] == 0
-            for layout in buffers
-        )
-
-    def _memory_layout(self, op: AnyAccess) -> LinearLayout:
-        extents, order, _ = self._access(op)
-        return self._coalesced(extents, order, self.vectors[extents, order])
-
-    def _accessed(self) -> dict[Shape, Pair]:
-        """The layouts of accesses by shape, for shapes that have two; that of the first access is
-        the first."""
-        found: dict[Shape, dict[LinearLayout, None]] = {}
-        for op in self._accesses():
-            found.setdefault(shape_of(op.ptr.type), {})[self._memory_layout(op)] = None
-        pairs = ((shape, tuple(layouts)) for shape, layouts in found.items())
-        return {shape: (pair[0], pair[1]) for shape, pair in pairs if len(pair) == 2}
-
     def default_layout(self, value: Value) -> LinearLayout:
-        extents = shape_of(value.type)
-        order = row_major(len(extents))
-        return self._coalesced(extents, order, self.vectors.get((extents, order), 1))
-
-    def _coalesced(
-        self, extents: tuple[int, ...], order: tuple[int, ...], vector: int
-    ) -> LinearLayout:
-        """The layout of accesses. Each warp has the rows that it has in results of matrix
-        instructions, so that these are converted without barriers between warps."""
-        matrix = self.matrices.get(extents)
-        if matrix is not None:
-            found = coalesced_within(matrix.layout, order, vector, matrix.size)
-            if found is not None:
-                return found
-        return coalesced(extents, order, vector, self.lanes, self.warps)
-
-    def _matrices(self) -> dict[tuple[int, ...], _Matrix]:
-        """The results of matrix instructions by shape, for shapes that are accessed in memory and
-        of which these have one layout."""
-        layouts: dict[tuple[int, ...], set[LinearLayout]] = {}
-        for value, assigned in self.assigned.items():
-            if assigned.priority == FIRST:
-                layouts.setdefault(shape_of(value.type), set()).add(assigned.layout)
-        sizes: dict[tuple[int, ...], int] = {}
-        for op in self._accesses():
-            shape, size = shape_of(op.ptr.type), _size_behind(op.ptr)
-            sizes[shape] = min(sizes.get(shape, size), size)
-        return {
-            shape: _Matrix(found.pop(), sizes[shape])
-            for shape, found in layouts.items()
-            if len(found) == 1 and shape in sizes
-        }
+        return self.accesses.default(value)
 
     def store_layout(self, op: AnyStore) -> LinearLayout:
-        """The layout already assigned to the value if a warp writes whole sectors in it, otherwise
-        the coalesced one; atomic operations on a sector are a request each, unless those on a whole
-        line are. Accesses in two layouts are those of whole vectors: more instructions
-        would cost more than the conversion of one tile."""
-        best = self._memory_layout(op)
         assigned = self.assigned.get(op.value)
-        if assigned is None or shape_of(op.ptr.type) in self.accessed:
-            return best
-        _, order, vector = self._access(op)
-        size = _size_of(op.value)
-        whole = LINE_BYTES if isinstance(op, AtomicRMW) else SECTOR_BYTES
-        required = min(whole, size * warp_run(best, order, vector))
-        return (
-            assigned.layout if size * warp_run(assigned.layout, order, vector) >= required else best
-        )
+        return self.accesses.of_store(op, assigned.layout if assigned is not None else None)
 
     # -- propagation ----------------------------------------------------------------------------
 
@@ -393,7 +215,7 @@ class _Assignment:
                 pass
 
     def _assign_loaded(self, op: Load | Reading) -> None:
-        layout = self._load_layout(op)
+        layout = self.accesses.of_load(op)
         first, _ = self.accessed.get(shape_of(op.ptr.type), (None, None))
         self._assign(op.result, Assigned(FIRST if layout == first else ACCESS, layout))
 
@@ -592,7 +414,7 @@ class _Assignment:
         if not isinstance(op, Load):
             return 1
         axis = self.infos[op.ptr].order[0]
-        length = self.infos.access_length(op.ptr, op.mask, axis, _size_behind(op.ptr))
+        length = self.infos.access_length(op.ptr, op.mask, axis, size_behind(op.ptr))
         return min(length, layout.num_consecutive((axis,)))
 
     def _is_small(self, layout: LinearLayout) -> bool:
