@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import AutotunerError, OutOfResources, PTXASError
@@ -32,26 +32,25 @@ from tilewright.runtime.cache import disk_cache
 from tilewright.runtime.config import Config
 from tilewright.runtime.heuristics import Heuristics, heuristics
 from tilewright.runtime.interface import Chain, NativeInterface, parameters_of
-from tilewright.runtime.jit import InterpretedFunction, JITFunction
 from tilewright.runtime.observed_dict import ObservedDict
-from tilewright.runtime.placement import device_of, devices_of
 from tilewright.runtime.tuning import results
 from tilewright.runtime.tuning.call import Call, assign, clear, copied
+from tilewright.runtime.tuning.devices import Device, device_of_call
+from tilewright.runtime.tuning.keys import general_key
 from tilewright.runtime.tuning.protect import CannotProtect, Protection
-from tilewright.runtime.tuning.report import Progress, first_line, table
+from tilewright.runtime.tuning.prune import cheapest, number_kept
+from tilewright.runtime.tuning.report import Progress, all_failed_error, first_line, table
 from tilewright.runtime.tuning.results import import_tuning
 from tilewright.runtime.tuning.search import (
     FULL,
     ONCE,
     QUANTILES,
     Effort,
-    Outcome,
     Search,
     all_failed,
     fastest,
 )
-from tilewright.targets.protocol import options_without_effect
-from tilewright.targets.registry import target as find_target
+from tilewright.runtime.tuning.wrapped import is_interpreted, kernel_of, python_function
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,7 +127,7 @@ class Autotuner(NativeInterface):
         self.perf_model: Callable[..., float] | None = pruning.get("perf_model")
         self.configs_top_k: float | int = pruning.get("top_k", 1.0)
         self.early_config_prune: Callable[..., Any] | None = pruning.get("early_config_prune")
-        self.base_fn = _python_function(fn)
+        self.base_fn = python_function(fn)
         self.__name__ = self.base_fn.__name__
         self.num_warmups, self.num_reps = warmup, rep
         self.use_cuda_graph = use_cuda_graph
@@ -258,29 +257,7 @@ class Autotuner(NativeInterface):
 
     def _general_key(self, named: Mapping[str, Any]) -> tuple[tuple[Any, ...], Any]:
         """The tuning key without the device, and the device of the tensors."""
-        key = [named[name] for name in self.keys if name in named]
-        key += _further_key(self.fn, named)
-        device = None
-        for name, value in named.items():
-            dtype = getattr(value, "dtype", None)
-            if dtype is not None and name in self._known_names:
-                key.append(_name_of(dtype))
-                device = getattr(value, "device", "cpu") if device is None else device
-        self._require_hashes(named)
-        return tuple(key), device
-
-    def _require_hashes(self, named: Mapping[str, Any]) -> None:
-        for name in self.keys:
-            value = named.get(name)
-            try:
-                hash(value)
-            except TypeError:
-                raise TypeError(
-                    f"`key` of autotune names `{name}`, but a value of type "
-                    f"{type(value).__qualname__} cannot be part of a key: it has no hash. Name "
-                    "what decides about the best configuration instead, such as an extent that is "
-                    "an argument of its own; element types of arrays are part of every key."
-                ) from None
+        return general_key(self.fn, self.keys, self._known_names, named)
 
     @staticmethod
     def merged(kwargs: Mapping[str, Any], config: Config) -> dict[str, Any]:
@@ -322,25 +299,11 @@ class Autotuner(NativeInterface):
                     "No valid autotuner configs after pruning. `early_config_prune` should return "
                     "at least one config."
                 )
-        if self.perf_model is None:
+        model = self.perf_model
+        if model is None:
             return pruned
-        top_k = self._top_k()
-        if len(pruned) <= top_k:
-            return pruned
-        cost = [self.perf_model(**nargs, **kwargs, **config.all_kwargs()) for config in pruned]
-        ranked = sorted(range(len(pruned)), key=cost.__getitem__)
-        return [pruned[i] for i in ranked[:top_k]]
-
-    def _top_k(self) -> int:
-        top_k = self.configs_top_k
-        if isinstance(top_k, float) and top_k <= 1.0:
-            return max(1, int(len(self.configs) * top_k))
-        if isinstance(top_k, float):
-            raise TypeError(
-                "Error while pruning configs, top_k must be either 1) a float <= 1.0 or 2) an int: "
-                f"it is {top_k}"
-            )
-        return top_k
+        top_k = number_kept(self.configs_top_k, len(self.configs))
+        return cheapest(pruned, top_k, lambda **chosen: model(**nargs, **kwargs, **chosen))
 
     # -- tuning ---------------------------------------------------------------------------------
 
@@ -404,9 +367,14 @@ class Autotuner(NativeInterface):
             protection.free()
         self.bench_time = time.perf_counter() - begin
         if all_failed(outcome):
-            raise self._failure(outcome)
+            raise all_failed_error(self.__name__, outcome.errors)
         if shown:
-            self._print(key, outcome)
+            reasons = {config: first_line(error) for config, error in outcome.errors.items()}
+            print(
+                f"Triton autotuning for function {self.__name__},\nwith key as {key},\n"
+                f"finished after {self.bench_time:.2f}s,\nbest config selected: {outcome.best};"
+            )
+            print(table(outcome.timings, reasons, outcome.facts))
         if stored:
             results.save(stored, self._full_name(), outcome.timings)
         return outcome.timings
@@ -421,27 +389,9 @@ class Autotuner(NativeInterface):
         )
 
     def _effort(self) -> Effort:
-        if _is_interpreted(self.fn):
+        if is_interpreted(self.fn):
             return ONCE
         return Effort(self.num_warmups or FULL.warmup, self.num_reps or FULL.rep)
-
-    def _failure(self, outcome: Outcome) -> AutotunerError:
-        errors = outcome.errors
-        lines = [f"  {config}\n    {first_line(error)}" for config, error in errors.items()]
-        failure = AutotunerError(
-            f"none of the {len(errors)} configurations of {self.__name__} runs:\n"
-            + "\n".join(lines)
-        )
-        failure.__cause__ = next(iter(errors.values()))
-        return failure
-
-    def _print(self, key: tuple[Any, ...], outcome: Outcome) -> None:
-        reasons = {config: first_line(error) for config, error in outcome.errors.items()}
-        print(
-            f"Triton autotuning for function {self.__name__},\nwith key as {key},\n"
-            f"finished after {self.bench_time:.2f}s,\nbest config selected: {outcome.best};"
-        )
-        print(table(outcome.timings, reasons, outcome.facts))
 
     def _notify(self, key: tuple[Any, ...], best: Config, *, cache_hit: bool) -> None:
         listener = knobs.autotuning.listener
@@ -475,18 +425,9 @@ class Autotuner(NativeInterface):
 
     # -- arguments ------------------------------------------------------------------------------
 
-    def _device(self, nargs: Mapping[str, Any], kwargs: Mapping[str, Any]) -> _Device:
+    def _device(self, nargs: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Device:
         named = {k: v for k, v in {**nargs, **kwargs}.items() if k in self.arg_names}
-        values, names = list(named.values()), list(named)
-        if _is_interpreted(self.fn):
-            idle = options_without_effect(find_target("interpreter"))
-            return _Device("cpu", "interpreter", "interpreter", idle)
-        name = device_of(devices_of(values, names), values, names)
-        kind, _, index = name.partition(":")
-        describe = getattr(driver.driver_of(kind), "describe", None)
-        kind = describe(int(index or 0)) if describe else kind
-        target = find_target(driver.target_of(name))
-        return _Device(name, kind, target.key(), options_without_effect(target))
+        return device_of_call(named, interpreted=is_interpreted(self.fn))
 
     def _reset(self, args: dict[str, Any], reset_only: bool = False) -> None:
         """The default hook before a run: zero the tensors of `reset_to_zero`, and save those of
@@ -507,13 +448,13 @@ class Autotuner(NativeInterface):
     # -- results --------------------------------------------------------------------------------
 
     def _store_key(
-        self, key: tuple[Any, ...], device: _Device, configs: Sequence[Config]
+        self, key: tuple[Any, ...], device: Device, configs: Sequence[Config]
     ) -> str | None:
         """The key of the result in the disk cache; None if it must not be stored."""
         enabled = self.cache_results or (knobs.autotuning.cache and self._do_bench is None)
         hooked = self.user_defined_pre_hook or self.user_defined_post_hook
-        kernel = _kernel_of(self.fn)
-        if not enabled or not key or kernel is None or _is_interpreted(self.fn):
+        kernel = kernel_of(self.fn)
+        if not enabled or not key or kernel is None or is_interpreted(self.fn):
             return None
         if any(config.pre_hook for config in self.configs) or (hooked and not self.cache_results):
             return None
@@ -542,71 +483,6 @@ def export_tuning(path: str | Path, kernels: Iterable[Autotuner] | None = None) 
     entries = [e for tuner in (_tuners if kernels is None else kernels) for e in tuner.results()]
     results.write(path, entries)
     return len(entries)
-
-
-@runtime_checkable
-class HasTuningKey(Protocol):
-    """A wrapper of a kernel that launches other kernels instead, depending on the arguments."""
-
-    def tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """A key that distinguishes these kernels, given the arguments by name."""
-        ...
-
-
-class _Device(NamedTuple):
-    """The device of a call.
-
-    Attributes:
-        name: such as ``"cuda:0"``.
-        kind: its model, as text.
-        target: the key of the target that is compiled for.
-        idle: the options that do not affect its code.
-    """
-
-    name: str
-    kind: str
-    target: str
-    idle: frozenset[str]
-
-
-_dtype_names: dict[Any, str] = {}
-
-
-def _name_of(dtype: Any) -> str:
-    """``str(dtype)``, cached, as it takes longer than the rest of a launch."""
-    try:
-        return _dtype_names[dtype]
-    except KeyError:
-        return _dtype_names.setdefault(dtype, str(dtype))
-    except TypeError:  # not hashable
-        return str(dtype)
-
-
-def _kernel_of(fn: Any) -> JITFunction | None:
-    """The kernel in a chain of wrappers."""
-    while fn is not None and not isinstance(fn, JITFunction):
-        fn = getattr(fn, "fn", None)
-    return fn
-
-
-def _further_key(fn: Any, named: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What the best configuration depends on besides the arguments that `key` names: of a
-    derivative, which one it is."""
-    while hasattr(fn, "fn"):
-        if isinstance(fn, HasTuningKey):
-            return fn.tuning_key(named)
-        fn = fn.fn
-    return ()
-
-
-def _python_function(fn: Any) -> Any:
-    while hasattr(fn, "fn"):
-        fn = fn.fn
-    return fn
-
-
-def _is_interpreted(fn: Any) -> bool:
-    return isinstance(_kernel_of(fn), InterpretedFunction)
 
 
 def autotune(

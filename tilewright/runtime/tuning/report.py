@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import isinf
 from typing import Any, TextIO
 
+from tilewright.base.diagnostics import AutotunerError
+
 QUIET_SECONDS = 0.5
 """The time in seconds before progress is shown."""
 
@@ -107,3 +109,13 @@ def first_line(error: BaseException) -> str:
     # A compilation error begins with the kernel's source, and ends with the message.
     text = lines[-1] if lines and lines[0].startswith("at ") else (lines or [""])[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def all_failed_error(name: str, errors: Mapping[Any, Exception]) -> AutotunerError:
+    """The error for a kernel of which no configuration runs, given the error of each."""
+    lines = [f"  {config}\n    {first_line(error)}" for config, error in errors.items()]
+    failure = AutotunerError(
+        f"none of the {len(errors)} configurations of {name} runs:\n" + "\n".join(lines)
+    )
+    failure.__cause__ = next(iter(errors.values()))
+    return failure

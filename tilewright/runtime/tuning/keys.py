@@ -1,0 +1,75 @@
+"""The tuning key of a call: what the best configuration of a kernel depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class HasTuningKey(Protocol):
+    """A wrapper of a kernel that launches other kernels instead, depending on the arguments."""
+
+    def tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """A key that distinguishes these kernels, given the arguments by name."""
+        ...
+
+
+def general_key(
+    fn: Any, keys: Sequence[str], parameters: frozenset[str], named: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Any]:
+    """The tuning key of a call without the device, and the device of its tensors.
+
+    Args:
+        fn: the kernel, or a wrapper of it.
+        keys: the parameters that `autotune` names.
+        parameters: all parameters of the kernel.
+        named: the arguments of the call by name.
+    """
+    key = [named[name] for name in keys if name in named]
+    key += _further_key(fn, named)
+    device = None
+    for name, value in named.items():
+        dtype = getattr(value, "dtype", None)
+        if dtype is not None and name in parameters:
+            key.append(_name_of(dtype))
+            device = getattr(value, "device", "cpu") if device is None else device
+    _require_hashes(keys, named)
+    return tuple(key), device
+
+
+def _require_hashes(keys: Sequence[str], named: Mapping[str, Any]) -> None:
+    for name in keys:
+        value = named.get(name)
+        try:
+            hash(value)
+        except TypeError:
+            raise TypeError(
+                f"`key` of autotune names `{name}`, but a value of type "
+                f"{type(value).__qualname__} cannot be part of a key: it has no hash. Name "
+                "what decides about the best configuration instead, such as an extent that is "
+                "an argument of its own; element types of arrays are part of every key."
+            ) from None
+
+
+def _further_key(fn: Any, named: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What the best configuration depends on besides the arguments that `key` names: of a
+    derivative, which one it is."""
+    while hasattr(fn, "fn"):
+        if isinstance(fn, HasTuningKey):
+            return fn.tuning_key(named)
+        fn = fn.fn
+    return ()
+
+
+_dtype_names: dict[Any, str] = {}
+
+
+def _name_of(dtype: Any) -> str:
+    """``str(dtype)``, cached, as it takes longer than the rest of a launch."""
+    try:
+        return _dtype_names[dtype]
+    except KeyError:
+        return _dtype_names.setdefault(dtype, str(dtype))
+    except TypeError:  # not hashable
+        return str(dtype)
