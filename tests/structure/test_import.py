@@ -28,7 +28,7 @@ EAGER = {
     "tilewright.language.semantic": "context",
     "tilewright.runtime": "_allocation async_compile cache cache_entries descriptors "
     "device_caches driver grid interface jit kinds launch observed_dict placement reachable slots "
-    "specialization_data specialize tensors wrappers",
+    "specialization_data specialize tensors variants wrappers",
     "tilewright.runtime.drivers": "protocol",
     "tilewright.targets": "base_backend protocol registry",
 }

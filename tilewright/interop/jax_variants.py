@@ -22,8 +22,9 @@ from tilewright.interop.xla_handlers import ALIGNED
 from tilewright.interop.xla_kernels import offer, site_words
 from tilewright.ir.core import Module
 from tilewright.runtime.grid import Grid
-from tilewright.runtime.jit import MockTensor, is_tensor_type
+from tilewright.runtime.jit import MockTensor
 from tilewright.runtime.slots import at_path
+from tilewright.runtime.variants import is_tensor_type
 
 DIVISIBILITY = ["tt.divisibility", 16]
 

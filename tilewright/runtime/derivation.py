@@ -46,7 +46,7 @@ from tilewright.runtime.derived_launch import (
     Step,
 )
 from tilewright.runtime.grid import Grid
-from tilewright.runtime.jit import JITFunction, is_tensor_type
+from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.kinds import DIVISIBLE
 from tilewright.runtime.partial_sums import (
     SPAN,
@@ -54,6 +54,7 @@ from tilewright.runtime.partial_sums import (
 from tilewright.runtime.proofs import Proofs
 from tilewright.runtime.second_derivation import require_own_types, with_tangents
 from tilewright.runtime.specialize import Key
+from tilewright.runtime.variants import is_tensor_type
 
 install_derivatives()
 

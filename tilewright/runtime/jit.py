@@ -14,7 +14,7 @@ runs it on the grid (`runtime/launch.py`).
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -27,7 +27,7 @@ from tilewright.base.locks import Lock
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import cache_key
 from tilewright.compiler.driver import compile as compile_kernel
-from tilewright.compiler.source import CONSTEXPR, ArgPath, ASTSource
+from tilewright.compiler.source import ArgPath, ASTSource
 from tilewright.frontend.constant_key import constant_key
 from tilewright.frontend.source import ConstexprFunction, SourceFunction
 from tilewright.frontend.source import JITCallable as JITCallable  # re-exported for compatibility
@@ -41,27 +41,27 @@ from tilewright.runtime.interface import Chain, NativeInterface
 from tilewright.runtime.interface import KernelInterface as KernelInterface
 from tilewright.runtime.kinds import (
     HALF_DIVISIBLE,
-    IN_RANGE,
     TWICE_DIVISIBLE,
-    Fact,
-    Spec,
-    attributes_of,
-    without,
 )
 from tilewright.runtime.launch import start_with_hooks
 from tilewright.runtime.observed_dict import ObservedDict
 from tilewright.runtime.placement import device_of
-from tilewright.runtime.slots import at_path
 from tilewright.runtime.specialization_data import Variant, hook_arguments
 from tilewright.runtime.specialization_data import load as load_recorded
 from tilewright.runtime.specialize import Binder, Key, make_binder
 from tilewright.runtime.tensors import CPU
+from tilewright.runtime.variants import (
+    irrelevant_facts,
+    is_tensor_type,
+    known_of,
+    types_of,
+    without_facts,
+)
 from tilewright.runtime.wrappers import MockTensor as MockTensor  # re-exported for compatibility
 from tilewright.runtime.wrappers import TensorWrapper as TensorWrapper
 from tilewright.runtime.wrappers import reinterpret as reinterpret
 from tilewright.targets.protocol import (
     GPUTarget,
-    HasGpuMachine,
     Target,
     UnknownOptionError,
     options_dict,
@@ -275,7 +275,12 @@ class JITFunction(SourceFunction, NativeInterface):
         key = Key(*key)
         device = self.device_of(key.devices, values) if key.devices else ""
         target = self.device_caches[device].backend if device else None
-        source = ASTSource(self, *self._types(self._without(_irrelevant(target), key), values))
+        source = ASTSource(
+            self,
+            *types_of(
+                self.params, without_facts(self.params, irrelevant_facts(target), key), values
+            ),
+        )
         return source, dict(zip(self.arg_names, values, strict=True)), dict(options)
 
     def _bind_for(
@@ -284,8 +289,8 @@ class JITFunction(SourceFunction, NativeInterface):
         """The first step of a launch on a device; see `launch_steps`."""
         values, _, key, given = self.binder(*args, **kwargs)
         (kept,) = self._worthwhile(self.device_caches[device], (key,), values, given)
-        source = ASTSource(self, *self._types(Key(*kept), values))
-        specs = self._known_of(Key(*kept), values)
+        source = ASTSource(self, *types_of(self.params, Key(*kept), values))
+        specs = known_of(self.params, Key(*kept), values)
         arguments = dict(zip(self.arg_names, values, strict=True))
         return arguments, launch_steps.Specialization(specs, source), given
 
@@ -327,10 +332,10 @@ class JITFunction(SourceFunction, NativeInterface):
     ) -> Any:
         """The key of the variant to compile: it has facts about arguments only where code may be
         better for them."""
-        key = self._without(_irrelevant(cache.backend), Key(*variant[0]))
-        plain = self._without((HALF_DIVISIBLE, TWICE_DIVISIBLE), key)
+        key = without_facts(self.params, irrelevant_facts(cache.backend), Key(*variant[0]))
+        plain = without_facts(self.params, (HALF_DIVISIBLE, TWICE_DIVISIBLE), key)
         if plain != key:
-            source = ASTSource(self, *self._types(key, values))
+            source = ASTSource(self, *types_of(self.params, key, values))
             options = self.options_of(cache.backend, source, given)
             kept = alignment.parameters_that_widen(source, cache.target, cache.backend, options)
             pairs = zip(key.specs, plain.specs, strict=True)
@@ -341,23 +346,8 @@ class JITFunction(SourceFunction, NativeInterface):
     def _name_of(self, variant: Any, values: tuple[Any, ...], given: Mapping[str, Any]) -> str:
         """A name for a variant, unique in this process. It begins with the types, facts and values
         of the arguments in the form of Triton's keys, which programs search for values."""
-        known = self._known_of(Key(*variant[0]), values)
+        known = known_of(self.params, Key(*variant[0]), values)
         return f"{known}{dict(given)} #{next(_variant_numbers)}"
-
-    def _known_of(self, key: Key, values: tuple[Any, ...]) -> list[Spec]:
-        """Type and facts of each argument, or its value if it is a compile-time value."""
-        parameters = zip(self.params, key.specs, values, strict=True)
-        return [(CONSTEXPR, v) if p.is_constexpr else spec for p, spec, v in parameters]
-
-    def _without(self, facts: Iterable[Fact], key: Key) -> Key:
-        """A key with fewer facts about the arguments."""
-        specs = list(key.specs)
-        for fact in facts:
-            specs = [
-                spec if param.is_constexpr else without(fact, spec)
-                for param, spec in zip(self.params, specs, strict=True)
-            ]
-        return key._replace(specs=tuple(specs))
 
     def _compile(
         self,
@@ -368,7 +358,7 @@ class JITFunction(SourceFunction, NativeInterface):
         given: Mapping[str, Any],
         warmup: bool,
     ) -> Any:
-        source = ASTSource(self, *self._types(key, values))
+        source = ASTSource(self, *types_of(self.params, key, values))
         options = self.options_of(cache.backend, source, given)
         kernel = self._do_compile(
             variant,
@@ -466,27 +456,6 @@ class JITFunction(SourceFunction, NativeInterface):
         self._preloaded[kernel.hash] = kernel
         return kernel
 
-    def _types(
-        self, key: Key, values: tuple[Any, ...]
-    ) -> tuple[dict[str, Any], dict[ArgPath, Any], dict[ArgPath, list[Any]]]:
-        """Signature, compile-time values and attributes of a variant."""
-        signature: dict[str, Any] = {}
-        leaves: list[tuple[ArgPath, Any, Any]] = []
-        for i, (param, spec) in enumerate(zip(self.params, key.specs, strict=True)):
-            type, facts = (CONSTEXPR, None) if param.is_constexpr else spec
-            signature[param.name] = type
-            leaves += _leaves((i,), type, facts)
-        constants = {p: at_path(values, p) for p, type, _ in leaves if type == CONSTEXPR}
-        parts = [part for leaf in leaves for part in _parts(*leaf)]
-        known = {p: attributes_of(fact) for p, _, fact in parts}
-        attrs: dict[ArgPath, list[Any]] = {p: found for p, found in known.items() if found}
-        tensors = [p for p, is_tensor, _ in parts if is_tensor]
-        for number, path in enumerate(tensors):
-            # Without overlap, each tensor has its own alias class.
-            alias = key.aliases[number] if key.aliases else number
-            attrs.setdefault(path, []).append(["tw.alias", alias])
-        return signature, constants, attrs
-
     def options_of(self, target: Target, source: ASTSource, given: Mapping[str, Any]) -> Any:
         """The target's options, from keywords of the call and from parameters of the same names."""
         for name in DEPRECATED_OPTIONS:
@@ -537,44 +506,12 @@ class InterpretedFunction(JITFunction):
 # -- compile-time values --------------------------------------------------------------------------
 
 
-def _irrelevant(target: Target | None) -> list[Fact]:
-    """The facts of arguments on which no code for a target depends; None: an unknown target, which
-    needs all that holds wherever the kernel runs."""
-    features = target.features() if target is not None else frozenset[str]()
-    found = [fact for fact in (TWICE_DIVISIBLE, IN_RANGE) if fact.feature not in features]
-    is_gpu = target is None or isinstance(target, HasGpuMachine)
-    return found if is_gpu else [HALF_DIVISIBLE, *found]
-
-
 def _options_key(options: Mapping[str, Any]) -> object:
     return tuple((name, constant_key(value)) for name, value in options.items())
 
 
 def _plain(value: Any) -> Any:
     return value.value if isinstance(value, constexpr) else value
-
-
-def is_tensor_type(type: Any) -> bool:
-    """Whether a type string denotes an address."""
-    return isinstance(type, str) and type.startswith("*")
-
-
-def _parts(path: ArgPath, type: Any, facts: Any) -> Iterator[tuple[ArgPath, bool, Any]]:
-    """(path, whether it is an address, key) of an argument, or of the base and extents of a
-    descriptor."""
-    if str(type).startswith("tensordesc"):
-        yield from (((*path, i), i == 0, fact) for i, fact in enumerate(facts))
-    else:
-        yield path, is_tensor_type(type), facts
-
-
-def _leaves(path: ArgPath, type: Any, facts: Any) -> Iterator[tuple[ArgPath, Any, Any]]:
-    """(path, type, key) of an argument, or of each leaf of a tuple."""
-    if isinstance(type, tuple):
-        for i, (inner, fact) in enumerate(zip(type, facts, strict=True)):
-            yield from _leaves((*path, i), inner, fact)
-    else:
-        yield path, type, facts
 
 
 # -- decorators -----------------------------------------------------------------------------------
