@@ -117,10 +117,8 @@ def read_head(lines: list[str]) -> tuple[Head, int]:
     assert bool(passes) != ("check" in found), "a file either runs passes or checks something"
     close = found.get("compare") == "close"
     features = frozenset(found.get("features", "").split())
-    sizes = dict(pair.split("=") for pair in found.get("gpu", "").split())
-    machine = None
-    if sizes:
-        machine = gpu_machine(lanes=int(sizes["lanes"]), warps=int(sizes["warps"]))
+    sizes = [pair.split("=") for pair in found.get("gpu", "").split()]
+    machine = gpu_machine(**{name: int(size) for name, size in sizes}) if sizes else None
     return Head(passes, found.get("check", ""), options, close, features, machine), count
 
 

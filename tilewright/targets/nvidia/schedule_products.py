@@ -6,12 +6,16 @@ import sys
 
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.types import element_of
+from tilewright.layout.families import without_duplicates
+from tilewright.layout.linear import REGISTER
 from tilewright.ops.atomic import AtomicRMW
-from tilewright.ops.gpu import Fetch, Share
+from tilewright.ops.gpu import ConvertLayout, Fetch, Share
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.nvidia import Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive, WaitBarrier
 from tilewright.ops.shape import View
+from tilewright.targets.nvidia.occupancy import FEWEST_OTHERS, REGISTER_BYTES
 
 
 @compiler_pass("schedule_products")
@@ -30,10 +34,10 @@ def schedule_products(fn: Function, ctx: PassContext) -> bool:
         for wait in reversed(waits):
             changed |= _sink(wait)
         for wait in [op for op in region if isinstance(op, WgmmaWait) and op.values]:
-            moved = _fill(wait)
+            moved = _fill(wait, ctx)
             ctx.count("moved before a wait", moved)
             changed |= moved > 0
-        for op in [op for op in region if isinstance(op, Fetch) and not _may_move(op)]:
+        for op in [op for op in region if _is_fetched(op, ctx) and not _may_move(op, ctx)]:
             changed |= _delay(op)
         for wait in [op for op in region if isinstance(op, WgmmaWait) and op.values]:
             wait.pending = _started_after(wait)
@@ -82,18 +86,20 @@ def _sink(wait: WgmmaWait) -> bool:
     return True
 
 
-def _delay(fetch: Fetch) -> bool:
+def _delay(fetch: Op) -> bool:
     """Move what is fetched for arithmetic down to it, with ops that only rename its elements, but
-    not past an op that may overwrite the buffer, or allow others to do so."""
+    not past an op that may overwrite the buffer, or allow others to do so. What a conversion reads
+    is its own."""
     region, moved = fetch.parent, list[Op]([fetch])
     assert region is not None
+    own = isinstance(fetch, ConvertLayout)
     while len(users := list(moved[-1].results[0].users)) == 1 and isinstance(users[0], View):
         moved.append(users[0])
     if any(op.parent is not region for op in moved):
         return False
     users = {region.find_ancestor(user) for user in moved[-1].results[0].users}
     first = fetch.next
-    while first is not None and first not in users and not _releases(first):
+    while first is not None and first not in users and (own or not _releases(first)):
         first = first.next
     if first is None or first.prev is moved[-1]:
         return False
@@ -124,7 +130,7 @@ def _uses(op: Op, values: set[Value]) -> bool:
     )
 
 
-def _fill(wait: WgmmaWait) -> int:
+def _fill(wait: WgmmaWait, ctx: PassContext) -> int:
     """Hoist the ops after the wait that do not depend on it above it; returns their number.
 
     A wait for a slot passes a release of another one only with what reads the slot: alone, it would
@@ -141,7 +147,7 @@ def _fill(wait: WgmmaWait) -> int:
         following = op.next
         if _is_fence(op) and not isinstance(op, WaitBarrier):
             break
-        if not _may_move(op) or _uses(op, held):
+        if not _may_move(op, ctx) or _uses(op, held):
             held.update(op.results)
         elif releases and isinstance(op, WaitBarrier):
             later.append(op)
@@ -157,12 +163,49 @@ def _fill(wait: WgmmaWait) -> int:
     return moved
 
 
-def _may_move(op: Op) -> bool:
+def _may_move(op: Op, ctx: PassContext) -> bool:
     """Whether an op may be hoisted. What is fetched for arithmetic stays where it is used: it is
     there without delay, and would occupy registers."""
-    if isinstance(op, Fetch):
-        return all(user.in_flight or isinstance(user, Share) for user in op.result.users)
+    if _is_fetched(op, ctx):
+        return all(user.in_flight or isinstance(user, Share) for user in op.results[0].users)
     return isinstance(op, Wgmma | Load | WaitBarrier) or op.pure
+
+
+def _is_fetched(op: Op, ctx: PassContext) -> bool:
+    """Whether the result is read from shared memory, and takes registers that the operand does not.
+
+    So it is with conversions that give each thread more elements. They overlap with the product
+    unless a second resident program, which overlaps with more, has no registers then: of a bias of
+    128 keys a thread of attention loads one, and needs 32, beside 64 scores.
+    """
+    if isinstance(op, ConvertLayout):
+        return _widens(op) and op.parent is not None and _crowds(op.parent, ctx)
+    return isinstance(op, Fetch)
+
+
+def _widens(op: ConvertLayout) -> bool:
+    return _registers(op.result) > _registers(op.src)
+
+
+def _crowds(region: Region, ctx: PassContext) -> bool:
+    """Whether two programs have registers for what a loop carries and the largest result of its
+    products, but not for the results of conversions beside these."""
+    products = [op.result for op in region if isinstance(op, Wgmma)]
+    if not products:
+        return False
+    carried = sum(map(_registers, region.args))
+    held = carried + max(map(_registers, products)) + FEWEST_OTHERS
+    conversions = [op for op in region if isinstance(op, ConvertLayout) and _widens(op)]
+    more = sum(_registers(op.result) for op in conversions)
+    return held <= ctx.gpu.registers // (2 * ctx.gpu.threads) < held + more
+
+
+def _registers(value: Value) -> int:
+    """The registers of a thread for its different elements of a tile; 0 without a layout."""
+    if value.layout is None:
+        return 0
+    count = 1 << len(without_duplicates(value.layout).bases(REGISTER))
+    return -(-count * element_of(value.type).nbytes_in_memory // REGISTER_BYTES)
 
 
 def _started_after(wait: WgmmaWait) -> int:
