@@ -21,6 +21,7 @@ from collections.abc import Callable
 from tilewright.analysis.magnitudes import Interval, has_normal_reciprocals, interval
 from tilewright.analysis.maxima import is_at_most_zero
 from tilewright.analysis.ranges import value_range
+from tilewright.analysis.roundings import is_rounded_short
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
 from tilewright.lowering import arith as common
@@ -145,6 +146,13 @@ def exp_negative_f32(b: Builder, x: V) -> V:
     return b.fma(power, rest, power)
 
 
+def exp_rounded_f32(b: Builder, x: V) -> V:
+    """exp of x whose result is rounded to 11 bits or fewer: 2**(x * log2(e)) without what rounding
+    the product down leaves. Relative error: 2**-17, of which the product of 128 at most has 2**-17
+    * ln(2), and `LOG2_E` 2**-19.6. Where 2**(x * log2(e)) is finite, so is the result."""
+    return exp2_f32(b, instruction(b, "mul.rm.f32", x, const(F32, LOG2_E)))
+
+
 def exp2_f32(b: Builder, x: V) -> V:
     """One instruction, which flushes subnormal results to 0. Without ``.ftz`` it takes three more
     (seen in SASS), a quarter of the inner loop of attention, for results below 2**-126."""
@@ -161,10 +169,17 @@ def lower_exp(b: Builder, op: math.Exp, src: V) -> V:
     element = _element(op)
     if element == ir.FP64:
         return common.lower_math(b, op, src)
+    return _in_f32(b, element, _exponential(op, element), src)
+
+
+def _exponential(op: math.Exp, element: ir.DType) -> Function:
+    """The shortest code that is precise enough."""
+    if element != ir.FP32:
+        return _exp_narrow
+    if is_rounded_short(op.result):
+        return exp_rounded_f32
     negative = is_at_most_zero(op.src) or interval(op.src).most <= 0
-    exact = exp_negative_f32 if negative else exp_f32
-    function = exact if element == ir.FP32 else _exp_narrow
-    return _in_f32(b, element, function, src)
+    return exp_negative_f32 if negative else exp_f32
 
 
 @lowers(math.Exp2, target=NAME)
