@@ -5,7 +5,8 @@
         load(a)                                   a = addptr(q, x)
 
 An address is then one multiplication and addition of 64 bits, instead of that and the addition of
-`y`. Pointers are added modulo 2^64, so that the order does not matter. Where masked accesses are
+`y`. So it is with an offset of all elements that the loop loads: `addptr(p, x)` is a pointer then.
+Pointers are added modulo 2^64, so that the order does not matter. Where masked accesses are
 those of a buffer, their offsets have 32 bits instead, and the pointer stays as it is.
 
 Input: laid-out IR from which loop-invariant ops are hoisted, with pointers in canonical form, as
@@ -17,9 +18,9 @@ from __future__ import annotations
 
 from tilewright.analysis.buffers import FEATURE as BUFFERS
 from tilewright.analysis.buffers import has_free_mask
-from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ir.types import I64, dtype_of
+from tilewright.ir.types import I64, dtype_of, shape_of
 from tilewright.layout.families import without_duplicates
 from tilewright.layout.linear import REGISTER
 from tilewright.ops.arith import Add
@@ -51,6 +52,56 @@ def hoist_addresses(fn: Function, ctx: PassContext) -> bool:
 
 
 def _hoist(loop: Op, op: AddPtr) -> bool:
+    return _hoist_offset(loop, op) or _hoist_fixed(loop, op)
+
+
+def _hoist_fixed(loop: Op, op: AddPtr) -> bool:
+    """Add a loop-invariant offset before one that the loop loads, of all elements alike.
+
+        addptr(splat(addptr(p, x)), y)    =>    addptr(addptr(splat(p), y), splat(x))
+
+    Other offsets of all elements are computed once for a warp, in registers of their own.
+    """
+    body, pointers = loop.regions[-1], op.ptr.op
+    if not isinstance(pointers, Splat) or op.offset.region is body:
+        return False
+    moved = pointers.src.op
+    if not isinstance(moved, AddPtr) or moved.parent is not body or moved.ptr.region is body:
+        return False
+    if not _is_one_access(op.offset, op) or not _is_loaded(moved.offset, body):
+        return False
+    shape, parent = shape_of(op.result.type), loop.parent
+    assert parent is not None
+    base = Splat(moved.ptr, shape)
+    start = AddPtr(base.result, op.offset)
+    steps = Splat(moved.offset, shape)
+    step = AddPtr(start.result, steps.result)
+    for new in (base, start):
+        parent.insert_before(new, loop)
+    for new in (steps, step):
+        body.insert_before(new, op)
+    for new in (base, start, steps, step):
+        new.loc = op.loc
+        new.result.layout = op.result.layout
+    op.result.replace_with(step.result)
+    op.erase()
+    return True
+
+
+def _is_loaded(value: Value, body: Region) -> bool:
+    """Whether a value of a loop's body is computed from what it loads."""
+    pending, seen = [value], set[Op]()
+    while pending:
+        op = pending.pop().op
+        if isinstance(op, Load) and op.parent is body:
+            return True
+        if op is not None and op.parent is body and op not in seen:
+            seen.add(op)
+            pending += op.operands
+    return False
+
+
+def _hoist_offset(loop: Op, op: AddPtr) -> bool:
     body, total = loop.regions[-1], op.offset.op
     if not isinstance(op.ptr.op, Splat) or op.ptr.region is body or not isinstance(total, Add):
         return False
@@ -83,7 +134,8 @@ def _is_in_buffer(fn: Function, op: AddPtr) -> bool:
 def _is_one_access(offset: Value, op: AddPtr) -> bool:
     """Whether the offsets of a thread are those of adjacent elements, broadcast to the others."""
     source = offset.op
-    if not isinstance(source, Broadcast) or source.src.layout is None:
+    layout = source.src.layout if isinstance(source, Broadcast) else offset.layout
+    if layout is None:
         return False
-    count = 1 << len(without_duplicates(source.src.layout).bases(REGISTER))
+    count = 1 << len(without_duplicates(layout).bases(REGISTER))
     return count * pointee_of(op.result.type).nbytes_in_memory <= MAX_BYTES

@@ -19,6 +19,7 @@ from tilewright.passes.reduce_divisions import reduce_divisions
 from tilewright.passes.spread_reductions import spread_reductions
 from tilewright.passes.strip_mine import strip_mine
 from tilewright.targets.gpu import codegen as _codegen
+from tilewright.targets.gpu.carry_pointers import carry_pointers
 from tilewright.targets.gpu.check import check_kernel
 from tilewright.targets.gpu.delay_conversions import delay_conversions
 from tilewright.targets.gpu.hoist_addresses import hoist_addresses
@@ -76,6 +77,7 @@ def steps(
         Step(merge_equal_values),
         Step(hoist_fetches),
         Step(hoist_addresses),
+        Step(carry_pointers),
         Step(remove_dead_code),
         Step(delay_conversions),
         *last,
