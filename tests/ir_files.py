@@ -117,8 +117,9 @@ def read_head(lines: list[str]) -> tuple[Head, int]:
     assert bool(passes) != ("check" in found), "a file either runs passes or checks something"
     close = found.get("compare") == "close"
     features = frozenset(found.get("features", "").split())
-    sizes = [pair.split("=") for pair in found.get("gpu", "").split()]
-    machine = gpu_machine(**{name: int(size) for name, size in sizes}) if sizes else None
+    pairs = [pair.split("=") for pair in found.get("gpu", "").split()]
+    sizes: dict[str, Any] = {name: int(size) for name, size in pairs}
+    machine = gpu_machine(**sizes) if sizes else None
     return Head(passes, found.get("check", ""), options, close, features, machine), count
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.passes import Step
+from tilewright.passes.advance_loads import advance_loads
 from tilewright.passes.assign_layouts import assign_layouts
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
@@ -56,6 +57,7 @@ def steps(
         Step(check_kernel),
         Step(narrow_loads),
         Step(join_loads),
+        Step(advance_loads),
         *choose_instructions,
         Step(thread_products),
         Step(strip_mine),

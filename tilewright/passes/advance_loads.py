@@ -1,0 +1,146 @@
+"""Loads start before stores to other memory, so that more of them are in flight.
+
+    a = load(p)                        a = load(p)
+    store(q, a)                →       b = load(p + 1)
+    b = load(p + 1)                    store(q, a)
+                                       store(q + 1, b)
+
+The assembler keeps the order of loads and stores: it does not know that they touch different
+memory. Steps of a recurrence that shift a short state load an element, store it in another place,
+and load the next one; each such load waits for memory again.
+
+Memory is other memory if arguments do not overlap, or if two accesses differ by a constant c, and
+their offsets are the same tile, whose strides have a divisor that c has not: the fields of an
+element. Offsets of n bits differ by the sum of the strides, each times a difference of indices, and
+perhaps by a multiple of 2^n; if that sum and c are small, the multiple is 0, and the difference is
+a multiple of the divisor, so that it is not c.
+
+Input: tile IR with pointers in canonical form, without layouts. Output: the same, with loads, and
+what their addresses depend on, in front of stores. Nothing moves across other effects, out of or
+into a region, or past stores of values that the address depends on. What is loaded ahead takes
+`MOST_REGISTERS` at most. Takes time proportional to the number of ops between a load and the stores
+before it.
+"""
+
+from __future__ import annotations
+
+from math import gcd, prod
+
+from tilewright.analysis.affine import AffineForms
+from tilewright.analysis.pointers import may_overlap
+from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.types import dtype_of, element_of, shape_of
+from tilewright.ops.arith import constant_value
+from tilewright.ops.dot import Dot
+from tilewright.ops.memory import AddPtr, Load, Store
+from tilewright.ops.shape import Splat
+
+NAME = "advance_loads"
+MOST_REGISTERS = 16
+"""Of a thread, for what the loads of a region that start earlier bring."""
+MOST_OPS = 256
+"""Between a load and the place where it starts."""
+
+
+@compiler_pass(NAME)
+def advance_loads(fn: Function, ctx: PassContext) -> bool:
+    """Start loads before stores to other memory; see the module docstring."""
+    forms = AffineForms()
+    moved = 0
+    for region in _regions(fn.body):
+        if any(isinstance(op, Dot) for op in region):
+            continue  # loads of a product's operands are pipelined
+        left = MOST_REGISTERS
+        for load in [op for op in region if isinstance(op, Load) and not op.volatile]:
+            needed = _registers(load, ctx)
+            place = _place(fn, load, forms) if needed <= left else None
+            if place is not None:
+                _move(load, place)
+                ctx.did(NAME, "starts before stores to other memory", load.loc)
+                left -= needed
+                moved += 1
+    ctx.count("advanced", moved)
+    return moved > 0
+
+
+def _regions(region: Region) -> list[Region]:
+    found = [region]
+    for op in region:
+        if not op.pure:
+            for inner in op.regions:
+                found += _regions(inner)
+    return found
+
+
+def _registers(load: Load, ctx: PassContext) -> int:
+    """The registers of a thread for a tile, of which each element takes at least one."""
+    elements = -(-prod(shape_of(load.result.type)) // ctx.gpu.threads)
+    return elements * -(-element_of(load.result.type).nbytes_in_memory // 4)
+
+
+def _place(fn: Function, load: Load, forms: AffineForms) -> Store | None:
+    """The earliest store that the load may precede, with all stores in between."""
+    found, needed = None, set(load.operands)
+    op = load.prev
+    for _ in range(MOST_OPS):
+        if op is None:
+            break
+        if needed.intersection(op.results):
+            if not op.pure:
+                break
+            needed.update(op.operands)
+            needed.update(v for r in op.regions for inner in r.walk() for v in inner.operands)
+        elif isinstance(op, Store):
+            if not _is_elsewhere(fn, load, op, forms):
+                break
+            found = op
+        elif op.writes():
+            break
+        op = op.prev
+    return found
+
+
+def _move(load: Load, place: Store) -> None:
+    """Move a load, and the ops behind the place that its operands depend on, in front of it."""
+    region, needed, moved = load.parent, set(load.operands), list[Op]([load])
+    assert region is not None
+    op = load.prev
+    while op is not None and op is not place:
+        if needed.intersection(op.results):
+            needed.update(op.operands)
+            needed.update(v for r in op.regions for inner in r.walk() for v in inner.operands)
+            moved.append(op)
+        op = op.prev
+    for op in reversed(moved):
+        op.remove()
+        region.insert_before(op, place)
+
+
+def _is_elsewhere(fn: Function, load: Load, store: Store, forms: AffineForms) -> bool:
+    """Whether a load reads no element that a store writes."""
+    if not may_overlap(fn, load.ptr, store.ptr):
+        return True
+    a, b = _parts(load.ptr), _parts(store.ptr)
+    if a is None or b is None or a[:2] != b[:2]:
+        return False
+    offsets, distance = a[1], b[2] - a[2]
+    form, shape = forms.of(offsets), shape_of(offsets.type)
+    strides = [s.constant for s in form.strides]
+    if form.assumed or form.pieces or not strides or None in strides:
+        return False
+    span = sum(abs(s or 0) * (n - 1) for s, n in zip(strides, shape, strict=True))
+    fits = span + abs(distance) < 1 << dtype_of(offsets.type).primitive_bitwidth - 1
+    divisor = gcd(*(s or 0 for s in strides))
+    return fits and (distance % divisor if divisor else distance) != 0
+
+
+def _parts(ptr: Value) -> tuple[Value, Value, int] | None:
+    """The base of the pointers of a tile, their offsets, and a constant distance from the base."""
+    op = ptr.op
+    if not isinstance(op, AddPtr) or not isinstance(op.ptr.op, Splat):
+        return None
+    base, at = op.ptr.op.src, 0
+    if isinstance(base.op, AddPtr) and (offset := constant_value(base.op.offset)) is not None:
+        base, at = base.op.ptr, int(offset)
+    return base, op.offset, at
