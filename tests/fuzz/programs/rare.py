@@ -128,7 +128,8 @@ def batched_product(w: Writer, shape: Shape, depth: int) -> Value | None:
     b = f"tl.permute({w.whole(operands, (*batch, n, k), 3, depth)}, {order})"
     dtype = FP64 if operands is FP64 else FP32
     acc = f", {w.whole(dtype, shape, 7, depth)}" if w.one_in(2) else ""
-    return Value(f"tl.dot({a}, {b}{acc})", dtype)
+    # A float that is added to a product is its accumulator, and they round in any order.
+    return Value(f"tl.dot({a}, {b}{acc}).to(tl.int32).to({tl(dtype)})", dtype)
 
 
 @expression(1)
