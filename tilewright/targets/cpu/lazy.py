@@ -122,6 +122,8 @@ class Costs:
                 return DIVIDE_COST
             case arith.Constant():
                 return 0
+            case arith.Fma():
+                return 2  # a product and a sum: whether they were contracted changes no estimate
             case View() if op.aligned and not isinstance(op, arith.Hint | shape.Permute):
                 return 0
             case memory.Load():
