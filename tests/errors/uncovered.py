@@ -31,6 +31,7 @@ UNCOVERED = (
     Uncovered("targets/amd/hardware.py", "", INTERNAL),
     Uncovered("targets/nvidia/cubin.py", "", INTERNAL),
     Uncovered("targets/nvidia/copied_*.py", "", "a remark: tests/targets/nvidia"),
+    Uncovered("targets/nvidia/copy_costs.py", "", "a remark: tests/targets/nvidia"),
     Uncovered("targets/nvidia/tensor_copies.py", "", "a remark: tests/targets/nvidia"),
     Uncovered("targets/nvidia/choose_tensor_mma.py", "", "a remark: tests/targets/nvidia"),
     Uncovered("passes/narrow_loads.py", "_Unknown", "ends a search: tests/passes"),

@@ -123,7 +123,7 @@ def _fenced(b: Builder, x: V) -> V:
     """
     if b.own_cast is cast_fp16:  # conversions of bits, which LLVM cannot replace
         return x
-    return b.intrinsic("llvm.arithmetic.fence", x.type, [x], overloads=[x.type])
+    return b.intrinsic(b.float_fence, x.type, [x], overloads=[x.type])
 
 
 def _with_sticky_bit(b: Builder, x: V, signed: bool) -> V:

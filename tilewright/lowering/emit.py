@@ -81,6 +81,8 @@ class Builder(ValueBuilder):
         own_cast: the target's own conversions between floats, which `lowering.convert` prefers.
         own_scale: the target's instruction for x * 2**floor(y), which exponentials prefer; see
             `OwnScale`.
+        float_fence: the intrinsic behind which LLVM does not look for how a float was computed;
+            used by `lowering.convert`.
         rounds_to_bf16: whether the target's instruction from fp32 to bf16 rounds to nearest even
             and preserves subnormals; used by `lowering.convert`.
 

@@ -85,8 +85,8 @@ class ValueBuilder:
     """
 
     __slots__ = (
-        "_fast", "_known", "_lines", "current", "flag_text", "function", "has_fma", "location",
-        "module", "own_cast", "own_scale", "rounds_to_bf16",
+        "_fast", "_known", "_lines", "current", "flag_text", "float_fence", "function", "has_fma",
+        "location", "module", "own_cast", "own_scale", "rounds_to_bf16",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +101,7 @@ class ValueBuilder:
         self.has_fma = has_fma
         self.own_cast: OwnCast | None = None
         self.own_scale: OwnScale | None = None
+        self.float_fence = "llvm.arithmetic.fence"
         self.rounds_to_bf16 = rounds_to_bf16
         self.location: str | None = None
         self.fast_flags = fast_flags

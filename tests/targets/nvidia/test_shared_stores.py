@@ -51,7 +51,7 @@ def test_stores_have_the_size_of_the_element(type: str, store: str) -> None:
 
 
 def test_many_stores_are_branched_around() -> None:
-    text = ptx_of_columns("fp16", 16)
+    text = ptx_of_columns("fp16", 64)
     assert BRANCH.search(text)
     assert not PREDICATED.search(text)
 

@@ -117,7 +117,7 @@ def test_address_that_the_loop_loads(explain: Explain) -> None:
 def test_loads_by_a_copying_warp(explain: Explain) -> None:
     texts = {r.text for r in explain("product", HOPPER).remarks}
     assert (
-        "a warp of its own copies this up to 4 iterations ahead (8 in launches of few programs), "
+        "a warp of its own copies this up to 3 iterations ahead (8 in launches of few programs), "
         "as blocks of a tensor"
     ) in texts
 
@@ -178,7 +178,7 @@ def test_messages_of_the_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
         def attempt(self, ptx: str, request: Request) -> Cubin | Rejection:
             return Cubin(b"", "ptxas info    : (C7510) Products are serialized")
 
-    used = Resources(32, 0, shared_bytes=0)
+    used = Resources(40, 0, shared_bytes=0)
     monkeypatch.setattr(best_cubin, "resources", lambda cubin, name: used)
     monkeypatch.setattr(compilation, "find_assembler", Advising)
     monkeypatch.setattr(disassemble, "find_disassembler", lambda: None)

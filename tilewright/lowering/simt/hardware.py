@@ -71,7 +71,7 @@ class Hardware(Protocol):
         constant_space: LLVM's address space of constants.
         shared_space: that of shared memory.
         sizes_shared: whether the code states the size of shared memory; else the launch does.
-        rounds_to_bf16: see `lowering.emit.Builder`.
+        float_fence, rounds_to_bf16: see `lowering.emit.Builder`.
         has_buffers: whether `load_buffer` and `store_buffer` are available.
         loads_matrices: whether `load_matrices` is available.
         stores_matrices: whether `store_matrices` is available.
@@ -82,6 +82,7 @@ class Hardware(Protocol):
     constant_space: int
     shared_space: int
     sizes_shared: bool
+    float_fence: str
     rounds_to_bf16: bool
 
     @property
@@ -275,6 +276,7 @@ class PlainHardware:
     without the corresponding feature raise `NotImplementedError`; hints emit nothing."""
 
     constant_space = 0
+    float_fence = "llvm.arithmetic.fence"
     has_buffers = False
     loads_matrices = False
     stores_matrices = False

@@ -148,6 +148,7 @@ class Kernel:
         )
         self.b = Builder(self.function, fast_flags=fast_flags, rounds_to_bf16=hw.rounds_to_bf16)
         self.b.own_cast = hw.cast
+        self.b.float_fence = hw.float_fence
         self.lines: Lines | None = None
         if lines and fn.loc is not None:
             self.lines = Lines(self.module, self.function, fn.loc)
