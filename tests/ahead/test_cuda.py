@@ -233,8 +233,13 @@ WRONG = {
 
 @pytest.mark.parametrize("kind", WRONG)
 def test_wrong_usage_is_explained(
-    kind: str, kernels: Path, capsys: pytest.CaptureFixture[str]
+    kind: str,
+    kernels: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # files that a command writes nevertheless are not the project's
     argv, text = WRONG[kind]
     words: list[str] = []
     for word in argv:
