@@ -54,9 +54,11 @@ def advance_loads(fn: Function, ctx: PassContext) -> bool:
         left = MOST_REGISTERS
         for load in [op for op in region if isinstance(op, Load) and not op.volatile]:
             needed = _registers(load, ctx)
-            place = _place(fn, load, forms) if needed <= left else None
+            place, behind = _place(fn, load, forms) if needed <= left else (None, [])
             if place is not None:
-                _move(load, place)
+                for op in reversed(behind):
+                    op.remove()
+                    region.insert_before(op, place)
                 ctx.did(NAME, "starts before stores to other memory", load.loc)
                 left -= needed
                 moved += 1
@@ -79,9 +81,11 @@ def _registers(load: Load, ctx: PassContext) -> int:
     return elements * -(-element_of(load.result.type).nbytes_in_memory // 4)
 
 
-def _place(fn: Function, load: Load, forms: AffineForms) -> Store | None:
-    """The earliest store that the load may precede, with all stores in between."""
-    found, needed = None, set(load.operands)
+def _place(fn: Function, load: Load, forms: AffineForms) -> tuple[Store | None, list[Op]]:
+    """The earliest store that the load may precede, with all stores in between; and the load and
+    the ops behind that store that it depends on, from the last to the first."""
+    found, count = None, 0
+    behind, needed = list[Op]([load]), set(load.operands)
     op = load.prev
     for _ in range(MOST_OPS):
         if op is None:
@@ -89,32 +93,16 @@ def _place(fn: Function, load: Load, forms: AffineForms) -> Store | None:
         if needed.intersection(op.results):
             if not op.pure:
                 break
-            needed.update(op.operands)
-            needed.update(v for r in op.regions for inner in r.walk() for v in inner.operands)
+            needed.update(v for inner in op.walk() for v in inner.operands)
+            behind.append(op)
         elif isinstance(op, Store):
             if not _is_elsewhere(fn, load, op, forms):
                 break
-            found = op
+            found, count = op, len(behind)
         elif op.writes():
             break
         op = op.prev
-    return found
-
-
-def _move(load: Load, place: Store) -> None:
-    """Move a load, and the ops behind the place that its operands depend on, in front of it."""
-    region, needed, moved = load.parent, set(load.operands), list[Op]([load])
-    assert region is not None
-    op = load.prev
-    while op is not None and op is not place:
-        if needed.intersection(op.results):
-            needed.update(op.operands)
-            needed.update(v for r in op.regions for inner in r.walk() for v in inner.operands)
-            moved.append(op)
-        op = op.prev
-    for op in reversed(moved):
-        op.remove()
-        region.insert_before(op, place)
+    return found, behind[:count]
 
 
 def _is_elsewhere(fn: Function, load: Load, store: Store, forms: AffineForms) -> bool:
