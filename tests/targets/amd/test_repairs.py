@@ -169,6 +169,29 @@ def test_differences_from_zero_are_no_negations(type: str, arch: str) -> None:
     np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(results[numbers]))
 
 
+@tw.jit
+def subtracted_scalars(x_ptr, y_ptr, out_ptr):
+    for i in range(64):
+        x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+        tl.store(out_ptr + i, x - (0.0 - y))
+        tl.store(out_ptr + 64 + i, (0.0 - y) * x)
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100", "gfx1200"])
+@pytest.mark.parametrize("type", ["fp16", "fp32"])
+def test_differences_from_zero_in_scalar_registers(type: str, arch: str) -> None:
+    dtype = np.dtype(f"f{int(type[2:]) // 8}")
+    numbers = np.array([0.0, -0.0, 1.0, -1.0, 2.5, 3.0, -7.0, 1e-5], dtype)
+    x, y = np.repeat(numbers, 8), np.tile(numbers, 8)
+    types = {"x_ptr": f"*{type}", "y_ptr": f"*{type}", "out_ptr": f"*{type}"}
+    code = compiled(subtracted_scalars, types, arch, warps=1).asm["hsaco"]
+    assert isinstance(code, bytes)
+    *_, found = launch(code, arch, 1, (1,), [x, y, np.zeros(2 * 64, dtype)])
+    results = np.concatenate([x - (dtype.type(0) - y), (dtype.type(0) - y) * x])
+    np.testing.assert_array_equal(found, results)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(results))
+
+
 def test_which_differences_are_fenced() -> None:
     text = """
 define half @f(half %x, <2 x float> %y) {
@@ -180,7 +203,7 @@ define half @f(half %x, <2 x float> %y) {
 }
 """
     lines = re.sub(r"difference\.\d+", "difference", repair(text)).splitlines()
-    half, pair = "@llvm.arithmetic.fence.f16", "@llvm.arithmetic.fence.v2f32"
+    half, pair = "@llvm.canonicalize.f16", "@llvm.canonicalize.v2f32"
     assert lines[2:8] == [
         "  %difference = fsub contract half 0xH0000, %x, !dbg !1",
         f"  %a = call half {half}(half %difference), !dbg !1",

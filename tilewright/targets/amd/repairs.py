@@ -91,7 +91,8 @@ _MANGLED = {"half": "f16", "float": "f32", "double": "f64"}
 
 
 def with_opaque_negations(text: str) -> str:
-    """Make `0.0 - y` opaque to the back end, by a fence without code.
+    """Make `0.0 - y` opaque to the back end, by `llvm.canonicalize`, which is no instruction behind
+    a difference. (LLVM selects no arithmetic fence of a value in scalar registers.)
 
     LLVM 22's back end takes the difference for `-y` where it is an operand of another instruction,
     which negates it; but 0.0 - 0.0 is 0.0, not -0.0.
@@ -101,7 +102,7 @@ def with_opaque_negations(text: str) -> str:
     def fenced(found: re.Match[str]) -> str:
         type, name = found["type"], f"%difference.{found.start()}"  # unique, as offsets are
         lanes = f"v{found['lanes']}" if found["lanes"] else ""
-        fence = f"@llvm.arithmetic.fence.{lanes}{_MANGLED[found['element']]}"
+        fence = f"@llvm.canonicalize.{lanes}{_MANGLED[found['element']]}"
         used.add(f"declare {type} {fence}({type})")
         return (
             f"{found['indent']}{name} = {found['fsub']}{found['rest']}\n"
