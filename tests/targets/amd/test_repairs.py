@@ -83,7 +83,7 @@ define half @b(float %m) {
   ret half %h
 }
 """
-    assert repair(text) == text
+    assert repair(text, PROCESSORS[WAVE_64]) == text
 
 
 def test_vectors() -> None:
@@ -94,7 +94,7 @@ define <2 x half> @a(<2 x float> %x, <2 x float> %y) {
   ret <2 x half> %h
 }
 """
-    lines = re.sub(r"product\.\d+", "product", repair(text)).splitlines()
+    lines = re.sub(r"product\.\d+", "product", repair(text, PROCESSORS[WAVE_64])).splitlines()
     assert lines[3:5] == [
         "  %product = call contract <2 x float> @llvm.fma.v2f32(<2 x float> %x, "
         "<2 x float> <float 1.0, float 2.0>, <2 x float> splat (float -0.0))",
@@ -135,11 +135,13 @@ define i64 @a(i64 %x, i64 %y) {
   ret i64 %2
 }
 """
-    shift, flip, sign = re.sub(r"shifted\.\d+", "shifted", repair(text)).splitlines()[2:5]
+    shift, flip, sign = re.sub(
+        r"shifted\.\d+", "shifted", repair(text, PROCESSORS[WAVE_64])
+    ).splitlines()[2:5]
     assert shift == "  %shifted = lshr i64 %x, 32"
     assert flip == "  %shifted.flipped = xor i64 %shifted, 2147483648"
     assert sign == "  %1 = sub i64 %shifted.flipped, 2147483648"
-    with parsed(repair(text)) as module:
+    with parsed(repair(text, PROCESSORS[WAVE_64])) as module:
         module.verify()
 
 
@@ -202,7 +204,7 @@ define half @f(half %x, <2 x float> %y) {
   ret half %a
 }
 """
-    lines = re.sub(r"difference\.\d+", "difference", repair(text)).splitlines()
+    lines = re.sub(r"difference\.\d+", "difference", repair(text, PROCESSORS[WAVE_64])).splitlines()
     half, pair = "@llvm.canonicalize.f16", "@llvm.canonicalize.v2f32"
     assert lines[2:8] == [
         "  %difference = fsub contract half 0xH0000, %x, !dbg !1",

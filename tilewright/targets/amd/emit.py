@@ -114,7 +114,7 @@ def compile_text(text: str, chip: Processor) -> tuple[str, bytes]:
             module.data_layout = str(machine.target_data)
             module.verify()
             clean_up(module, _builder(chip), numbered=not has_long_recurrence(text))
-            optimised = repair(str(module))
+            optimised = repair(str(module), chip)
         with parsed(optimised) as module:
             return optimised, machine.emit_object(module)
 

@@ -40,6 +40,7 @@ class Processor:
         max_waves: the most waves that are resident on a SIMD unit.
         simds: SIMD units of a compute unit.
         shared_limit: the most bytes of LDS of a work-group.
+        counters: the generation whose counters of outstanding accesses it has.
         features: names of what not all processors have.
     """
 
@@ -50,6 +51,7 @@ class Processor:
     max_waves: int
     simds: int
     shared_limit: int
+    counters: str
     features: frozenset[str]
 
     @property
@@ -72,15 +74,17 @@ class Processor:
 # LLVM, "User Guide for AMDGPU Backend"; AMD's instruction set reference guides of MI200 (CDNA2),
 # MI300 (CDNA3), RDNA3 and RDNA4.
 _PROCESSORS = (
-    Processor("gfx90a", 64, 131072, 8, 8, 4, 64 * KIB, _CDNA),
-    Processor("gfx942", 64, 131072, 8, 8, 4, 64 * KIB, _CDNA | {"mfma_i8_8", "mfma_fp8_fnuz"}),
+    Processor("gfx90a", 64, 131072, 8, 8, 4, 64 * KIB, "gfx9", _CDNA),
+    Processor(
+        "gfx942", 64, 131072, 8, 8, 4, 64 * KIB, "gfx9", _CDNA | {"mfma_i8_8", "mfma_fp8_fnuz"}
+    ),
     Processor(
         "gfx950",
-        *(64, 131072, 8, 8, 4, 160 * KIB),
+        *(64, 131072, 8, 8, 4, 160 * KIB, "gfx9"),
         _CDNA | {"mfma_i8_8", "mfma_i8_16", "mfma_fp8_ocp", "mfma_f16_wide", "bf16_conversion"},
     ),
-    Processor("gfx1100", 32, 98304, 24, 16, 2, 64 * KIB, _RDNA | {"wmma_gfx11"}),
-    Processor("gfx1200", 32, 98304, 24, 16, 2, 64 * KIB, _RDNA | {"wmma_gfx12"}),
+    Processor("gfx1100", 32, 98304, 24, 16, 2, 64 * KIB, "gfx11", _RDNA | {"wmma_gfx11"}),
+    Processor("gfx1200", 32, 98304, 24, 16, 2, 64 * KIB, "gfx12", _RDNA | {"wmma_gfx12"}),
 )
 PROCESSORS = {chip.name: chip for chip in _PROCESSORS}
 

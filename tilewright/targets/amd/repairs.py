@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import re
 
+from tilewright.targets.amd.features import Processor
+from tilewright.targets.amd.release_waits import with_release_waits
 
-def repair(text: str) -> str:
+
+def repair(text: str, chip: Processor) -> str:
     """Rewrite optimised IR such that the back end compiles it correctly."""
     if " = fsub " in text:
         text = with_opaque_negations(text)
@@ -16,7 +19,7 @@ def repair(text: str) -> str:
         text = with_signed_zeros(text)
     if " = ashr " in text and " = or " in text:
         text = with_sign_bytes(text)
-    return text
+    return with_release_waits(text, chip)
 
 
 _OPERAND = r"(?:<[^>]*>|splat\ \([^)]*\)|[^\s,]+)"
