@@ -33,6 +33,9 @@ ONCE = {
     "of two axes": "at = tl.reshape(tl.trans(tl.reshape(i, [2, 4])), [8]) + p * 8",
     "by the sign": "at = tl.where(i < 4, p * 4 + i, n * 8 - 1 - p * 4 - i + 4)",
     "even programs": "keep = (i < 8) & (p % 2 == 0)\nat = p // 2 * 8 + i",
+    "of an outer loop": "at = (p * 8 + i) ^ 5\nfor k in range(n):\n    at += 3",
+    "bytes of a table": "bytes = (starts_ptr + p * 8).to(tl.pointer_type(tl.uint64))\n"
+    "at = tl.load(bytes + i)",
 }
 TWICE = {
     "a modulus that is too small": "at = (p * 8 + i + 3) % (n * 8 - 1)",
@@ -40,6 +43,7 @@ TWICE = {
     "halves": "at = p * 8 + i // 2",
     "a mask that is too wide": "keep = i < 6\n"
     "at = tl.load(starts_ptr + p * 8 + i, mask=i < 5, other=0)",
+    "0 where nothing is read": "keep = i < 6\nat = tl.load(starts_ptr + p * 8 + i, mask=i < 5)",
     "odd programs, too": "at = p // 2 * 8 + i",
 }
 UNKNOWN = {
@@ -47,12 +51,29 @@ UNKNOWN = {
     "computed as a float": "at = (p * 8 + i).to(tl.float32).to(tl.int32)",
     "past the table": "keep = i < 7\nat = tl.load(starts_ptr + p * 8 + i + 1)",
     "of another width": "at = tl.load((starts_ptr + p * 8).to(tl.pointer_type(tl.int16)) + i)",
-    "not read": "keep = i < 6\nat = tl.load(starts_ptr + p * 8 + i, mask=i < 5)",
     "carried": "at = p * 8 + i\nfor k in range(n):\n    at = n * 8 - 1 - at",
 }
 LOOPS = {
     "iterations": ("for k in range(2):\n", "at = ((p * 2 + k) * 4 + i // 2) * 2 + (i % 2 + 1) % 2"),
     "the same in each iteration": ("for k in range(2):\n", "at = (p * 8 + i) ^ 5"),
+}
+MOVED = """
+def kernel(x_ptr, starts_ptr, other_ptr, y_ptr, n):
+    p, i = tl.program_id(0), tl.arange(0, 8)
+    by = {by}
+    at = ((p * 16 + i + 16) ^ 5).to(tl.int64)
+    for k in range(2):
+        tl.store(y_ptr + at, tl.load(x_ptr + i))
+        at += by
+"""
+BY = {
+    "a number": ("8", True, True),
+    "too little": ("4", False, False),
+    "back": ("-8", True, True),
+    "numbers of a table": ("tl.load(starts_ptr + i) // 32 + 8", True, True),
+    "what is not read": ("tl.load(starts_ptr + i, mask=i < 5, other=0) // 32 + 8", True, True),
+    "what is 0 where it is not read": ("tl.load(starts_ptr + i, mask=i < 5) + 8", False, False),
+    "what another array has": ("tl.load(other_ptr + p) // 32 + 8", False, True),
 }
 
 
@@ -102,6 +123,12 @@ def test_indices_that_are_not_known(name: str) -> None:
 def test_elements_of_iterations(name: str, once: bool) -> None:
     around, body = LOOPS[name]
     assert found(kernel_of(body, around)) == (once, once)
+
+
+@pytest.mark.parametrize("name", BY)
+def test_elements_that_iterations_move_on_from(name: str) -> None:
+    by, known, once = BY[name]
+    assert found(MOVED.format(by=by)) == (known, once)
 
 
 def test_more_elements_than_are_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:

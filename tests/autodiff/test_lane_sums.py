@@ -45,6 +45,25 @@ def kernel(x_ptr, w_ptr, i_ptr, y_ptr, n, l, c):
     at += row * 16
     tl.store(y_ptr + at, tl.load(x_ptr + at) * total, mask=at < n)
 """
+KEYS = """
+def kernel(x_ptr, w_ptr, i_ptr, y_ptr, n, l, c):
+    at = tl.program_id(0) * 4 + tl.arange(0, 4)
+    keys = tl.make_block_ptr(w_ptr, (4, 8), (0, 1), (0, 0), (4, 4), (1, 0))
+    total = tl.zeros([4], tl.float64)
+    for k in range(2):
+        total += tl.sum(tl.exp(tl.load(keys)), 1)
+        keys = tl.advance(keys, (0, 4))
+    tl.store(y_ptr + at, tl.load(x_ptr + at) * total, mask=at < n)
+"""
+PIECES = """
+def kernel(x_ptr, w_ptr, i_ptr, y_ptr, n, l, c):
+    row, piece, i = tl.program_id(0) // 2, tl.program_id(0) % 2 * 4, tl.arange(0, 4)
+    column = tl.arange(0, 4)[:, None]
+    at = (row * c + piece + i)[None, :] * l + column
+    keep = (column < l) & (i[None, :] < tl.minimum(4, c - piece))
+    w = tl.load(w_ptr + at, mask=keep)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=keep) * tl.exp(w), mask=keep)
+"""
 INDICES = {
     "channels": "j = at // l % c",
     "channels last": "j = at % c",
@@ -58,6 +77,8 @@ KERNELS = {
     **{name: KERNEL.format(index=index) for name, index in INDICES.items()},
     "windows": WINDOWS,
     "one row": PRIVATE,
+    "keys that queries share": KEYS,
+    "pieces of rows": PIECES,
 }
 
 
@@ -97,6 +118,13 @@ def test_gradients_without_atomics(name: str) -> None:
     np.testing.assert_allclose(once, differences(KERNELS[name], dy), rtol=1e-7, atol=1e-8)
     np.testing.assert_array_equal(once, again)
     assert "atomic" not in backward.explain()
+
+
+def test_lanes_that_differ_are_gone_through_for_other_programs() -> None:
+    """Those of the next row are excluded by a mask that is no bound of a tile."""
+    backward = tw.grad(tw.jit(function_from(PIECES)), ("w_ptr",))
+    backward[4,](**arguments(), grads={"y_ptr": np.ones(64)}, into={"w_ptr": np.ones(64)})
+    assert "w_ptr: stored" in backward.explain()
 
 
 def interpreted(text: str, repeated: bool) -> Any:

@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
-from tilewright.autodiff import beyond, exclusive, gauges, residuals, wraps
+from tilewright.autodiff import beyond, exclusive, gauges, residuals, shares, wraps
 from tilewright.autodiff.memo import once_for_each_value
 from tilewright.ir.core import Region, Value
 from tilewright.ir.types import FP32, I1, Tile
 from tilewright.ops import arith
+from tilewright.ops.dot import Dot
+from tilewright.ops.math import Exp
 
 DEPTH = 16  # 2^16 paths, so that a failure ends
 MASK, NUMBERS = Tile((4,), I1), Tile((4,), FP32)
-MAXIMUM, TILE = Region([FP32, NUMBERS]).args
+SQUARE = Tile((4, 4), FP32)
+MAXIMUM, TILE, PRODUCT = Region([FP32, NUMBERS, SQUARE]).args
 
 
 def shared(kind: Callable[[Value, Value], Any], type: Any, first: Value | None = None) -> Value:
@@ -33,6 +36,10 @@ def product(a: Value, b: Value) -> Any:
 
 def total(a: Value, b: Value) -> Any:
     return arith.Add(a, b)
+
+
+def dot(a: Value, b: Value) -> Any:
+    return Dot(a, b, PRODUCT, precision="ieee", max_imprecise=0)
 
 
 class Loop:
@@ -56,6 +63,8 @@ QUESTIONS: dict[str, Callable[[], object]] = {
     ),
     "_linear": lambda: residuals._linear(shared(total, NUMBERS), NoGauge()),  # pyright: ignore[reportArgumentType]
     "wraps": lambda: wraps._conditions(shared(arith.And, MASK), 0),
+    "is_finite": lambda: beyond.is_finite(shared(dot, SQUARE)),
+    "_is_positive": lambda: shares._is_positive(shared(total, NUMBERS, Exp(TILE).result)),
     "_truth": lambda: exclusive._truth(shared(arith.And, I1), {}),
 }
 

@@ -33,6 +33,15 @@ def moved_segments(x_ptr, starts_ptr, y_ptr, BLOCK: tl.constexpr):
     tl.store(y_ptr + at, 2 * tl.load(x_ptr + at))
 
 
+@tw.jit
+def chosen(x_ptr, choice_ptr, places_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    is_chosen = tl.load(choice_ptr + at, mask=at < n, other=0).to(tl.int1)
+    place = tl.load(places_ptr + at, mask=at < n, other=0) - 1
+    tl.store(y_ptr + place, x * x, mask=is_chosen)
+
+
 def launch(backward: Any, starts: Any, into: Any = None, x: Any = None) -> Any:
     x = np.linspace(1, 2, 16) if x is None else x
     into = np.full(16, np.nan) if into is None else into
@@ -90,6 +99,19 @@ def test_tables_are_contiguous_integers(starts: Any) -> None:
     backward = tw.grad(squared_segments, tables=("starts_ptr",))
     with pytest.raises(TypeError, match="not a contiguous array of integers"):
         launch(backward, starts)
+
+
+def test_masks_are_tables() -> None:
+    """Elements that a mask chooses are stored one behind the other."""
+    backward = tw.grad(chosen, deterministic=True, tables=("choice_ptr", "places_ptr"))
+    choice = np.random.default_rng(0).random(40) < 0.5
+    x, dx, count = np.linspace(1, 2, 40), np.full(40, np.nan), int(choice.sum())
+    args = x, choice, np.cumsum(choice), np.empty(count), 40
+    grads = np.linspace(3, 4, count)
+    backward[(3,)](*args, BLOCK=16, grads={"y_ptr": grads}, into={"x_ptr": dx})
+    expected = np.zeros(40)
+    expected[choice] = 2 * x[choice] * grads
+    np.testing.assert_allclose(dx, expected)
 
 
 def test_tables_are_parameters() -> None:

@@ -139,11 +139,9 @@ class AffineForms:
         return found
 
     def increments_of(self, carried: Value) -> tuple[Value, list[tuple[int, Value]]] | None:
-        """The initial value and the loop-invariant increments of a loop-carried value of a `for`,
-        each with the sign 1 (added) or -1 (subtracted); None if an iteration changes the value in
-        another way."""
+        """See the function of this name."""
         if carried not in self._increments:
-            self._increments[carried] = _increments_of(carried)
+            self._increments[carried] = increments_of(carried)
         return self._increments[carried]
 
     # -- one value --------------------------------------------------------------------------------
@@ -284,7 +282,10 @@ def _polynomial_of(scalar: Value) -> Polynomial:
     return Polynomial.of(int(number) if isinstance(number, int) else scalar)
 
 
-def _increments_of(carried: Value) -> tuple[Value, list[tuple[int, Value]]] | None:
+def increments_of(carried: Value) -> tuple[Value, list[tuple[int, Value]]] | None:
+    """The initial value and the loop-invariant increments of a loop-carried value of a `for`, each
+    with the sign 1 (added) or -1 (subtracted); None if an iteration changes the value in another
+    way."""
     region = carried.owner
     loop = region.parent if isinstance(region, Region) else None
     if not isinstance(loop, For) or carried.index == 0:

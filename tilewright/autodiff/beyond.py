@@ -119,6 +119,7 @@ class _Beyond:
 
     def __init__(self, condition: Value | None) -> None:
         self._condition = condition
+        self._anywhere = self if condition is None else _Beyond(None)
         self._known: dict[tuple[Value, int | None], Numbers | None] = {}
 
     def numbers(self, value: Value, axis: int | None) -> Numbers | None:
@@ -178,7 +179,7 @@ class _Beyond:
         columns, sides = len(shape_of(op.result.type)) - 1, list[Numbers | None]()
         for factor, missing in ((op.lhs, columns), (op.rhs, columns - 1)):
             if axis is None or axis == missing:
-                sides.append(_Beyond(None).numbers(factor, None))
+                sides.append(self._anywhere.numbers(factor, None))
             else:
                 sides.append(self.numbers(factor, axis))
         added = self.numbers(op.acc, axis)

@@ -53,6 +53,7 @@ class Verdict:
         distinct: whether it is proven that no element is accessed twice.
         private: whether it is proven that no element is accessed by two programs, nor by two lanes
             of an access. Iterations and accesses of one program may have the same elements.
+        shared: whether it is known, but for masks, that several programs access an element.
         reason: why it is not, as half a sentence; "" if it is.
         at: the access that the reason is about.
         elements: how many elements are accessed, if that is known.
@@ -60,6 +61,7 @@ class Verdict:
 
     distinct: bool
     private: bool = False
+    shared: bool = False
     reason: str = ""
     at: Op | None = None
     elements: int | None = None
@@ -77,6 +79,10 @@ class _Boxes:
 
 class NotProven(Exception):
     """Something that is not proven. The argument is the reason."""
+
+
+class SharedElements(NotProven):
+    """Several programs access an element, but for masks that are no bounds."""
 
 
 def distinct(
@@ -100,9 +106,13 @@ def distinct(
         found = [_boxes_of(known, points, finder) for known in alternatives]
         return _verdict(found, at)
     except UnknownNumber as error:
-        return Verdict(False, False, f"an index is not known before the launch: {error}", at)
+        return _unproven(f"an index is not known before the launch: {error}", at)
     except NotProven as error:
-        return Verdict(False, False, str(error), at)
+        return _unproven(str(error), at, isinstance(error, SharedElements))
+
+
+def _unproven(reason: str, at: Op | None, shared: bool = False) -> Verdict:
+    return Verdict(False, shared=shared, reason=reason, at=at)
 
 
 def lanes_are_distinct(
@@ -143,9 +153,9 @@ def distinct_after_projection(
         points.program = np.arange(points.count, dtype=np.int64)
         return _verdict([_boxes_at(block, points, True, finder)], op)
     except UnknownNumber as error:
-        return Verdict(False, False, f"an index is not known before the launch: {error}", op)
+        return _unproven(f"an index is not known before the launch: {error}", op)
     except NotProven as error:
-        return Verdict(False, False, str(error), op)
+        return _unproven(str(error), op, isinstance(error, SharedElements))
 
 
 def _require_same_block(block: Block, here: Points, chosen: Array, place: Array) -> None:
@@ -333,7 +343,7 @@ def _verdict(found: Sequence[_Boxes], at: Op | None) -> Verdict:
     boxes = list(axes.values())
     if not _have_different_boxes(boxes, joined([b.program for b in found])):
         reason = "several iterations or accesses of a program have the same elements"
-        return Verdict(False, True, reason, at)
+        return Verdict(False, True, reason=reason, at=at)
     sizes = [high - low for low, high in boxes]
     total = np.prod(sizes, axis=0).sum() if sizes else sum(counts)
     return Verdict(True, True, elements=int(total) if all(b.exact for b in found) else None)
@@ -405,7 +415,7 @@ def _have_different_boxes(axes: Sequence[tuple[Array, Array]], program: Array) -
     first = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(first, code, program)
     if np.any(first[code] != program):
-        raise NotProven("several programs have the same elements")
+        raise SharedElements("several programs have the same elements")
     return False
 
 

@@ -17,10 +17,11 @@ import numpy as np
 
 from tilewright.analysis.blocks import Access
 from tilewright.analysis.pointers import base_of
-from tilewright.autodiff.points import Array, Points, UnknownNumber
+from tilewright.autodiff.points import Array, Points, UnknownNumber, casts_integers
 from tilewright.ir.core import Value
 from tilewright.ir.types import is_int, is_pointer, numpy_of, shape_of
 from tilewright.ops.arith import Constant, Hint
+from tilewright.ops.control import For
 from tilewright.ops.memory import AddPtr, Load
 from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Permute, Reshape, Splat
 from tilewright.ops.view import View
@@ -148,12 +149,10 @@ class _Tiles:
 
     def accessed(self, op: Access) -> tuple[Array, Array | None]:
         """The elements that an access touches, and in which lanes it does; None is all."""
-        places, undefined, keep = self.value(op.ptr), self._undefined(op.ptr), None
+        places, keep = self.value(op.ptr), None
         if op.mask is not None:
             keep = self.value(op.mask).astype(bool)
-            places, undefined = places[keep], undefined[keep] | self._undefined(op.mask)[keep]
-        if undefined.any():
-            raise UnknownNumber("it is loaded under a mask")
+            places = places[keep]
         return places.ravel(), keep
 
     def value(self, value: Value) -> Array:
@@ -174,12 +173,14 @@ class _Tiles:
     def _computed(self, value: Value) -> Array:
         op = value.op
         match op:
-            case None:
-                if not is_pointer(value.type) or value.owner.parent is not None:
-                    raise UnknownNumber("a loop carries it")
+            case None if is_pointer(value.type) and value.owner.parent is None:
                 return np.zeros(1, np.int64)
+            case None | For():
+                return self._points.carried(value, self.value)
             case AddPtr(pointer, offset):
                 return self.value(pointer) + self.value(offset).astype(np.int64)
+            case _ if casts_integers(op):
+                return self.value(op.src)
             case Constant(number):
                 return np.array(number, numpy_of(value.type))
             case Arange(start, end):
@@ -201,19 +202,6 @@ class _Tiles:
         other = np.array(0) if op.other is None else self.value(op.other)
         base = None if op.volatile else base_of(op.ptr)
         return self._points.read(base, index, mask, other)
-
-    def _undefined(self, value: Value) -> Array:
-        """Where a value that is known depends on what a load does not read."""
-        op = value.op
-        found = np.array(False)
-        if isinstance(op, View):
-            found = _viewed(op, self._undefined(op.src))
-        elif op is not None and shape_of(value.type):
-            for operand in op.operands:
-                found = found | self._undefined(operand)
-            if isinstance(op, Load) and op.mask is not None and op.other is None:
-                found = found | ~self.value(op.mask).astype(bool)
-        return np.broadcast_to(found, self._lengths(value))
 
 
 def _viewed(op: View, src: Array) -> Array:

@@ -10,18 +10,19 @@ exactly what the kernel computes. A scalar that is loaded is known if the array'
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
+from tilewright.analysis.affine import increments_of
 from tilewright.analysis.polynomial import Iteration, Polynomial
 from tilewright.ir.core import Op, Region, Value
-from tilewright.ir.types import Tile, numpy_of
-from tilewright.ops.arith import Hint
+from tilewright.ir.types import Tile, is_pointer, numpy_of, shape_of
+from tilewright.ops.arith import Bitcast, Hint
 from tilewright.ops.control import For, If, NumPrograms, ProgramId
-from tilewright.ops.memory import AddPtr, Load
+from tilewright.ops.memory import AddPtr, Load, pointee_of
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Grid = tuple[int, int, int]
@@ -164,6 +165,8 @@ class Points:
                 return self._loaded(owner).astype(dtype)
             case If():
                 return self._chosen(owner, value.index).astype(dtype)
+            case For():
+                return self.carried(value, self.value)
             case _:
                 if not owner.elementwise:
                     raise UnknownNumber(f"it depends on {owner.name}")
@@ -183,14 +186,12 @@ class Points:
 
     def _loaded(self, op: Load) -> Array:
         index, pointer = np.zeros(self.count, np.int64), op.ptr
-        while isinstance(pointer.op, AddPtr | Hint):
+        while isinstance(pointer.op, AddPtr | Hint) or casts_integers(pointer.op):
             if isinstance(pointer.op, AddPtr):
                 index = index + self.value(pointer.op.offset).astype(np.int64)
             pointer = pointer.op.operands[0]
         mask = np.array(True) if op.mask is None else self.value(op.mask).astype(bool)
         other = np.array(0) if op.other is None else self.value(op.other)
-        if op.other is None and not np.all(mask):
-            raise UnknownNumber("it is loaded under a mask")
         return self.read(None if op.volatile else pointer, index, mask, other)
 
     def read(self, base: Value | None, index: Array, mask: Array, other: Array) -> Array:
@@ -212,10 +213,37 @@ class Points:
             if number is None:
                 raise UnknownNumber("it is not an integer argument")
             return np.full(self.count, number)
-        if not isinstance(loop, For) or value.index != 0 or loop not in self._iterations:
-            raise UnknownNumber("a loop carries it")
+        if value.index > 0 or not isinstance(loop, For):
+            return self.carried(value, self.value)
+        if loop not in self._iterations:
+            raise UnknownNumber("it is outside of its loop")
         start, step = (self.value(v).astype(np.int64) for v in (loop.start, loop.step))
         return start + self._iterations[loop] * step
+
+    def carried(self, value: Value, number: Callable[[Value], Array]) -> Array:
+        """What a loop carries from iteration to iteration, or ends with, if it adds the same in
+        each iteration: a scalar or a tile at each point. Sums wrap around in its type.
+
+        Args:
+            number: what values are that do not change in the loop.
+
+        Raises:
+            UnknownNumber: it changes in another way, or one of these is not known.
+        """
+        sums = carried_sum(value)
+        if sums is None or numpy_of(value.type).kind not in "iu":
+            raise UnknownNumber("a loop carries it")
+        loop, init, steps = sums
+        turns = self._trips(loop) if value.op is loop else self._iterations.get(loop)
+        if turns is None:
+            raise UnknownNumber("it is outside of its loop")
+        total = number(init)
+        turns = turns.astype(total.dtype).reshape(-1, *(1 for _ in shape_of(value.type)))
+        with np.errstate(over="ignore"):
+            for sign, step in steps:
+                change = turns * number(step)
+                total = total + change if sign > 0 else total - change
+        return total
 
     def polynomial(self, polynomial: Polynomial) -> Array:
         """A polynomial at each point, exactly, as int64.
@@ -243,6 +271,26 @@ class Points:
                 raise UnknownNumber("it is outside of its loop")
             return self._iterations[atom.loop]
         return self.value(atom).astype(np.int64)
+
+
+def casts_integers(op: Op | None) -> TypeGuard[Bitcast]:
+    """Whether an op casts a pointer to integers to one to integers of the same size, as bools are
+    read as bytes: offsets and numbers are the same."""
+    if not isinstance(op, Bitcast) or not is_pointer(op.src.type):
+        return False
+    before, after = pointee_of(op.src.type), pointee_of(op.result.type)
+    same = before.nbytes_in_memory == after.nbytes_in_memory
+    return same and before.is_int() and after.is_int()
+
+
+def carried_sum(value: Value) -> tuple[For, Value, list[tuple[int, Value]]] | None:
+    """The loop that carries a value, or ends with it, what it starts with, and what each iteration
+    adds; None if an iteration changes the value in another way."""
+    op = value.op
+    carried = op.body.args[value.index + 1] if isinstance(op, For) else value
+    loop = carried.owner.parent if isinstance(carried.owner, Region) else None
+    increments = increments_of(carried)
+    return (loop, *increments) if isinstance(loop, For) and increments is not None else None
 
 
 def joined(arrays: Sequence[Array]) -> Array:

@@ -217,7 +217,9 @@ class Replay:
                 raise loaded_and_stored(array, op)
         elif op.writes() or op.reads() or isinstance(op, Call):
             raise derivative_error(
-                op, f"the result of {op.name} is needed again, and may have changed since"
+                op,
+                f"the result of {op.name} is needed again, and running it again may give another",
+                "help: store the result from a kernel of its own, and load it in this one",
             )
 
     def _clone(self, op: Op) -> list[Value]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.gauges import Gauges
+from tilewright.autodiff.memo import once_for_each_value
 from tilewright.autodiff.weights import InconsistentError, Weights, is_maximum, plus, symbol
 from tilewright.ir.core import Function, Value
 from tilewright.ir.types import is_float
@@ -131,6 +132,7 @@ def _has_weight(weights: Weights, total: Value, own: object) -> bool:
     return found is not None and found.kind == "times" and list(found.form) == [own]
 
 
+@once_for_each_value
 def _is_positive(value: Value) -> bool:
     """Whether a value is a sum of exponentials, or 0: that a result does not depend on a maximum
     is known for positive factors only."""

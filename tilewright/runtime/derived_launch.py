@@ -303,10 +303,12 @@ def elements_of_table(name: str, array: Any) -> np.ndarray[Any, Any]:
     """A copy on the host of the elements of a table.
 
     Raises:
-        TypeError: it is not a contiguous array of integers.
+        TypeError: it is not a contiguous array of integers or bools.
     """
     on_host: Any = array.detach().cpu() if hasattr(array, "detach") else array
     found = np.asarray(on_host)
-    if found.dtype.kind not in "iu" or not found.flags.c_contiguous:
-        raise TypeError(f"tables has {name!r}, which is not a contiguous array of integers")
+    if found.dtype.kind not in "iub" or not found.flags.c_contiguous:
+        raise TypeError(
+            f"tables has {name!r}, which is not a contiguous array of integers or bools"
+        )
     return found.ravel().copy()

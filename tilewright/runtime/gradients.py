@@ -267,9 +267,10 @@ def grad(
         aux: arrays that the kernel stores and whose gradients count as zero.
         deterministic: raise an error where gradients would be added atomically, in any order.
         tape_bytes: the most memory that a launch takes to record what loops carry.
-        tables: arrays of integers from which the kernel computes addresses and the bounds of loops,
-            such as where sequences of several lengths begin. Each launch reads them on the host,
-            which waits for their device, and has the gradient that is proven for their elements.
+        tables: arrays of integers or bools from which the kernel computes addresses, masks and the
+            bounds of loops, such as where sequences of several lengths begin. Each launch reads
+            them on the host, which waits for their device, and has the gradient that is proven for
+            their elements.
 
     Raises:
         TypeError: `kernel` is not a kernel.

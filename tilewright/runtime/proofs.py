@@ -98,9 +98,10 @@ class Proofs:
             points = self.points = Points(scalars, launch.grid, self._tables(launch))
         except UnknownNumber as error:
             for array in self.arrays:
-                unknown = Verdict(False, False, str(error), next(iter(array.loads), None))
+                at: Op | None = next(iter(array.loads), None)
+                unknown = Verdict(False, reason=str(error), at=at)
                 self.loads |= {n: unknown for n in self.request.wrt if n == array.name}
-                unknown = Verdict(False, False, str(error), next(iter(array.writes), None))
+                unknown = Verdict(False, reason=str(error), at=next(iter(array.writes), None))
                 self.stores |= {n: unknown for n in self.request.outputs if n == array.name}
             return None
         remove_wraps(fn, points)
@@ -171,7 +172,7 @@ class Proofs:
         found = distinct(fn, array.loads, points, finder)
         if found.private:
             return found
-        known = self._in_common(array, points, finder)
+        known = self._in_common(array, found, points, finder)
         if known is not None and known.private:
             return known
         rest = [op for op in array.loads if not distinct(fn, [op], points, finder).private]
@@ -182,13 +183,18 @@ class Proofs:
         self.rest[array.name] = rest
         return verdict
 
-    def _in_common(self, array: Array, points: Points, finder: BlockFinder) -> Verdict | None:
-        """The verdict on loads with lanes that are not distinct by their form; None if an address
-        is not known, or a tile is too large to add up lanes that have the same element."""
-        if lanes_are_distinct(array.loads, points, finder):
+    def _in_common(
+        self, array: Array, by_form: Verdict, points: Points, finder: BlockFinder
+    ) -> Verdict | None:
+        """The verdict on loads of which it is not known by their form; None if an address is not
+        known, or a tile is too large to add up lanes that have the same element."""
+        lanes = lanes_are_distinct(array.loads, points, finder)
+        if lanes and by_form.shared:
             return None
         found = sharing(array.loads, points, FEW_ACCESSES)
-        if found is None or not all(can_sum(op.ptr) for op in found.repeated):
+        if found is None or lanes:
+            return Verdict(found.distinct, True) if found is not None and found.private else None
+        if not all(can_sum(op.ptr) for op in found.repeated):
             return None
         if not found.distinct:
             self.repeated[array.name] = [op for op in array.loads if op in found.repeated]
@@ -225,7 +231,7 @@ class Proofs:
                 continue
             assert loads is not None
             if array.name in self.rest:
-                loads = Verdict(False, False, _INDIRECT, self.rest[array.name][0])
+                loads = Verdict(False, reason=_INDIRECT, at=self.rest[array.name][0])
             if self.request.deterministic:
                 raise not_deterministic(array, loads)
             if types[array.name].primitive_bitwidth < SMALL:
