@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tilewright.base import knobs
 from tilewright.base.diagnostics import CompilationError
 from tilewright.frontend import ast_to_ir
-from tilewright.frontend.ast_to_ir.call import as_argument, run_body
+from tilewright.frontend.ast_to_ir.call_function import as_argument, run_body
 from tilewright.frontend.ast_to_ir.errors import error_at
 from tilewright.frontend.ast_to_ir.frame import Context, Frame
 from tilewright.frontend.options import FrontendOptions

@@ -1,9 +1,10 @@
 """The translation of a function's syntax tree to tile IR.
 
-`visit` has the state and the dispatch by node class; `scope`, `expr`, `operators`, `stmt`,
+`frame` has the state, `visit` the dispatch by node class; `scope`, `expr`, `operators`, `stmt`,
 `branch`, `loop`, `loop_while` and `call` have the handlers; `join` and `carried` have their common
-parts: merges of branches and loop-carried variables. `explain` and `advice` add notes and
-suggestions to errors. Importing this package registers all handlers and rules.
+parts: merges of branches and loop-carried variables. `call_function` compiles the `@jit` functions
+that are called, `call_python` evaluates Python's. `explain` and `advice` add notes and suggestions
+to errors. Importing this package registers all handlers and rules.
 """
 
 from tilewright.frontend.ast_to_ir import (

@@ -51,7 +51,7 @@ class Context:
 
     Attributes:
         module: the functions translated so far.
-        specializations: (callee, arguments) -> its specialization, see `call.py`.
+        specializations: (callee, arguments) -> its specialization, see `call_function.py`.
         depth: the current depth of nested calls.
         nesting: the current depth of nested run-time branches.
         statements: the number of translated statements.
