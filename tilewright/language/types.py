@@ -166,6 +166,7 @@ def validate_block_shape(shape: Sequence[Any], powers_of_two: bool = False) -> i
                 TypeError(
                     f"Shape element {i} must have type `constexpr[int]`, got `{_type_text(d)}`"
                 ),
+                value=d,
             )
         if powers_of_two and (d <= 0 or d & (d - 1)):
             error = ValueError(f"Shape element {i} must be a power of 2")

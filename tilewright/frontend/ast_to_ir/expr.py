@@ -113,9 +113,8 @@ def visit_listcomp(frame: Frame, node: ast.ListComp) -> Any:
     generator = node.generators[0]
     source = visit(frame, generator.iter)
     if not isinstance(source, tuple):
-        raise coded(
-            "comprehension-source", NotImplementedError("only tuple comprehensions are supported")
-        )
+        error = NotImplementedError("only tuple comprehensions are supported")
+        raise coded("comprehension-source", error, source=source)
     outer = frame.names
     values: list[Any] = []
     for value in source:

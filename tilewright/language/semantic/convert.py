@@ -164,9 +164,8 @@ def compile_time_int(value: Any, what: str) -> int:
     plain = value.value if isinstance(value, constexpr) else value
     if not isinstance(plain, int):
         shown = f"a run-time value of type {plain.type}" if isinstance(plain, tensor) else plain
-        raise coded(
-            "needs-constant", ValueError(f"{what} must be a compile-time integer, not {shown}")
-        )
+        error = ValueError(f"{what} must be a compile-time integer, not {shown}")
+        raise coded("needs-constant", error, value=plain)
     return plain
 
 

@@ -64,6 +64,7 @@ def arange(s: Semantic, start: Any, end: Any) -> tensor:
             ValueError(
                 f"arange's arguments must be of type tl.constexpr: compile-time ints, not {shown}"
             ),
+            value=first,
         )
     if start not in INT32_RANGE or end - 1 not in INT32_RANGE:
         raise ValueError("arange must fit in int32")
@@ -111,7 +112,8 @@ def reshape(s: Semantic, x: tensor, shape: Any) -> tensor:
     check_shape(s, sizes)
     own = shape_of(x.type)
     if prod(sizes) != prod(own):
-        raise ValueError("reshape() cannot change total number of elements in tensor")
+        error = ValueError("reshape() cannot change total number of elements in tensor")
+        raise coded("extent", error, shape=sizes)
     if own == sizes:
         return x
     if not own:

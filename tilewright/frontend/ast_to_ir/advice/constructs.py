@@ -14,7 +14,7 @@ from tilewright.frontend.ast_to_ir.advice.names import C_TYPES, counterpart
 from tilewright.frontend.ast_to_ir.explain import Mistake, print_values, suggests
 from tilewright.frontend.source import JITCallable
 from tilewright.ir.types import DType, Pointer, shape_of
-from tilewright.language.values import constexpr, is_builtin, tensor, tuple
+from tilewright.language.values import constexpr, is_builtin, tensor, tuple, unwrap
 from tilewright.ops.arith import Constant
 
 # -- compile time ----------------------------------------------------------------------------------
@@ -53,6 +53,38 @@ def needs_constant(mistake: Mistake) -> str | None:
 def _constant(value: tensor) -> bool:
     """Whether a value is a constant that became a tensor by assignment to a local variable."""
     return isinstance(value.handle.op, Constant) and value.type is value.dtype
+
+
+@suggests("needs-constant")
+def float_for_int(mistake: Mistake) -> str | None:
+    """A compile-time float for an int: `BLOCK / 2`, or a launch with `BLOCK=128.0`."""
+    number = mistake.facts.get("value")
+    if not isinstance(number, float):
+        return None
+    values = mistake.frame.values
+    for node in ast.walk(mistake.node):
+        if not isinstance(node, ast.expr) or unwrap(values.get(node)) is not number:
+            continue
+        match node:
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                return f"of ints, `/` gives a float: `{ast.unparse(left)} // {ast.unparse(right)}`"
+            case ast.Name(id=name) if name in mistake.frame.fn.arg_names and number.is_integer():
+                return f"`{name}` is the float {number}: pass `{name}={int(number)}`"
+            case _:
+                return f"`{ast.unparse(node)}` is a float: an int is required"
+    return None
+
+
+@suggests("extent")
+def number_of_elements(mistake: Mistake) -> str | None:
+    """`x.reshape(4, 4)` of eight elements."""
+    shape, tiles = mistake.facts["shape"], [o for o in mistake.tensors if o.shape]
+    if not tiles or any(d <= 0 for d in shape):
+        return None
+    return (
+        f"`{tiles[0].text}` has {math.prod(tiles[0].shape)} elements, and the shape "
+        f"{list(shape)} has {math.prod(shape)}"
+    )
 
 
 @suggests("extent")
@@ -125,7 +157,6 @@ def combine_function(mistake: Mistake) -> str:
 # -- suggestions that depend on the code only ------------------------------------------------------
 
 _INSTEAD: dict[Code, str] = {
-    "comprehension-source": "operators and functions take a whole tile",
     "invert": "`~` takes integers; a condition is negated by `not` or `~` of a comparison",
     "mask-type": "a mask is a comparison: `mask=offsets < n`, or `mask=m != 0` of integers",
     "membership": "compare with each: `(x == a) | (x == b)`",
@@ -157,12 +188,21 @@ _SYNTAX = {
     "Delete": "omit it: a value takes no space after its last use",
     "Try": "kernels raise nothing; check with `tl.device_assert`",
     "Raise": "use `tl.device_assert`, or `tl.static_assert` of what is known at compile time",
+    "Match": "write `if` and `elif`",
     "Import": "import at module level",
     "ImportFrom": "import at module level",
     "Global": "pass values as arguments, and return them",
     "Nonlocal": "pass values as arguments, and return them",
     "Yield": "return a tuple",
 }
+
+
+@suggests("comprehension-source")
+def comprehension_source(mistake: Mistake) -> str:
+    """A comprehension over a tile, or over a range."""
+    if isinstance(mistake.facts["source"], tensor):
+        return "operators and functions take a whole tile"
+    return "write out the tuple: `for i in (0, 1, 2, 3)`; or loop over `tl.static_range(n)`"
 
 
 @suggests("tile-choice")

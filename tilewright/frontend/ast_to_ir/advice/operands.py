@@ -117,7 +117,10 @@ def converted_pointer(mistake: Mistake) -> str | None:
 
 @suggests("not-a-pointer")
 def value_as_pointer(mistake: Mistake) -> str | None:
-    """A number where a pointer is required."""
+    """A number or None where a pointer is required."""
+    missing = next((o for o in mistake.operands if _is_none(o)), None)
+    if missing is not None and not mistake.pointers:
+        return _none_tested(missing)
     values = [o for o in mistake.tensors if not o.is_pointer]
     if not values:
         return None
@@ -230,8 +233,10 @@ def operator(mistake: Mistake) -> str | None:
 
 
 def _no_number(operand: Operand) -> str | None:
-    """How to get at the numbers of a tuple or of an array of the host."""
+    """How to get at the numbers of a tuple or of an array of the host; that there is none."""
     value = operand.value
+    if _is_none(operand):
+        return _none_tested(operand)
     if isinstance(value, tuple) and isinstance(operand.node, ast.Name):
         return f"`{operand.text}` is a tuple of {len(value)}: an element is `{operand.text}[0]`"
     if isinstance(value, constexpr) and hasattr(value.value, "__array__"):
@@ -240,6 +245,21 @@ def _no_number(operand: Operand) -> str | None:
             "in the kernel, or its value as a number, `.item()`"
         )
     return None
+
+
+def _is_none(operand: Operand) -> bool:
+    """Whether a name has the value None, as an optional argument of the kernel may."""
+    value = operand.value
+    return (
+        isinstance(value, constexpr) and value.value is None and isinstance(operand.node, ast.Name)
+    )
+
+
+def _none_tested(operand: Operand) -> str:
+    return (
+        f"`{operand.text}` is None here: `if {operand.text} is not None:` around its uses is "
+        "decided at compile time"
+    )
 
 
 def _is_text(operand: Operand) -> bool:
@@ -274,6 +294,8 @@ def dot_shapes(mistake: Mistake) -> str | None:
         case (_, k), (n,) if k == n:
             x = b.bracketed
             return f"of a vector, `tl.sum({a.bracketed} * {x}[None, :], 1)`"
+        case (k,), (n,) if k == n:
+            return f"of two vectors, `tl.sum({a.bracketed} * {b.bracketed}, 0)`"
         case (*_, k), (*_, _, n) if k == n:
             return f"`tl.dot({a.text}, {b.bracketed}.T)` is the product with the transposed operand"
         case _:
