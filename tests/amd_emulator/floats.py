@@ -197,7 +197,11 @@ def _denormal(x: Array) -> Array:
 
 
 def div_scale(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
-    """v_div_scale: the denominator b or the numerator c, whichever a is, scaled; and the flag."""
+    """v_div_scale: the denominator b or the numerator c, whichever a is, scaled; and the flag.
+
+    A denominator whose inverse and quotient are subnormal is scaled down: AMD's manuals scale it
+    up, beyond all numbers, by which LLVM's quotients could not be the exact ones.
+    """
     a, b, c = np.broadcast_arrays(a, b, c)
     form = a.dtype.type
     low, _, scale, far = _SHAPES[form]
@@ -209,7 +213,7 @@ def div_scale(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
         ((b == 0) | (c == 0), np.full_like(a, np.nan), False),
         (apart, np.where(is_b, up, a), True),
         (_denormal(b), up, False),
-        (small_inverse & small, np.where(is_b, up, a), True),
+        (small_inverse & small, np.where(is_b, down, a), True),
         (small_inverse, down, False),
         (small, np.where(is_c, up, a), True),
         (_exponents(c) <= low + (form is np.float64), up, False),
@@ -229,7 +233,8 @@ def div_fmas(a: Array, b: Array, c: Array, flag: Array) -> Array:
 
 
 def div_fixup(quotient: Array, b: Array, c: Array) -> Array:
-    """v_div_fixup: the quotient c / b, with the special cases of division."""
+    """v_div_fixup: the quotient c / b, with the special cases of division. Where that exceeds all
+    numbers, or is less than all, the steps before this one have infinity less infinity."""
     quotient, b, c = np.broadcast_arrays(quotient, b, c)
     form = quotient.dtype.type
     sign = np.where(np.signbit(b) ^ np.signbit(c), form(-1), form(1))
@@ -241,6 +246,7 @@ def div_fixup(quotient: Array, b: Array, c: Array) -> Array:
         ((b == 0) & (c == 0) | np.isinf(b) & np.isinf(c), np.full_like(quotient, nan)),
         ((b == 0) | np.isinf(c), infinite),
         (np.isinf(b) | (c == 0), zero),
+        (np.isnan(quotient), np.where(np.abs(b) < np.abs(c), infinite, zero)),
     ]
     usual = np.copysign(quotient, sign)
     return np.select([x[0] for x in cases], [x[1] for x in cases], usual).astype(form)
