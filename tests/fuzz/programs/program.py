@@ -16,6 +16,7 @@ from math import inf, nan, prod
 from tests.fuzz.programs import (
     elementwise,
     functions,
+    identities,
     idioms,
     loops,
     masks,
@@ -46,6 +47,7 @@ from tilewright.ir.types import FP32, I1, I32, I64, U64
 REGISTERED = (
     elementwise,
     functions,
+    identities,
     idioms,
     loops,
     masks,
