@@ -213,7 +213,7 @@ def grouped_experts() -> Case:
 
     return Case(
         forms.grouped_experts, (len(owners), 2), args, {"BM": block, "BN": 16, "BD": 16}, function,
-        ("x_ptr", "w_ptr", "gate_ptr"), ("y_ptr",), (), ("x_ptr",),
+        ("x_ptr", "w_ptr", "gate_ptr"), ("y_ptr",), (), (),
         ("token_ptr", "expert_ptr"),
     )  # fmt: skip
 

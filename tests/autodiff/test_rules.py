@@ -195,6 +195,8 @@ def test_the_maximum_of_a_row_is_shared_evenly() -> None:
         ("tl.log(tl.exp(-x) + 3.0)", (-1, 0)), ("tl.log(tl.exp(x))", (None, 1)),
         ("tl.extra.libdevice.log1p(tl.exp(x))", (0, 1)),
         ("tl.log(1 + tl.exp(x.to(tl.float32)))", (0, 1)),
+        ("1 / tl.sqrt(1 + tl.exp(-x))", (0, 0)), ("tl.exp(-tl.exp(x))", (0, 0)),
+        ("1 / (tl.exp(x) + tl.exp(-x))", (0, 0)), ("tl.exp(x) + tl.sigmoid(-x)", (0, np.inf)),
     ],
 )  # fmt: skip
 def test_exponentials_that_overflow(expression: str, limits: tuple[float | None, ...]) -> None:
@@ -207,6 +209,19 @@ def test_exponentials_that_overflow(expression: str, limits: tuple[float | None,
         module = forward_module(program(expression), args, {})
         found = vjp(module, 1, args, {"out_ptr": np.ones(32)}, ("x_ptr",))
         np.testing.assert_array_equal(found["x_ptr"], limit)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["tl.sqrt(1 + tl.exp(x))", "tl.log(tl.exp(x) + tl.exp(-x))", "tl.log(1 + y + tl.exp(x))"],
+)
+def test_gradients_that_are_not_known_are_no_numbers(expression: str) -> None:
+    """The kernel's own result is infinite, and the limit of the gradient is not 0."""
+    args = arguments(1)
+    args["x_ptr"][:] = 1e4
+    module = forward_module(program(expression), args, {})
+    found = vjp(module, 1, args, {"out_ptr": np.ones(32)}, ("x_ptr",))
+    assert np.isnan(found["x_ptr"]).all()
 
 
 @pytest.mark.parametrize(

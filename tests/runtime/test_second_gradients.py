@@ -57,6 +57,29 @@ def check(text: str, grid: Any, args: Any, wrt: Any, outputs: Any, constexprs: A
     assert abs(by_grads - expected) <= 1e-9 * max(1.0, abs(expected))
 
 
+@pytest.mark.parametrize(
+    ("expression", "limits"),
+    [
+        ("tl.log(1 + tl.exp(x)) * tl.log(1 + tl.exp(x))", (0, 2)),
+        ("x * libdevice.log1p(tl.exp(x))", (0, 2)), ("x * tl.sigmoid(x)", (0, 0)),
+        ("1 - 2 / (tl.exp(2 * x) + 1)", (0, 0)), ("1 / tl.sqrt(1 + tl.exp(-x))", (0, 0)),
+    ],
+)  # fmt: skip
+def test_exponentials_that_overflow(expression: str, limits: tuple[float, float]) -> None:
+    text = f"""
+def kernel(x_ptr, y_ptr):
+    at = tl.arange(0, 2)
+    x = tl.load(x_ptr + at)
+    tl.store(y_ptr + at, {expression.replace("libdevice", "tl.extra.libdevice")})
+"""
+    x, found, ones = np.array([-1e4, 1e4]), np.empty(2), np.ones(2)
+    second = tw.grad(tw.grad(tw.jit(function_from(text))))
+    second[(1,)](
+        x, np.empty(2), grads={"y_ptr": ones}, directions={"x_ptr": ones}, into={"x_ptr": found}
+    )
+    np.testing.assert_array_equal(found, limits)
+
+
 @pytest.mark.parametrize("name", [*NAMES, OVERLAPPING])
 def test_second_gradients(name: str) -> None:
     text, grid, args, wrt, outputs, constexprs = case(name)

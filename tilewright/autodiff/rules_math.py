@@ -9,7 +9,20 @@ import numpy as np
 from tilewright.autodiff.registry import Point, Zero, declare, partial
 from tilewright.ir.core import Op, Value
 from tilewright.ir.types import Type, derivative_type, element_of, numpy_of
-from tilewright.ops.arith import Add, Cast, Div, Min, Sub, constant_value
+from tilewright.ops.arith import (
+    Add,
+    Cast,
+    Cmp,
+    Div,
+    Fma,
+    Max,
+    Min,
+    Mul,
+    Neg,
+    Select,
+    Sub,
+    constant_value,
+)
 from tilewright.ops.math import (
     Ceil,
     Cos,
@@ -34,6 +47,8 @@ from tilewright.ops.view import View
 declare(Zero("it is piecewise constant"), Floor, Ceil, Trunc, Rint)
 
 LOGARITHMS = Log | Log2 | Log10 | Log1p
+VANISHING = Rsqrt | Tanh | Erf | Exp | Exp2  # of what is infinite, or its derivative is no number
+GROWING = Add | Sub | Mul | Div | Fma | Neg | Select | Sqrt | Max | Min
 _LOG_BASE = {Log: 1.0, Log2: math.log(2), Log10: math.log(10)}
 
 
@@ -50,7 +65,7 @@ def _exp2(d: Point, op: Exp2, index: int, t: Value) -> Value:
 
 
 def _power(d: Point, op: Exp | Exp2) -> Value:
-    """The power, or a number in its place where it is infinite and its adjoint is 0, because
+    """The power, or a finite number in its place where it is infinite and its adjoint is 0, because
     0 · inf is NaN: in 1 / (1 + exp(-x)), the derivative is 0.
 
     Where only logarithms of it are taken, as in log(1 + exp(x)), numbers beyond `_great` count as
@@ -59,15 +74,44 @@ def _power(d: Point, op: Exp | Exp2) -> Value:
     power = d.value(op.result)
     if _has_only_logarithms(d, op.result):
         return d.emit.op(Min(power, _great(d, power), propagate_nan=True))
-    vanishes = any(
-        isinstance(user, Add | Sub | LOGARITHMS)
-        or (isinstance(user, Div) and user.rhs in _alike(d, op.result))
-        for user in _users(d, op.result)
-    )
-    if not vanishes:
+    if not _vanishes(d, op.result):
         return power
-    is_infinite = d.emit.compare(power, d.emit.const(math.inf, power.type), "eq")
-    return d.emit.where(is_infinite, _great(d, power), power)
+    # Beyond this bound the adjoint, about 1 / power², is 0, and products with it are still finite.
+    bound = _great(d, power, 7 / 8)
+    return d.emit.op(Min(power, bound, propagate_nan=True))
+
+
+def _vanishes(d: Point, value: Value) -> bool:
+    """Whether the derivative by a power is so small where that is great that their product is 0: of
+    quotients with the power in the divisor, for example.
+
+    That is not so in log(exp(x) + exp(y)) and sqrt(1 + exp(x)), where the derivative by the power
+    is 0 as well if that is infinite, but only as 1 / inf is: their gradients are NaN there, as they
+    would be without `_power`, not 0.
+    """
+    seen, work = set[Value](), [value]
+    while work:
+        at = work.pop()
+        for user in _users(d, at) if at not in seen else ():
+            if isinstance(user, Div) and _divides(d, at, user):
+                continue
+            if isinstance(user, VANISHING):
+                continue
+            if not isinstance(user, GROWING):
+                return False
+            work.append(user.result)
+        seen.add(at)
+    return True
+
+
+def _divides(d: Point, value: Value, quotient: Div) -> bool:
+    """Whether a great value is the divisor, or in a sum that is."""
+    divisor = _stripped(quotient.rhs)
+    found = _alike(d, value)
+    return divisor in found or (
+        isinstance(divisor.op, Add | Sub)
+        and any(_stripped(v) in found for v in divisor.op.operands)
+    )
 
 
 def _has_only_logarithms(d: Point, value: Value) -> bool:
@@ -95,9 +139,9 @@ def _other(op: Add) -> Value | None:
     return None
 
 
-def _great(d: Point, value: Value) -> Value:
-    """A power with half of the exponent of the greatest number."""
-    exponent = np.finfo(numpy_of(element_of(value.type))).maxexp // 2
+def _great(d: Point, value: Value, part: float = 1 / 2) -> Value:
+    """A power with this part of the exponent of the greatest number."""
+    exponent = int(np.finfo(numpy_of(element_of(value.type))).maxexp * part)
     return d.emit.const(2.0**exponent, value.type)
 
 
@@ -110,8 +154,15 @@ def _alike(d: Point, value: Value) -> list[Value]:
 
 
 def _users(d: Point, value: Value) -> list[Op]:
-    """The ops that use a value, perhaps cast and reshaped."""
-    return [u for v in _alike(d, value) for u in d.users(v) if not isinstance(u, Cast | View)]
+    """The ops that use a value, perhaps cast and reshaped, without those that have no derivative by
+    it where it is great: comparisons, and minima of it and a constant."""
+    users = [u for v in _alike(d, value) for u in d.users(v) if not isinstance(u, Cast | View)]
+    return [u for u in users if not isinstance(u, Cmp) and not _is_bound(u)]
+
+
+def _is_bound(op: Op) -> bool:
+    constants = [constant_value(_stripped(v)) for v in op.operands]
+    return isinstance(op, Min) and any(c is not None for c in constants)
 
 
 @partial(Expm1)
