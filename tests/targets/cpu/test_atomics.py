@@ -91,3 +91,43 @@ def test_only_relaxed_additions_are_ordinary(largest: bool, sem: str) -> None:
     x = np.zeros(3, np.int32)
     compiled = update[(1,)](x, 1, largest, sem, single_threaded=True)
     assert "atomicrmw" in compiled.asm["llir"]
+
+
+@tw.jit
+def add_rows(x, at, values, mask, n, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    i = tl.program_id(0) * WIDTH * ROWS + tl.arange(0, WIDTH * ROWS)
+    row, column = i // WIDTH, i % WIDTH
+    chosen = (i < n) & (tl.load(mask + i, i < n, 0) > 0)
+    place = x + tl.load(at + row, i < n) * WIDTH + column
+    tl.atomic_add(place, tl.load(values + i, i < n), chosen, sem="relaxed")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32, np.uint64])
+@pytest.mark.parametrize("width", [64, 16, 8, 4, 2, 1])
+def test_single_threaded_launches_add_adjacent_elements_as_vectors(dtype: type, width: int) -> None:
+    rng = np.random.default_rng(1)
+    rows = 50
+    # Rows occur more than once, next to each other as well.
+    at = np.repeat(rng.integers(0, 7, rows // 2), 2).astype(np.int64)
+    values = rng.integers(0, 5, (rows, width)).astype(dtype)
+    mask = rng.integers(0, 2, (rows, width)).astype(np.int8)
+    last = rows * width - 3
+    expected = np.zeros((7, width), dtype)
+    counted = mask.astype(bool) & (np.arange(rows * width) < last).reshape(rows, width)
+    np.add.at(expected, at, np.where(counted, values, 0).astype(dtype))
+    x = np.zeros_like(expected)
+    add_rows[(tw.cdiv(rows, 4),)](x, at, values, mask, last, width, 4, single_threaded=True)
+    np.testing.assert_array_equal(x, expected)
+
+
+@tw.jit
+def accumulate(x, y, n, SIZE: tl.constexpr):
+    i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.atomic_add(x + i, tl.load(y + i, i < n), i < n, sem="relaxed")
+
+
+def test_vectors_are_added_without_a_loop_over_their_lanes() -> None:
+    x, y = np.ones(1000, np.float32), np.arange(1000, dtype=np.float32)
+    compiled = accumulate[(2,)](x, y, x.size, 512, single_threaded=True)
+    np.testing.assert_array_equal(x, 1 + y)
+    assert "alloca" not in compiled.asm["llir"]

@@ -100,7 +100,7 @@ def load(
     if register_type(pointee) is I1 and other is not None:
         base = other.base if other.uniform else level.vector(other)
         other = Lanes(to_memory(level, base), other.stride, other.depth)
-    run = _contiguous_lanes(level, op.ptr, coords) if ptr.stride is None else 1
+    run = contiguous_lanes(level, op.ptr, coords) if ptr.stride is None else 1
     if level.kernel.lines is not None:
         form = _form_of_read(level, ptr, element.bits // 8, mask, run)
         level.kernel.accesses.note(op, form, level.width, coords)
@@ -108,7 +108,7 @@ def load(
     return Lanes(_to_register(level, found.base, pointee), found.stride, found.depth)
 
 
-def _contiguous_lanes(level: Level, ptr: Value, coords: Coords) -> int:
+def contiguous_lanes(level: Level, ptr: Value, coords: Coords) -> int:
     """The length of the runs of contiguous elements that the lanes consist of, which are a power of
     two in number; 1 if there are none, or short ones."""
     axis = level.lane_axis(coords)
@@ -260,7 +260,7 @@ def store(
     data = value.base if alone and value.uniform else level.vector(value)
     if not data.type.is_ptr and not data.type.element.is_ptr:
         data = to_memory(level, data)
-    run = _contiguous_lanes(level, op.ptr, coords) if ptr.stride is None else 1
+    run = contiguous_lanes(level, op.ptr, coords) if ptr.stride is None else 1
     if level.kernel.lines is not None:
         form = _form_of_write(level, ptr, data, mask, run)
         level.kernel.accesses.note(op, form, level.width, coords)

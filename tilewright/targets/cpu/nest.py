@@ -26,15 +26,6 @@ from tilewright.targets.cpu.streaming import aligned_streams, streamed_by
 NONE: frozenset[Value] = frozenset()
 STREAM_COST = 12  # the cost, with addresses and masks, up to which a loop is bound by memory
 
-UPDATE_LANES = 4
-"""The number of lanes of updates.
-
-With more, so many are in flight that those at distances of a power of two evict each other's lines
-from the first-level cache before they are written. A scatter of 32,768 elements whose neighbours
-are 4 KiB apart takes 98 µs with 4 lanes, and 176 with 16 as well as with one; another one, of
-16,384 elements, 43 with 4 and with 16, and 64 with one (Zen 5).
-"""
-
 
 def run_sinks(
     kernel: Kernel,
@@ -121,7 +112,7 @@ class Nest:
         """
         kernel = self.kernel
         if any(s.row_major for s in self.sinks):
-            return UPDATE_LANES
+            return min(s.lanes(self.lane) for s in self.sinks)
         moves = not any(s.accumulators for s in self.sinks) and all(
             kernel.cost(v) <= STREAM_COST for s in self.sinks for v in s.operands
         )

@@ -4,10 +4,12 @@ memory with it."""
 from __future__ import annotations
 
 from functools import partial
+from math import gcd
 
 from tilewright.ir.core import Op, Value
 from tilewright.lowering.emit import I1, I8, I64, Builder, LType, V, const, zero
 from tilewright.lowering.guard import guarded
+from tilewright.lowering.types import memory_type
 from tilewright.ops import atomic, debug, memory, reduce
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.accumulate import Accumulator, accumulator_of
@@ -20,7 +22,16 @@ from tilewright.targets.cpu.lazy import loads_in
 from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import loop
 from tilewright.targets.cpu.plan import Group
-from tilewright.targets.cpu.update import update
+from tilewright.targets.cpu.update import add_adjacent, is_plain, update
+
+UPDATE_LANES = 4
+"""The number of lanes of updates of elements that are not known to be adjacent.
+
+With more, so many are in flight that those at distances of a power of two evict each other's lines
+from the first-level cache before they are written. A scatter of 32,768 elements whose neighbours
+are 4 KiB apart takes 98 µs with 4 lanes, and 176 with 16 as well as with one; another one, of
+16,384 elements, 43 with 4 and with 16, and 64 with one (Zen 5).
+"""
 
 
 class Sink:
@@ -41,6 +52,10 @@ class Sink:
     fills = False
     row_major = False
     written: tuple[Value, ...] = ()
+
+    def lanes(self, axis: int) -> int:
+        """The most lanes along an axis in which its points may be visited at once."""
+        return self.kernel.lanes
 
     def __init__(self, kernel: Kernel, operands: list[Value], op: Op | None = None) -> None:
         self.kernel = kernel
@@ -159,7 +174,8 @@ class Check(Sink):
 
 class Update(Sink):
     """`atomic.rmw` of a tile, without a result: the operands are computed in vectors and written to
-    the stack, and the elements updated from there, one after the other."""
+    the stack, and the elements updated from there, one after the other. What is added without an
+    atomic to adjacent elements is added as a vector."""
 
     row_major = True
 
@@ -170,6 +186,12 @@ class Update(Sink):
         self.may_skip = op.mask is not None
         self.written = (op.ptr,)
         self.at: list[Lanes] = []
+
+    def lanes(self, axis: int) -> int:
+        if not is_plain(self.kernel, self.updated):
+            return UPDATE_LANES
+        run = gcd(self.kernel.facts[self.updated.ptr].contiguity[axis], self.kernel.lanes)
+        return max(run, UPDATE_LANES)
 
     def evaluate(self, level: Level, coords: Coords) -> None:
         self.at = [evaluate(level, operand, coords) for operand in self.operands]
@@ -183,10 +205,37 @@ class Update(Sink):
             self._update([x.base for x in operands])
             level.block = b.current
             return
+        if self._adjacent(level, coords):
+            self._add_vector(level, *operands)
+            return
         stored = [_on_stack(b, level.vector(x)) for x in operands]
         with loop(level, const(I64, 0), const(I64, width), 1, width=1) as each:
             self._update([b.load(t, b.gep(t, place, each.index)) for t, place in stored])
             each.level.block = b.current
+
+    def _adjacent(self, level: Level, coords: Coords) -> bool:
+        """Whether the lanes are added as one vector."""
+        if not is_plain(self.kernel, self.updated):
+            return False
+        ptr = self.at[0]
+        if ptr.stride is not None:
+            return ptr.stride == memory_type(self.updated.value.type).bits // 8
+        return access.contiguous_lanes(level, self.updated.ptr, coords) == level.width
+
+    def _add_vector(
+        self, level: Level, ptr: Lanes, value: Lanes, mask: Lanes | None = None
+    ) -> None:
+        b = level.b
+        # The lanes' pointers are valid only where the mask is true, but the first one's is where
+        # the run starts.
+        start = ptr.base if ptr.stride is not None else b.extract(ptr.base, 0)
+        if mask is not None and mask.uniform:
+            with b.when(mask.base):
+                add_adjacent(b, self.updated, start, level.vector(value), None)
+        else:
+            within = level.vector(mask) if mask is not None else None
+            add_adjacent(b, self.updated, start, level.vector(value), within)
+        level.block = b.current
 
     def _update(self, operands: list[V]) -> None:
         ptr, value, *mask = operands

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir import types as ir
 from tilewright.lowering.arith import lower_add, lower_extremum
-from tilewright.lowering.emit import Builder, V, int_type
+from tilewright.lowering.emit import Builder, V, const, int_type, vector
 from tilewright.lowering.types import memory_type
 from tilewright.ops import arith, atomic
 from tilewright.targets.cpu.kernel import Kernel
@@ -18,11 +18,16 @@ ORDER = {
 _INT_OPS = {"add": "add", "and": "and", "or": "or", "xor": "xor", "xchg": "xchg"}
 
 
+def is_plain(kernel: Kernel, op: atomic.AtomicRMW) -> bool:
+    """Whether an update is an ordinary addition, as no other thread accesses the memory."""
+    return kernel.single_threaded and op.kind == "add" and op.sem == "relaxed"
+
+
 def update(kernel: Kernel, op: atomic.AtomicRMW, ptr: V, value: V) -> V:
     """Emit an update of the element at an address. Returns its old value."""
     b, element = kernel.b, ir.dtype_of(op.value.type)
     order = ORDER[op.sem]
-    if kernel.single_threaded and op.kind == "add" and op.sem == "relaxed":
+    if is_plain(kernel, op):
         return _add(b, op, ptr, value)
     if op.kind == "xchg":
         bits = int_type(value.type.bits)
@@ -41,6 +46,19 @@ def _add(b: Builder, op: atomic.AtomicRMW, ptr: V, value: V) -> V:
     old = b.bitcast(b.load(bits, ptr), value.type)
     b.store(b.bitcast(_combined(b, op, old, value), bits), ptr)
     return old
+
+
+def add_adjacent(b: Builder, op: atomic.AtomicRMW, ptr: V, values: V, mask: V | None) -> None:
+    """Add a vector to adjacent elements of memory that no other thread accesses."""
+    assert values.type.lanes
+    element = int_type(memory_type(op.value.type).bits)
+    type = vector(element, values.type.lanes)
+    old = b.load(type, ptr) if mask is None else b.masked_load(type, ptr, mask, const(type, 0))
+    new = b.bitcast(_combined(b, op, b.bitcast(old, values.type), values), type)
+    if mask is None:
+        b.store(new, ptr)
+    else:
+        b.masked_store(new, ptr, mask)
 
 
 def _compare_loop(b: Builder, op: atomic.AtomicRMW, ptr: V, value: V, order: str) -> V:
