@@ -376,6 +376,8 @@ def float_operations() -> dict[str, Operation]:
     for name in ("add", "mul", "min", "max", "minimum", "maximum"):
         found[f"v_pk_{name}_f16"] = found[f"v_pk_{name}_f32"] = _BINARY[name]
     found["v_pk_fma_f16"] = found["v_pk_fma_f32"] = fma
+    for name in ("minimum3", "maximum3"):
+        found[f"v_pk_{name}_f16"] = _TERNARY[name]
     found["v_frexp_exp_i32_f32"] = found["v_frexp_exp_i32_f64"] = exponent
     found["v_frexp_exp_i16_f16"] = exponent
     for name in ("mad", "madak", "madmk", "mac"):

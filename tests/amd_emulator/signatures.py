@@ -196,6 +196,7 @@ v_add_u64 v_sub_u64 v_mul_lo_u64: u64=u64,u64
 v_pk_add_f16 v_pk_mul_f16 v_pk_min_f16 v_pk_max_f16: v2f16=v2f16,v2f16
 v_pk_minimum_f16 v_pk_maximum_f16: v2f16=v2f16,v2f16
 v_pk_fma_f16: v2f16=v2f16,v2f16,v2f16
+v_pk_minimum3_f16 v_pk_maximum3_f16: v2f16=v2f16,v2f16,v2f16
 v_pk_add_u16 v_pk_sub_u16 v_pk_mul_lo_u16 v_pk_min_u16 v_pk_max_u16: v2u16=v2u16,v2u16
 v_pk_lshlrev_b16 v_pk_lshrrev_b16: v2u16=v2u16,v2u16
 v_pk_add_i16 v_pk_sub_i16 v_pk_min_i16 v_pk_max_i16 v_pk_ashrrev_i16: v2i16=v2i16,v2i16

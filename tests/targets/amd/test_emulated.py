@@ -4,9 +4,14 @@ memory what the interpreter leaves; and their code is decoded as LLVM prints it.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import tilewright as tw
+import tilewright.language as tl
 from tests.amd_emulator.conformance import emulator
+from tests.amd_emulator.launch import launch
+from tests.targets.amd.sources import compiled
 from tilewright.conformance.execution import FAILED, PASSED, run_case
 from tilewright.conformance.suite import Selection
 
@@ -31,6 +36,28 @@ PARTS = {
 def test_constants_behind_the_code_are_loaded(arch: str) -> None:
     (case,) = Selection(levels="1", only=("tl.cos/fp32",)).cases()
     assert run_case(case, emulator(arch)).status == PASSED
+
+
+@tw.jit
+def extrema(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    greater = tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+    smaller = tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
+    tl.store(out_ptr + i, greater)
+    tl.store(out_ptr + BLOCK + i, smaller)
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950", "gfx1200"])
+def test_extrema_of_pairs(arch: str) -> None:
+    numbers = np.array([1.0, -2.0, np.nan, np.inf, -np.inf, 0.5, 65504.0, -1e-7], np.float16)
+    x, y = np.repeat(numbers, 32), np.tile(numbers, 32)
+    code = compiled(
+        extrema, dict.fromkeys(("x_ptr", "y_ptr", "out_ptr"), "*fp16"), arch, BLOCK=256
+    ).asm["hsaco"]
+    assert isinstance(code, bytes)
+    *_, found = launch(code, arch, 1, (1,), [x, y, np.zeros(512, np.float16)])
+    np.testing.assert_array_equal(found, np.concatenate([np.maximum(x, y), np.minimum(x, y)]))
 
 
 @pytest.mark.parametrize(
