@@ -118,6 +118,7 @@ def test_gradients_without_atomics(name: str) -> None:
     np.testing.assert_allclose(once, differences(KERNELS[name], dy), rtol=1e-7, atol=1e-8)
     np.testing.assert_array_equal(once, again)
     assert "atomic" not in backward.explain()
+    assert "tl.store(" in backward.source()
 
 
 def test_lanes_that_differ_are_gone_through_for_other_programs() -> None:

@@ -41,6 +41,8 @@ from tilewright.ops.control import (
 )
 from tilewright.ops.debug import Assert
 from tilewright.ops.dot import Dot
+from tilewright.ops.histogram import Histogram
+from tilewright.ops.sort import Sort
 
 HEAD = "import tilewright as tw\nimport tilewright.language as tl\n"
 LONGEST = 60  # characters of an expression that is not given a name
@@ -53,7 +55,10 @@ _FUNCTIONS: Mapping[type[Op], str] = {
     math_ops.Exp: "exp", math_ops.Exp2: "exp2", math_ops.Log: "log", math_ops.Log2: "log2",
     math_ops.Sin: "sin", math_ops.Cos: "cos", math_ops.Erf: "erf", math_ops.Floor: "floor",
     math_ops.Ceil: "ceil", arith.Abs: "abs", arith.StopGradient: "stop_gradient",
-    arith.MulHi: "umulhi", arith.Fma: "fma", shape.Join: "join",
+    arith.MulHi: "umulhi", arith.Fma: "fma", shape.Join: "join", shape.Split: "split",
+    math_ops.Tanh: "extra.libdevice.tanh", math_ops.Log1p: "extra.libdevice.log1p",
+    math_ops.Log10: "extra.libdevice.log10", math_ops.Expm1: "extra.libdevice.expm1",
+    math_ops.Rint: "extra.libdevice.rint", math_ops.Trunc: "extra.libdevice.trunc",
 }  # fmt: skip
 
 
@@ -307,6 +312,15 @@ class _Writer:
                 return f"tl.reshape({self._bare(src)}, {list(shape_of(op.result.type))})"
             case shape.Permute(src, order):
                 return f"tl.permute({self._bare(src)}, {list(order)})"
+            case shape.Flip(src, axis):
+                return f"tl.flip({self._bare(src)}, {axis})"
+            case shape.Cat(lhs, rhs, axis):
+                return f"tl.cat({self._bare(lhs)}, {self._bare(rhs)}, dim={axis})"
+            case Histogram(src, mask, bins):
+                more = f", mask={self._bare(mask)}" if mask is not None else ""
+                return f"tl.histogram({self._bare(src)}, {bins}{more})"
+            case Sort(src, descending, merge) if not merge:
+                return f"tl.sort({self._bare(src)}, descending={descending})"
             case shape.Gather(src, index, axis):
                 return f"tl.gather({self._of(src)}, {self._of(index)}, {axis})"
             case reduce.Reduce() | reduce.Scan():
