@@ -11,7 +11,7 @@ analysis.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require_elements
 from tilewright.autodiff.derived import Derived, Role, Roles
@@ -20,6 +20,7 @@ from tilewright.autodiff.errors import no_gradient, result_of_atomic, unnamed_ou
 from tilewright.autodiff.gauges import find_gauges
 from tilewright.autodiff.loops import activity
 from tilewright.autodiff.registry import (
+    AmongDerived,
     Elementwise,
     Pair,
     Refused,
@@ -67,12 +68,12 @@ def forward_mode(
     return Derived(Module([fn]), tuple(walk.roles))
 
 
-class _Forward:
+class _Forward(AmongDerived):
     """The walk: tangents of a function's values, inserted into the function itself."""
 
     def __init__(self, fn: Function, roles: Roles) -> None:
         self.arrays = arrays_of(fn)
-        self._ops = frozenset(fn.walk())
+        self.forward_ops = set(fn.walk())
         self.chosen = roles
         self.builder = Builder(fn.body)
         self.emit = Emitter(self.builder)
@@ -128,9 +129,6 @@ class _Forward:
 
     def is_active(self, value: Value) -> bool:
         return value in self._tangents
-
-    def users(self, value: Value) -> Iterable[Op]:
-        return [op for op in value.users if op in self._ops]
 
     def tangent(self, value: Value) -> Value | None:
         return self._tangents.get(value)

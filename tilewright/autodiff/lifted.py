@@ -7,17 +7,17 @@ on tiles, where the rules of their classes apply.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.errors import no_gradient
-from tilewright.autodiff.registry import Elementwise, Pair, Refused, Zero, rule_of
+from tilewright.autodiff.registry import AmongDerived, Elementwise, Pair, Refused, Zero, rule_of
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import derivative_type, element_of, is_float, shape_of, with_shape
 from tilewright.ops.arith import Constant, StopGradient
 
 
-class Lifted:
+class Lifted(AmongDerived):
     """A combine function on tiles: a place at which rules give adjoints.
 
     Args:
@@ -36,6 +36,7 @@ class Lifted:
             again = is_float(arg.type) and arg in self.args
             self.args.append(emit.builder.value(StopGradient(arg)) if again else arg)
         self._ops: list[Op] = []
+        self.forward_ops = set()
         self._active = {v for v in self.args if is_float(v.type)}
         self._table: dict[Value, Value] = {}
         values = dict(zip(region.args, self.args, strict=True))
@@ -55,6 +56,7 @@ class Lifted:
         if isinstance(rule, Refused) and any(v in self._active for v in made.operands):
             raise no_gradient(op, rule.why)
         self._ops.append(self.emit.builder.insert(made))
+        self.forward_ops.add(made)
         if is_float(made.result.type) and any(v in self._active for v in made.operands):
             self._active.add(made.result)
         return made.result
@@ -93,9 +95,6 @@ class Lifted:
 
     def is_active(self, value: Value) -> bool:
         return value in self._active
-
-    def users(self, value: Value) -> Iterable[Op]:
-        return [op for op in value.users if op in self._ops]
 
     def give(self, value: Value, adjoint: Value | None) -> None:
         if adjoint is None or value not in self._active:

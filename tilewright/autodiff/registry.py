@@ -53,6 +53,19 @@ class Point(Protocol):
         ...
 
 
+class AmongDerived:
+    """A `Point` in the forward function itself, in which rules insert ops.
+
+    Attributes:
+        forward_ops: the ops of the forward function.
+    """
+
+    forward_ops: set[Op]
+
+    def users(self, value: Value) -> Iterable[Op]:
+        return [op for op in value.users if op in self.forward_ops]
+
+
 class TangentPoint(Point, Protocol):
     """A place in a forward-mode function."""
 
