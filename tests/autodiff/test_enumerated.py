@@ -31,6 +31,7 @@ ONCE = {
     "at = tl.load(starts_ptr + p * 8 + i, mask=keep, other=0)",
     "a number for each row": "at = tl.load(starts_ptr + p) * 8 + i // 2 * 2 + i % 2",
     "of two axes": "at = tl.reshape(tl.trans(tl.reshape(i, [2, 4])), [8]) + p * 8",
+    "in reversed order": "at = tl.flip((p * 8 + i) ^ 5)",
     "by the sign": "at = tl.where(i < 4, p * 4 + i, n * 8 - 1 - p * 4 - i + 4)",
     "even programs": "keep = (i < 8) & (p % 2 == 0)\nat = p // 2 * 8 + i",
     "of an outer loop": "at = (p * 8 + i) ^ 5\nfor k in range(n):\n    at += 3",

@@ -20,10 +20,10 @@ from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.points import Array, Points, UnknownNumber, casts_integers
 from tilewright.ir.core import Value
 from tilewright.ir.types import is_int, is_pointer, numpy_of, shape_of
-from tilewright.ops.arith import Constant, Hint
+from tilewright.ops.arith import Constant
 from tilewright.ops.control import For
 from tilewright.ops.memory import AddPtr, Load
-from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Permute, Reshape, Splat
+from tilewright.ops.shape import Arange
 from tilewright.ops.view import View
 
 MOST_ACCESSES = 1 << 24  # to single elements
@@ -185,8 +185,8 @@ class _Tiles:
                 return np.array(number, numpy_of(value.type))
             case Arange(start, end):
                 return np.arange(start, end, dtype=numpy_of(value.type))[None]
-            case View():
-                return _viewed(op, self.value(op.src))
+            case View() if len(op.operands) == 1:
+                return _viewed(op, value.index, self.value(op.src))
             case Load():
                 return self._loaded(op).astype(numpy_of(value.type))
             case _ if op.elementwise and is_int(value.type):
@@ -204,18 +204,11 @@ class _Tiles:
         return self._points.read(base, index, mask, other)
 
 
-def _viewed(op: View, src: Array) -> Array:
-    """A view of tiles, each at a point."""
-    match op:
-        case Hint() | Broadcast():
-            return src
-        case Splat():
-            return src.reshape(len(src), *(1 for _ in op.shape))
-        case ExpandDims():
-            return np.expand_dims(src, op.axis + 1)
-        case Permute():
-            return src.transpose(0, *(axis + 1 for axis in op.order))
-        case Reshape():
-            return src.reshape(len(src), *op.shape)
-        case _:
-            raise UnknownNumber(f"it depends on {op.name}")
+def _viewed(op: View, index: int, src: Array) -> Array:
+    """A result of a view of tiles, each at a point: which elements it has does not depend on what
+    they are."""
+    lengths = shape_of(op.src.type)
+    places = np.arange(prod(lengths), dtype=np.int64).reshape(lengths)
+    found = op.evaluate(places)
+    taken = np.asarray(found[index] if isinstance(found, tuple) else found)
+    return src.reshape(len(src), prod(lengths))[:, taken.ravel()].reshape(len(src), *taken.shape)
