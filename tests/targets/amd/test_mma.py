@@ -9,13 +9,17 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tests.targets.amd.sources import compiled, counted, innermost_loop
+from tests.targets.amd.product_loops import RANGE
+from tests.targets.amd.sources import ALIGNED, compiled, counted, innermost_loop
 from tilewright.compiler.artifact import CompiledKernel
+from tilewright.compiler.driver import compile
+from tilewright.compiler.source import ASTSource
 from tilewright.layout.families import amd_accumulator, amd_operand
 from tilewright.layout.linear import LinearLayout
 from tilewright.targets.amd.choose_mma import warp_grid
 from tilewright.targets.amd.features import PROCESSORS
 from tilewright.targets.amd.mma_table import INSTRUCTIONS, Instruction
+from tilewright.targets.protocol import GPUTarget
 
 
 @tw.jit
@@ -189,6 +193,37 @@ def test_the_loop_has_no_moves_between_registers() -> None:
     assert loop["s_barrier"] == 2
     moves = {n: c for n, c in loop.items() if n.startswith(("v_mov", "v_accvgpr", "scratch"))}
     assert sum(moves.values()) <= 1, moves  # a carried tile has 16 registers
+
+
+@tw.jit
+def attention(
+    q, k, v, out, keys, scale, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr
+):  # fmt: skip
+    first = tl.program_id(0) * M
+    k_blocks = tl.make_tensor_descriptor(k, [keys, D], [D, 1], [N, D])
+    v_blocks = tl.make_tensor_descriptor(v, [keys, D], [D, 1], [N, D])
+    out_blocks = tl.make_tensor_descriptor(out, [keys, D], [D, 1], [M, D])
+    query = tl.make_tensor_descriptor(q, [keys, D], [D, 1], [M, D]).load([first, 0])
+    acc = tl.zeros((M, D), tl.float32)
+    most, total = tl.full((M,), float("-inf"), tl.float32), tl.zeros((M,), tl.float32)
+    for start in range(0, keys, N):
+        score = tl.dot(query, k_blocks.load([start, 0]).T) * scale
+        before, most = most, tl.maximum(most, tl.max(score, 1))
+        weight, shrink = tl.exp2(score - most[:, None]), tl.exp2(before - most)
+        total = total * shrink + tl.sum(weight, 1)
+        acc = tl.dot(weight.to(tl.float16), v_blocks.load([start, 0]), acc * shrink[:, None])
+    out_blocks.store([first, 0], (acc / total[:, None]).to(tl.float16))
+
+
+def test_attention_does_not_spill_where_both_halves_of_a_wave_hold_operands() -> None:
+    """A wave has two rows of blocks of the results, and four columns: a column of operands is used
+    by both rows before the next one is there."""
+    types = {**dict.fromkeys(("q", "k", "v", "out"), "*fp16"), "keys": "i32", "scale": "fp32"}
+    attrs = {(i,): [*ALIGNED, *(RANGE if i < 4 else [])] for i in range(5)}
+    source = ASTSource(attention, types, {"M": 128, "N": 64, "D": 64}, attrs)
+    kernel = compile(source, GPUTarget("hip", "gfx1100", 32), {"num_warps": 4})
+    assert counted(kernel)["v_wmma_f32_16x16x16_f16"] == 64
+    assert kernel.metadata.n_spills == 0
 
 
 @pytest.mark.parametrize("side", [16, 32])

@@ -8,6 +8,8 @@ instruction computes the transposed result, of which a thread holds adjacent col
 
 from __future__ import annotations
 
+from itertools import product
+
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.lowering.emit import I1, V, const
@@ -37,12 +39,14 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
     rows, columns = len(left) // steps, len(right) // steps
     count = len(sums) // (rows * columns)
     blocks = [joined(b, sums[i : i + count]) for i in range(0, len(sums), count)]
-    # Instructions that follow each other do not depend on each other, and operands die early.
+    # Instructions that follow each other do not depend on each other. Operands of a step are in
+    # registers at once of the side that has fewer, and one after the other of the other side.
+    places = sorted(product(range(rows), range(columns)), key=lambda at: at[columns > rows])
     for step in range(steps):
-        for block, acc in enumerate(blocks):
-            above, across = divmod(block, columns)
+        for above, across in places:
+            block = above * columns + across
             x, y = left[above * steps + step], right[across * steps + step]
-            blocks[block] = _emit(kernel, how, types, x, y, acc)
+            blocks[block] = _emit(kernel, how, types, x, y, blocks[block])
     found = [b.extract(acc, i) for acc in blocks for i in range(count)]
     kernel.bind(op, found)
 
