@@ -275,13 +275,13 @@ class JITFunction(SourceFunction, NativeInterface):
         key = Key(*key)
         device = self.device_of(key.devices, values) if key.devices else ""
         target = self.device_caches[device].backend if device else None
-        source = ASTSource(
-            self,
-            *types_of(
-                self.params, without_facts(self.params, irrelevant_facts(target), key), values
-            ),
-        )
+        key = without_facts(self.params, irrelevant_facts(target), key)
+        source = self._source_of(key, values)
         return source, dict(zip(self.arg_names, values, strict=True)), dict(options)
+
+    def _source_of(self, key: Key, values: tuple[Any, ...]) -> ASTSource:
+        """The kernel with the types, facts and compile-time values of a variant."""
+        return ASTSource(self, *types_of(self.params, key, values))
 
     def _bind_for(
         self, device: str, *args: Any, **kwargs: Any
@@ -289,7 +289,7 @@ class JITFunction(SourceFunction, NativeInterface):
         """The first step of a launch on a device; see `launch_steps`."""
         values, _, key, given = self.binder(*args, **kwargs)
         (kept,) = self._worthwhile(self.device_caches[device], (key,), values, given)
-        source = ASTSource(self, *types_of(self.params, Key(*kept), values))
+        source = self._source_of(Key(*kept), values)
         specs = known_of(self.params, Key(*kept), values)
         arguments = dict(zip(self.arg_names, values, strict=True))
         return arguments, launch_steps.Specialization(specs, source), given
@@ -335,7 +335,7 @@ class JITFunction(SourceFunction, NativeInterface):
         key = without_facts(self.params, irrelevant_facts(cache.backend), Key(*variant[0]))
         plain = without_facts(self.params, (HALF_DIVISIBLE, TWICE_DIVISIBLE), key)
         if plain != key:
-            source = ASTSource(self, *types_of(self.params, key, values))
+            source = self._source_of(key, values)
             options = self.options_of(cache.backend, source, given)
             kept = alignment.parameters_that_widen(source, cache.target, cache.backend, options)
             pairs = zip(key.specs, plain.specs, strict=True)
@@ -358,7 +358,7 @@ class JITFunction(SourceFunction, NativeInterface):
         given: Mapping[str, Any],
         warmup: bool,
     ) -> Any:
-        source = ASTSource(self, *types_of(self.params, key, values))
+        source = self._source_of(key, values)
         options = self.options_of(cache.backend, source, given)
         kernel = self._do_compile(
             variant,
