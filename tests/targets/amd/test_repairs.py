@@ -1,5 +1,5 @@
 """What LLVM's back end loses: the signs of zeros that become fp16, and of those that are subtracted
-from zero; the signs of shifted words."""
+from zero; the signs of shifted words; operations between a sum and a product of bytes."""
 
 from __future__ import annotations
 
@@ -215,3 +215,35 @@ define half @f(half %x, <2 x float> %y) {
         "  %d = fsub half %x, 0xH0000",
     ]
     assert f"declare half {half}(half)" in lines
+
+
+@tw.jit
+def byte_products(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    product = x * y
+    tl.store(out_ptr + i, product % 2)
+    tl.store(out_ptr + BLOCK + i, product + (product >> 3))
+    tl.store(out_ptr + 2 * BLOCK + i, product + (product ^ 5))
+    tl.store(out_ptr + 3 * BLOCK + i, product - (3 - x * x))
+    tl.store(out_ptr + 4 * BLOCK + i, x * x + ((product + y * y) & 29))
+
+
+@pytest.mark.parametrize("arch", sorted(PROCESSORS))
+@pytest.mark.parametrize("type", ["i8", "u8"])
+def test_operations_on_products_of_bytes_are_no_sums(type: str, arch: str) -> None:
+    dtype = np.dtype(f"{type[0]}1")
+    x, y = np.random.default_rng(0).integers(0, 256, (2, 64)).astype(np.uint8).view(dtype)
+    types = {"x_ptr": f"*{type}", "y_ptr": f"*{type}", "out_ptr": f"*{type}"}
+    code = compiled(byte_products, types, arch, warps=1, BLOCK=64).asm["hsaco"]
+    assert isinstance(code, bytes)
+    *_, found = launch(code, arch, 1, (1,), [x, y, np.zeros(5 * 64, dtype)])
+    product, c = x * y, dtype.type
+    expected = [
+        np.fmod(product, c(2)),
+        product + (product >> c(3)),
+        product + (product ^ c(5)),
+        product - (c(3) - x * x),
+        x * x + ((product + y * y) & c(29)),
+    ]
+    np.testing.assert_array_equal(found, np.concatenate(expected))

@@ -67,8 +67,11 @@ class Processor:
 
         In CU mode the waves of a work-group run on one compute unit and share its cache, so that a
         barrier does not have to invalidate it.
+
+        Sums of products of bytes are not combined to `v_dot4_u32_u8`: LLVM 22 takes any operation
+        on a product for an addition there, as the shift of `a * b + ((a * b) >> 7)`.
         """
-        return "+cumode" if "cumode" in self.features else ""
+        return "-dot7-insts,+cumode" if "cumode" in self.features else "-dot7-insts"
 
 
 # LLVM, "User Guide for AMDGPU Backend"; AMD's instruction set reference guides of MI200 (CDNA2),
