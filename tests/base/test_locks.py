@@ -2,11 +2,17 @@
 
 import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import LLVM, Lock
 
 pytestmark = [
@@ -94,3 +100,21 @@ def test_a_fork_waits_for_llvm() -> None:
     timer.join()
     with LLVM:
         assert in_child(lambda: taken(LLVM))
+
+
+def test_a_fork_waits_for_a_lazy_import_of_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = "import time\nbegun = True\ntime.sleep(0.3)\ncount = 1\n"
+    (tmp_path / "slow_subject.py").write_text(slow)
+    monkeypatch.syspath_prepend(tmp_path)
+    lazy: Any = lazy_import("slow_subject")
+    thread = threading.Thread(target=lambda: lazy.count)
+    thread.start()
+    try:
+        while not hasattr(sys.modules.get("slow_subject"), "begun"):
+            time.sleep(0.001)
+        assert in_child(lambda: import_module("slow_subject").count == 1)
+    finally:
+        thread.join()
+        sys.modules.pop("slow_subject", None)

@@ -8,28 +8,50 @@ kernel of 10,000 ops takes, and a part that grows with their number.
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
-_lock = threading.Lock()
-_pauses = 0
+from tilewright.base.locks import Lock
+
+_lock = Lock()
+_pausing: list[int] = []
+"""The thread of each block that is running."""
 _was_enabled = False
 
 
 @contextmanager
 def collector_paused() -> Generator[None]:
     """Collect no cycles within the block, in any thread; may be nested, also by many threads."""
-    global _pauses, _was_enabled
+    global _was_enabled
+    thread = threading.get_ident()
     with _lock:
-        if _pauses == 0:
+        if not _pausing:
             _was_enabled = gc.isenabled()
-            gc.disable()
-        _pauses += 1
+        # Noted first, so that a child of a fork in between enables the collector again.
+        _pausing.append(thread)
+        gc.disable()
     try:
         yield
     finally:
         with _lock:
-            _pauses -= 1
-            if _pauses == 0 and _was_enabled:
-                gc.enable()
+            _pausing.remove(thread)
+            _resume()
+
+
+def _resume() -> None:
+    if not _pausing and _was_enabled:
+        gc.enable()
+
+
+def _after_fork_in_child() -> None:
+    """The blocks of other threads do not end in the child."""
+    if _pausing:
+        thread = threading.get_ident()
+        _pausing[:] = [other for other in _pausing if other == thread]
+        _resume()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -26,6 +26,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from types import ModuleType
+
+from tilewright.base.locks import IMPORTS
 
 
 def lazy_import(name: str) -> object:
@@ -66,13 +69,18 @@ def lazy_names(
                 return otherwise(name)
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
         if source == module:
-            found: object = import_module(f"{module}.{name}")
+            found: object = _import(f"{module}.{name}")
         else:
-            found = getattr(import_module(source), name)
+            found = getattr(_import(source), name)
         vars(sys.modules[module])[name] = found
         return found
 
     return find
+
+
+def _import(name: str) -> ModuleType:
+    with IMPORTS:
+        return import_module(name)
 
 
 class _LazyModule:
@@ -80,7 +88,7 @@ class _LazyModule:
         self.__name__ = name
 
     def __getattr__(self, name: str) -> object:
-        module = import_module(self.__name__)
+        module = _import(self.__name__)
         # From now on this is the module's own namespace: an access costs no more than one to the
         # module, and either sees what is assigned to the other.
         self.__dict__ = vars(module)

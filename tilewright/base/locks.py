@@ -2,7 +2,8 @@
 
 A fork copies the memory of all threads but only the forking thread. A lock held by another thread
 would stay locked in the child forever, so these locks are released in the child. In addition, a
-fork waits for the lock `LLVM`, because a compilation cannot be continued in the child.
+fork waits for `LLVM` and `IMPORTS`: the child can continue neither a compilation nor an import
+that another thread has begun, and Python would let it wait for the latter forever.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ LLVM = Lock()
 """Held during LLVM compilation: LLVM's options are global, and all compilations share one set of
 passes."""
 
+IMPORTS = Lock()
+"""Held during lazy imports. Never take `LLVM` in the body of a module: a fork takes it first."""
+
 
 def llvmlite_lock() -> Any:
     """The lock that llvmlite holds during each call into LLVM, including finalisers; None if
@@ -66,8 +70,9 @@ _held: list[Any] = []
 """Set by the forking thread."""
 
 
-def _hold_llvm() -> None:
-    for lock in (LLVM, llvmlite_lock()):
+def _hold() -> None:
+    # llvmlite's is last: it is held for one call at a time, among others while llvmlite is imported.
+    for lock in (LLVM, IMPORTS, llvmlite_lock()):
         if lock is not None:
             lock.__enter__()
             _held.append(lock)
@@ -84,5 +89,5 @@ def _free_all() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_hold_llvm, after_in_parent=_let_go, after_in_child=_let_go)
+    os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_let_go)
     os.register_at_fork(after_in_child=_free_all)

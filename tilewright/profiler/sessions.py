@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from tilewright.base import knobs
+from tilewright.base.locks import Lock
 from tilewright.profiler import scopes
 from tilewright.profiler.clocks import DeviceTimes
 from tilewright.profiler.data import Recorded, Trace, Tree
@@ -83,7 +84,7 @@ _sessions: dict[int, Session] = {}
 _next = 0
 _times: dict[str, DeviceTimes] = {}
 _here = _Thread()
-_lock = threading.RLock()
+_lock = Lock()
 
 
 # -- launches -------------------------------------------------------------------------------------
