@@ -71,7 +71,7 @@ _held: list[Any] = []
 
 
 def _hold() -> None:
-    # llvmlite's is last: it is held for one call at a time, among others while llvmlite is imported.
+    # llvmlite's is last: it is held for one call at a time, also while llvmlite is imported.
     for lock in (LLVM, IMPORTS, llvmlite_lock()):
         if lock is not None:
             lock.__enter__()

@@ -10,25 +10,24 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.analysis.accessed_arguments import argument_accesses, first_stores
 from tilewright.base import knobs
 from tilewright.base.diagnostics import InternalCompilerError, IRError, TritonError
 from tilewright.base.garbage import collector_paused
+from tilewright.base.lazy_import import lazy_import
 from tilewright.base.signals import from_signal_handler
 from tilewright.compiler.artifact import CompiledKernel, Times
 from tilewright.compiler.disabled_passes import disabled_passes
 from tilewright.compiler.overrides import StageOverrideError
 from tilewright.compiler.pipeline import pipeline
-from tilewright.compiler.reproducer import Reproducer
 from tilewright.compiler.source import MAX_NAME, Source, runtime_arguments
 from tilewright.compiler.version import VERSION
 from tilewright.ir.core import Module
 from tilewright.ir.passes import Observer, PassContext, Step, Verifier, run
 from tilewright.ir.stages import tile_ir_stages
 from tilewright.ir.verify import verify_module
-from tilewright.passes.verify_layouts import LayoutVerifier
 from tilewright.targets.protocol import (
     TILE_IR,
     GPUTarget,
@@ -39,6 +38,13 @@ from tilewright.targets.protocol import (
     options_dict,
 )
 from tilewright.targets.registry import target as find_target
+
+if TYPE_CHECKING:
+    from tilewright.compiler import reproducer
+    from tilewright.passes import verify_layouts
+else:
+    reproducer = lazy_import("tilewright.compiler.reproducer")
+    verify_layouts = lazy_import("tilewright.passes.verify_layouts")
 
 
 class Elsewhere(threading.local):
@@ -139,7 +145,7 @@ def lower(
     ctx = ctx or context_for(target, options)
     checks: list[Observer] = []
     if knobs.compilation.verify:
-        checks = [Verifier(), LayoutVerifier(ctx)]
+        checks = [Verifier(), verify_layouts.LayoutVerifier(ctx)]
     run(module, steps, ctx, [*observers, *checks])
     module, stages = tile_ir_stages(module, ctx, getattr(target, "tile_ir", TILE_IR))
     facts = {
@@ -215,7 +221,7 @@ def _internal_error(
     failing = rest[0].name if rest else device.backend
     problem = f"{type(error).__name__}: {error}"
     try:
-        reproducer = Reproducer(
+        made = reproducer.Reproducer(
             source.name,
             device,
             options_dict(options),
@@ -225,7 +231,7 @@ def _internal_error(
             {"tilewright": VERSION, "target": target.key()},
         )
         folder = knobs.compilation.reproducer_dir
-        path = reproducer.write(Path(folder or Path(knobs.cache.folder(), "reproducers")))
+        path = made.write(Path(folder or Path(knobs.cache.folder(), "reproducers")))
     except Exception as second:  # the first error matters more than why it cannot be saved
         return InternalCompilerError(source.name, failing, problem, None, repr(second))
     return InternalCompilerError(source.name, failing, problem, path)

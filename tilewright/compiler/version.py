@@ -6,12 +6,19 @@ import os
 import sys
 import time
 from functools import cache
+from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
 
 from tilewright.base.digest import sha256
 from tilewright.base.fact_cache import cached_fact
+from tilewright.base.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    import hashlib
+else:
+    hashlib = lazy_import("hashlib")
 
 VERSION = "0.1.0"
 PACKAGE = os.path.dirname(os.path.dirname(__file__))
@@ -22,7 +29,8 @@ def hash_tree(root: str | os.PathLike[str]) -> str:
 
     Contents, not mtimes, since machines with different sources may share a cache.
     """
-    state = sha256()
+    # Of several megabytes, so that loading OpenSSL pays.
+    state = hashlib.sha256()
     for folder, folders, files in os.walk(root):
         folders.sort()
         place = os.path.relpath(folder, root).replace(os.sep, "/")
