@@ -48,7 +48,7 @@ def cosine_embedding_loss(
         bb += b * b
     cosine = tl.sum(ab, 0) / tl.maximum(tl.sqrt(tl.sum(aa, 0)) * tl.sqrt(tl.sum(bb, 0)), 1e-8)
     target = tl.load(t_ptr + row)
-    loss = tl.where(target == 1, 1.0 - cosine, tl.maximum(cosine - margin, 0.0))  # pyright: ignore[reportUnnecessaryComparison]
+    loss = tl.where(target == 1, 1.0 - cosine, tl.maximum(cosine - margin, 0.0))
     tl.store(loss_ptr + row, loss)
 
 
@@ -215,7 +215,7 @@ def min_gru(
         kept, new = tl.associative_scan((1.0 - z, z * g), 0, _compose)
         h = kept * carried[None, :] + new
         tl.store(h_ptr + at, h, mask=inside)
-        carried = tl.sum(tl.where(time[:, None] == BT - 1, h, 0.0), 0)  # pyright: ignore[reportUnnecessaryComparison]
+        carried = tl.sum(tl.where(time[:, None] == BT - 1, h, 0.0), 0)
 
 
 @triton.jit
