@@ -419,7 +419,8 @@ def test_casts_and_calls() -> None:
     f = b.sitofp(b.trunc(n, I32), F32)
     doubled = b.call("twice", F32, [f])
     through = b.call(V("@twice", PTR), F32, [doubled])
-    wide = b.fpext(b.fpext(b.fptrunc(through, BF16), F32), F64)
+    # Not by bf16: hosts without an instruction call a function of libgcc, which may be absent.
+    wide = b.fpext(b.fptrunc(b.fpext(through, F64), F32), F64)
     back = b.fptosi(wide, I64)
     same = b.ptrtoint(b.inttoptr(b.zext(b.sext(b.trunc(back, I16), I32), I64)))
     b.store(b.uitofp(b.bitcast(b.bitcast(same, vector(F32, 2)), I64), F64), place)
