@@ -81,6 +81,12 @@ def kernel(x, out, n):
     tl.store(x + 255 - i, v + 1)
     tl.store(out, tl.sum(v, 0))
 """
+FLAGGED = """
+def kernel(x, out, n):
+    v = tl.load(x + tl.arange(0, 256))
+    tl.store(out + 1, tl.load(out + 2, volatile=True))
+    tl.store(out, tl.sum(v, 0))
+"""
 SORTED = """
 def kernel(x, out, n):
     v = tl.sort(tl.load(x + tl.arange(0, 256)))
@@ -93,7 +99,7 @@ def kernel(x, out, n):
         v = v * 2
     tl.store(out, tl.sum(v, 0))
 """
-WHOLE = {"written between": WRITTEN, "sorted": SORTED, "carried": CARRIED}
+WHOLE = {"written between": WRITTEN, "flag between": FLAGGED, "sorted": SORTED, "carried": CARRIED}
 
 
 @tw.jit

@@ -153,9 +153,15 @@ class Op:
         """Whether the op, or one nested in it, reads memory."""
         return self.reads_memory or any(op.reads() for r in self.regions for op in r)
 
+    def is_write(self) -> bool:
+        """Whether the op itself, whatever is nested in it, has an effect that accesses must not be
+        moved past: it writes memory, or after it memory may hold what another program wrote. What
+        may move is decided by this, not by the trait `writes_memory`."""
+        return self.writes_memory
+
     def writes(self) -> bool:
-        """Whether the op, or one nested in it, writes memory or has another visible effect."""
-        return self.writes_memory or any(op.writes() for r in self.regions for op in r)
+        """Whether the op, or one nested in it, has an effect as of `is_write`."""
+        return self.is_write() or any(op.writes() for r in self.regions for op in r)
 
     @property
     def pure(self) -> bool:

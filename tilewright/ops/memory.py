@@ -142,7 +142,7 @@ class Load(Access, name="mem.load", traits=READS):
         verify_pointer(self, self.ptr)
         return pointed_type(self.ptr)
 
-    def writes(self) -> bool:
+    def is_write(self) -> bool:
         return self.volatile
 
     def verify(self) -> None:

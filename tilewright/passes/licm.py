@@ -42,7 +42,7 @@ def _hoist_within(fn: Function, region: Region) -> int:
 
 def _hoist(fn: Function, loop: Op, body: Region, certain: bool) -> int:
     assert loop.parent is not None
-    writers = [op for op in loop.walk() if op.writes_memory]
+    writers = [op for op in loop.walk() if op.is_write()]
     hoisted = 0
     for op in body:
         if _can_hoist(fn, op, loop, writers, certain):

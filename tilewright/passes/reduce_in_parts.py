@@ -112,7 +112,7 @@ def _between(op: Op, until: Op) -> Iterator[Op]:
 def _may_write(fn: Function, load: Load, op: Op) -> bool:
     if isinstance(op, Store):
         return may_overlap(fn, load.ptr, op.ptr)
-    return op.writes_memory
+    return op.is_write()
 
 
 # -- transformation -------------------------------------------------------------------------------

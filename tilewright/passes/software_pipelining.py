@@ -98,7 +98,7 @@ class LoopWrites:
                 # After an acquire of a flag the memory may hold what another program has written.
                 self.anything |= isinstance(op, Writing) and acquires(op)
             else:
-                self.anything |= op.writes_memory and not op.local
+                self.anything |= op.is_write() and not op.local
         # A barrier makes writes visible that another thread did before the loop.
         synchronizes = any(isinstance(op, Barrier) for op in inside)
         writing = up_to_end_of(fn, loop) if synchronizes else inside

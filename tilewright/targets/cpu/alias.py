@@ -73,8 +73,7 @@ class MemoryOrder:
             found = self._writes[op] = [
                 inner
                 for inner in op.walk()
-                if (inner.writes_memory and not isinstance(inner, debug.Assert))
-                or (isinstance(inner, memory.Load) and inner.volatile)
+                if inner.is_write() and not isinstance(inner, debug.Assert)
             ]
         return found
 

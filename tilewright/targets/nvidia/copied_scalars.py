@@ -100,7 +100,7 @@ def require_scalars(loop: For, copy: TensorCopy, scalars: Scalars, share: Share)
 
 def leaves_alone(fn: Function, load: Load, op: Op) -> bool:
     """Whether an op provably does not write what a load reads."""
-    if not op.writes_memory:
+    if not op.is_write():
         return True
     if isinstance(op, Store | Writing):
         return not may_overlap(fn, load.ptr, op.ptr)
