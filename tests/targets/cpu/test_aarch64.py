@@ -155,3 +155,18 @@ def test_three_bytes_of_wide_integers_are_stored() -> None:
     optimised, code = emit.compile_text(THREE_BYTES, NEOVERSE)
     assert "store i24" in optimised
     assert code[:4] == b"\x7fELF"
+
+
+@tw.jit
+def rectified(x, o, B: tl.constexpr):
+    i = tl.arange(0, B)
+    v = tl.load(x + i)
+    tl.store(o + i, tl.where(v < 0.0, v, 0.0))
+    tl.store(o + B + i, tl.where(v > 0.0, v, 0.0))
+
+
+def test_selected_zeros_are_not_those_of_an_extremum() -> None:
+    """`fminnm` orders -0.0 below 0.0, and would return it instead of the 0.0 that is selected."""
+    code = _assembly(ir_of(rectified, {"x": "*fp32", "o": "*fp32"}, {"B": 64}))
+    assert "fminnm" not in code
+    assert "fmaxnm" in code

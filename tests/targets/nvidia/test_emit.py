@@ -55,6 +55,24 @@ def test_vector_accesses_stay_whole() -> None:
     assert len(re.findall(r"(ld|st)\.global", ptx)) == 3
 
 
+def test_selected_zeros_are_not_those_of_an_extremum() -> None:
+    """`min.f32` orders -0.0 below 0.0, and would return it instead of the 0.0 that is selected."""
+    text = f"""
+define ptx_kernel void @selected(ptr addrspace(1) %p) #0 {{
+  %x = load float, ptr addrspace(1) %p
+  %c = fcmp olt float %x, 0.0
+  %r = select i1 %c, float %x, float 0.0
+  store float %r, ptr addrspace(1) %p
+  ret void
+}}
+attributes #0 = {{ {ATTRIBUTES} }}
+"""
+    ptx = ptx_of(text)
+    assert "selp.f32" in ptx
+    assert "min.f32" not in ptx
+    assert "max.f32" in ptx_of(text.replace("olt", "ogt"))
+
+
 def test_products_and_sums_fuse_only_where_flagged() -> None:
     fused = ptx_of(scaled_add(ATTRIBUTES, flags="contract"))
     assert fused.count("fma.rn.f32") == 4

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 
+from tilewright.lowering.selected_zeros import with_selected_zeros
 from tilewright.targets.amd.features import Processor
 from tilewright.targets.amd.release_waits import with_release_waits
 
 
 def repair(text: str, chip: Processor) -> str:
     """Rewrite optimised IR such that the back end compiles it correctly."""
+    text = with_selected_zeros(text)
     if " = fsub " in text:
         text = with_opaque_negations(text)
     if "fptrunc" in text:

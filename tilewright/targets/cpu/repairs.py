@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 
+from tilewright.lowering.selected_zeros import with_selected_zeros
 from tilewright.targets.cpu.machine import BLOCK, Machine
 
 
 def repair(text: str, machine: Machine) -> str:
     """Rewrite optimised IR such that the machine's back end compiles it correctly."""
     text = without_lone_lanes(text)
+    if not machine.triple.startswith("x86_64"):  # whose extrema are those selections
+        text = with_selected_zeros(text)
     if machine.is_aarch64:
         text = without_stores_of_three_bytes(text)
         return with_scalable_extrema(text, machine.vector_bytes) if machine.uses_sve else text

@@ -25,6 +25,7 @@ import llvmlite.binding as llvm
 from tilewright.base.llvm_library import option, parsed
 from tilewright.base.llvm_recurrences import has_long_recurrence
 from tilewright.base.locks import LLVM
+from tilewright.lowering.selected_zeros import with_selected_zeros
 from tilewright.targets.gpu.emit import clean_up
 from tilewright.targets.nvidia.features import PACKED_PROGRAMS
 
@@ -105,7 +106,11 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
         numbered = not long and not has_long_recurrence(text)
         clean_up(module, _builder(cpu, ptx_version), numbered=numbered)
         optimised = str(module)
-        return optimised, _wrapping(_assembly(module, optimised, machine))
+        repaired = with_selected_zeros(optimised)
+        if repaired == optimised:
+            return optimised, _wrapping(_assembly(module, optimised, machine))
+        with parsed(repaired) as other:
+            return repaired, _wrapping(_assembly(other, repaired, machine))
 
 
 # -- code generation without one pass --------------------------------------------------------------

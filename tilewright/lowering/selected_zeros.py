@@ -1,0 +1,71 @@
+"""A workaround of a fault that LLVM's back ends share, as a rewrite of the IR's text.
+
+It is applied after LLVM's optimisation, which would undo it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+_ZERO = r"(?:-?0\.0+e\+00|0x[HR][08]000|zeroinitializer|splat\ \(\w+\ [^)]*\))"
+_VALUE = rf"(?:%[\w.]+|{_ZERO})"
+_TYPE = r"(?:<\d+\ x\ \w+>|\w+)"
+_COMPARISON = re.compile(
+    rf"""(?P<head>^\s*(?P<result>%[\w.]+)\ =\ fcmp\ (?:[a-z]+\ )*[ou](?P<order>lt|gt)
+        \ (?P<type>{_TYPE}))
+        \ (?:(?P<src>%[\w.]+),\ (?P<right>{_ZERO})|(?P<left>{_ZERO}),\ (?P<other>%[\w.]+))""",
+    re.MULTILINE | re.VERBOSE,
+)
+_SELECT = re.compile(
+    rf"""=\ select\ (?:[a-z]+\ )*(?:<\d+\ x\ i1>|i1)\ (?P<condition>%[\w.]+),
+        \ {_TYPE}\ (?P<a>{_VALUE}),\ {_TYPE}\ (?P<b>{_VALUE})(?![\w.])""",
+    re.VERBOSE,
+)
+
+
+def with_selected_zeros(text: str) -> str:
+    """Compare with a zero of the other sign where LLVM takes a selection for another extremum.
+
+    LLVM 22 takes `x < 0.0 ? x : 0.0` for a minimum, and `x > -0.0 ? x : -0.0` for a maximum, if the
+    zeros of comparison and selection are equal. Those instructions order -0.0 below 0.0: they
+    return the zero that x is, and not the one that is selected. Their like with the other zero are
+    the extrema, and remain instructions.
+    """
+    if " = fcmp " not in text or " = select " not in text:
+        return text
+    head, *functions = text.split("\ndefine ")  # names are unique within a function
+    return "\ndefine ".join([head, *map(_with_selected_zeros, functions)])
+
+
+def _with_selected_zeros(function: str) -> str:
+    selected: dict[str, list[set[str]]] = defaultdict(list)
+    for found in _SELECT.finditer(function):
+        selected[found["condition"]].append({found["a"], found["b"]})
+
+    def rewritten(found: re.Match[str]) -> str:
+        src, zero = found["src"] or found["other"], found["right"] or found["left"]
+        below = (found["order"] == "lt") == (found["right"] is not None)
+        if {src, zero} not in selected.get(found["result"], ()) or below == _is_negative(zero):
+            return found[0]
+        other = _zero_of(found["type"], is_negative=below)
+        return f"{found['head']} " + (f"{src}, {other}" if found["right"] else f"{other}, {src}")
+
+    return _COMPARISON.sub(rewritten, function)
+
+
+def _is_negative(zero: str) -> bool:
+    return "-0" in zero or "8000" in zero
+
+
+_SHORT = {"half": "0xH", "bfloat": "0xR"}
+
+
+def _zero_of(type: str, *, is_negative: bool) -> str:
+    """The zero of a type of floats, or of vectors of them."""
+    element = type.strip("<>").split()[-1]
+    if element in _SHORT:
+        zero = _SHORT[element] + ("8000" if is_negative else "0000")
+    else:
+        zero = "-0.0" if is_negative else "0.0"
+    return f"splat ({element} {zero})" if type.startswith("<") else zero
