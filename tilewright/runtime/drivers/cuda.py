@@ -6,19 +6,17 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tilewright.base.diagnostics import DeviceError
 from tilewright.base.lazy_import import lazy_import
 from tilewright.runtime.devices.cuda import current_index, device, device_count
 from tilewright.runtime.devices.cuda_api import connect
 from tilewright.runtime.devices.cuda_function import Function, Shape
 from tilewright.runtime.devices.cuda_torch import cuda_torch, current_stream
-from tilewright.runtime.drivers.gpu import GpuDriver
+from tilewright.runtime.drivers.gpu import Devices, GpuDriver
 from tilewright.targets.protocol import GPUTarget
 
 if TYPE_CHECKING:
     from tilewright.runtime import peaks
     from tilewright.runtime.devices import cuda_peaks
-    from tilewright.runtime.devices.cuda import Device
     from tilewright.runtime.peaks import Peaks
 else:
     cuda_peaks = lazy_import("tilewright.runtime.devices.cuda_peaks")
@@ -64,29 +62,15 @@ class CudaDriver(GpuDriver):
     """NVIDIA GPUs. The current device and stream are torch's if the program has loaded torch."""
 
     device_type = "cuda"
+    devices = Devices(device, device_count, current_index, current_stream, cuda_torch)
     torch_built_for = "CUDA"
     utils = CudaUtils()
 
-    def gpu(self, index: int) -> Device:
-        return device(index)
-
-    def torch(self) -> Any:
-        return cuda_torch()
-
-    def current_index(self) -> int:
-        return current_index()
-
-    def current_stream(self, index: int) -> int:
-        return current_stream(index)
-
-    @staticmethod
-    def is_active() -> bool:
+    @classmethod
+    def is_active(cls) -> bool:
         """Whether there is a GPU. In a child that was forked after the first use of the driver,
         kernels can be compiled for it, as torch's compile workers do, but not launched."""
-        try:
-            return device_count() > 0
-        except DeviceError:
-            return connect.was_forked()
+        return super().is_active() or connect.was_forked()
 
     def target_of(self, index: int) -> GPUTarget:
         return GPUTarget("cuda", device(index).arch, WARP_SIZE)

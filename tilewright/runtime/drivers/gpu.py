@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from tilewright.base.diagnostics import DeviceError
 from tilewright.base.lazy_import import lazy_import
 from tilewright.runtime.drivers.protocol import Bytes
 from tilewright.targets.protocol import GPUTarget
@@ -20,40 +21,33 @@ else:
     measure = lazy_import("tilewright.runtime.measure")
 
 
+class Devices(NamedTuple):
+    """A vendor's part of `runtime/devices`. All but `torch` raise `DeviceError` if the vendor's
+    driver cannot be used."""
+
+    device: Callable[[int], Gpu]
+    """The device with an index; a `DeviceError` if there is none."""
+
+    device_count: Callable[[], int]
+
+    current_index: Callable[[], int]
+    """Index of the calling thread's current device, according to the driver."""
+
+    current_stream: Callable[[int], int]
+    """The handle of the stream that launches on a device use."""
+
+    torch: Callable[[], Any]
+    """The torch module, if the program has loaded one that was built for these GPUs; else None."""
+
+
 class GpuDriver:
     """The GPUs of a vendor. The current device and stream are torch's if the program has loaded a
     torch that was built for them."""
 
     device_type: ClassVar[str]
+    devices: ClassVar[Devices]
     torch_built_for: ClassVar[str]
     """The platform that such a torch was built for, for messages."""
-
-    # -- the vendor's part ----------------------------------------------------------------------
-
-    def gpu(self, index: int) -> Gpu:
-        """The device with an index.
-
-        Raises:
-            DeviceError: there is no such device.
-        """
-        raise NotImplementedError
-
-    def torch(self) -> Any:
-        """The torch module, if the program has loaded one that was built for these GPUs."""
-        raise NotImplementedError
-
-    def current_index(self) -> int:
-        """Index of the calling thread's current device, according to the driver."""
-        raise NotImplementedError
-
-    def current_stream(self, index: int) -> int:
-        """The handle of the stream that launches on a device use."""
-        raise NotImplementedError
-
-    @staticmethod
-    def is_active() -> bool:
-        """Whether there is a GPU."""
-        raise NotImplementedError
 
     def target_of(self, index: int) -> GPUTarget:
         """The compilation target of a device."""
@@ -61,9 +55,17 @@ class GpuDriver:
 
     # -- devices --------------------------------------------------------------------------------
 
+    @classmethod
+    def is_active(cls) -> bool:
+        """Whether there is a GPU."""
+        try:
+            return cls.devices.device_count() > 0
+        except DeviceError:
+            return False
+
     def get_current_device(self) -> int:
-        torch = self.torch()
-        return self.current_index() if torch is None else torch.cuda.current_device()
+        torch = self.devices.torch()
+        return self.devices.current_index() if torch is None else torch.cuda.current_device()
 
     def set_current_device(self, index: int) -> None:
         """Make a device the calling thread's current one.
@@ -71,7 +73,7 @@ class GpuDriver:
         Raises:
             DeviceError: there is no such device.
         """
-        chosen, torch = self.gpu(index), self.torch()
+        chosen, torch = self.devices.device(index), self.devices.torch()
         if torch is None:
             chosen.make_current()
         else:
@@ -82,40 +84,44 @@ class GpuDriver:
 
     def get_current_stream(self, index: int | None = None) -> int:
         """The handle of the stream that launches on a device use."""
-        return self.current_stream(self.get_current_device() if index is None else index)
+        return self.devices.current_stream(self.get_current_device() if index is None else index)
 
     # -- memory ---------------------------------------------------------------------------------
 
     def reaches(self, index: int, address: int) -> bool:
         """Whether kernels on a device can access a host address (pinned or managed memory)."""
-        return self.is_active() and self.gpu(index).reaches(address)
+        return self.is_active() and self.devices.device(index).reaches(address)
 
     def allocate(self, index: int, size: int) -> DeviceMemory:
         """Memory of a device, allocated in the order of its current stream."""
-        return gpu_clock.DeviceMemory(self.gpu(index), size, self.current_stream(index))
+        return gpu_clock.DeviceMemory(
+            self.devices.device(index), size, self.devices.current_stream(index)
+        )
 
     def read_memory(self, index: int, address: int, into: Bytes) -> None:
         """Wait for all work on a device, then copy its memory at an address into an array."""
-        self.gpu(index).read(address, into.ctypes.data, into.nbytes)
+        self.devices.device(index).read(address, into.ctypes.data, into.nbytes)
 
     def write_memory(self, index: int, address: int, data: Bytes) -> None:
         """Copy an array to an address in a device's memory."""
-        self.gpu(index).write(address, data.ctypes.data, data.nbytes)
+        self.devices.device(index).write(address, data.ctypes.data, data.nbytes)
 
     def save_memory(self, index: int, address: int, size: int) -> SavedBytes:
         """A backup, in device memory, of a range of a device's memory."""
-        stream_of = partial(self.current_stream, index)
-        return gpu_clock.SavedBytes(self.gpu(index), address, size, stream_of)
+        stream_of = partial(self.devices.current_stream, index)
+        return gpu_clock.SavedBytes(self.devices.device(index), address, size, stream_of)
 
     def free_memory(self, index: int) -> int:
         """Free memory of a device, in bytes."""
-        return self.gpu(index).free_bytes()
+        return self.devices.device(index).free_bytes()
 
     # -- benchmarks -----------------------------------------------------------------------------
 
     def clock(self, index: int) -> EventClock:
         """A clock that records events on a device's current stream."""
-        return gpu_clock.EventClock(self.gpu(index), partial(self.current_stream, index))
+        return gpu_clock.EventClock(
+            self.devices.device(index), partial(self.devices.current_stream, index)
+        )
 
     def get_benchmarker(self) -> Callable[..., Any]:
         """`do_bench` for the current device."""
@@ -133,7 +139,7 @@ class GpuDriver:
     def get_empty_cache_for_benchmark(self) -> Any:
         """A tensor that is larger than the device's caches; see `clear_cache`."""
         torch = self._require_torch("get_empty_cache_for_benchmark")
-        words = self.gpu(self.get_current_device()).flush_bytes // 4
+        words = self.devices.device(self.get_current_device()).flush_bytes // 4
         return torch.empty(words, dtype=torch.int32, device="cuda")
 
     def clear_cache(self, buffer: Any) -> None:
@@ -141,7 +147,7 @@ class GpuDriver:
         buffer.zero_()
 
     def _require_torch(self, caller: str) -> Any:
-        torch = self.torch()
+        torch = self.devices.torch()
         if torch is None:
             raise RuntimeError(
                 f"{caller} is for programs that import torch, built for {self.torch_built_for}"

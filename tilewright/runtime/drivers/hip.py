@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from tilewright.base.diagnostics import DeviceError
 from tilewright.runtime.devices.hip import (
-    Device,
     Function,
     current_index,
     current_stream,
@@ -16,7 +14,7 @@ from tilewright.runtime.devices.hip import (
     device_properties,
 )
 from tilewright.runtime.devices.hip_api import hip_torch
-from tilewright.runtime.drivers.gpu import GpuDriver
+from tilewright.runtime.drivers.gpu import Devices, GpuDriver
 from tilewright.targets.protocol import GPUTarget
 
 if TYPE_CHECKING:
@@ -43,27 +41,9 @@ class HipDriver(GpuDriver):
     """AMD GPUs. The current device and stream are torch's if the program has loaded torch."""
 
     device_type = "hip"
+    devices = Devices(device, device_count, current_index, current_stream, hip_torch)
     torch_built_for = "ROCm"
     utils = HipUtils()
-
-    def gpu(self, index: int) -> Device:
-        return device(index)
-
-    def torch(self) -> Any:
-        return hip_torch()
-
-    def current_index(self) -> int:
-        return current_index()
-
-    def current_stream(self, index: int) -> int:
-        return current_stream(index)
-
-    @staticmethod
-    def is_active() -> bool:
-        try:
-            return device_count() > 0
-        except DeviceError:
-            return False
 
     def target_of(self, index: int) -> GPUTarget:
         gpu = device(index)
