@@ -1,5 +1,5 @@
-"""Passes over conditions whose operands are shared, `c = c & (c | d)`: there are 2^n paths through
-n of them."""
+"""Passes over values whose operands are shared, `c = c & (c | d)`: there are 2^n paths through n of
+them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright.compiler.pipeline import STEPS
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step, run
 from tilewright.ops.arith import Hint
-from tilewright.ops.memory import Store
+from tilewright.ops.memory import AddPtr, Store
 from tilewright.passes.access_reasons import Reasons
 from tilewright.passes.apply_assumptions import apply_assumptions
 
@@ -42,3 +42,12 @@ def test_masks() -> None:
     assert store.mask is not None
     reason = Reasons(module.entry, axis_info(module.entry)).why_mask_varies(store.mask, 0, 4)
     assert reason.startswith("the mask may end within a vector: `n`")
+
+
+def test_offsets() -> None:
+    """A sum of 2^60 terms is not split into them; the sums of its first links are."""
+    module = _kernel("i.to(tl.int64) + n", "c + (c + {k})", "tl.store(o + c, 1)")
+    run(module, STEPS, PassContext())
+    (store,) = (op for op in module.entry.walk() if isinstance(op, Store))
+    assert isinstance(store.ptr.op, AddPtr)
+    assert sum(1 for _ in module.entry.walk()) < 20 * LINKS

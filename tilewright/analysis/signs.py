@@ -150,11 +150,16 @@ class _Proof:
 
 
 def _upper_bounds(value: Value) -> Iterator[Value]:
-    """Values that a scalar is known not to exceed, and itself."""
-    yield value
-    if isinstance(value.op, arith.Min):
-        for operand in value.op.operands:
-            yield from _upper_bounds(operand)
+    """Values that a scalar is known not to exceed, each once, and itself."""
+    seen, work = set[Value](), [value]
+    while work:
+        value = work.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        yield value
+        if isinstance(value.op, arith.Min):
+            work += reversed(value.op.operands)
 
 
 def _has_large_factor(op: Op) -> bool:

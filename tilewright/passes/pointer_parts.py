@@ -6,7 +6,7 @@ Part of canonicalize_pointers; see there for the form and the rules for splittin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tilewright.analysis.ranges import sum_fits, type_range
 from tilewright.ir.builder import Builder
@@ -21,6 +21,11 @@ from tilewright.rewrites.patterns import known, like
 # Ops whose result may contain a uniform term. Only such sums of narrow integers are split, because
 # the proof that they do not wrap is expensive.
 _SPLITTABLE = (Constant, Add, Cast, View)
+
+MOST_TERMS = 256
+"""Of an offset. A sum of sums that share operands has up to 2^n terms for n additions."""
+
+_Terms: TypeAlias = tuple[tuple[Value, ...], tuple[Value, ...]]  # uniform, varying
 
 
 class Parts(NamedTuple):
@@ -79,7 +84,7 @@ class PointerAlgebra:
             case AddPtr(ptr, offset):
                 base, uniform, varying, _ = self.parts(ptr)
                 with self.build.before(op):
-                    more = self.split_offset(offset)
+                    more = self._split_offset(offset, {})
                 return Parts(base, uniform + more[0], varying + more[1])
             case Splat(src):
                 return self.parts(src)._replace(divisibility=())
@@ -143,9 +148,19 @@ class PointerAlgebra:
             hint = Hint(varying, unknown, op.contiguity, op.constancy)
             return parts._replace(varying=(self.new(hint),))
 
-    def split_offset(self, offset: Value) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    def _split_offset(self, offset: Value, split: dict[Value, _Terms]) -> _Terms:
         """Uniform and varying terms whose sum, each extended to 64 bits, is the extended offset
-        modulo 2^64."""
+        modulo 2^64.
+
+        Args:
+            split: the terms of parts of the same offset, computed before the same op.
+        """
+        found = split.get(offset)
+        if found is None:
+            found = split[offset] = self._find_terms(offset, split)
+        return found
+
+    def _find_terms(self, offset: Value, split: dict[Value, _Terms]) -> _Terms:
         if not isinstance(offset.type, Tile):
             return (() if known(offset) == 0 else (offset,)), ()
         op = offset.op
@@ -157,16 +172,17 @@ class PointerAlgebra:
                 return ((self.new(uniform),) if value else ()), ()
             case Cast(src, to) if to.primitive_bitwidth == 64 and element_of(src.type).is_int():
                 return (
-                    self.split_offset(src)
+                    self._split_offset(src, split)
                     if not element_of(src.type).is_bool()
                     else ((), (offset,))
                 )
             case Add(a, b) if self._adds_exactly(offset, a, b):
-                left, right = self.split_offset(a), self.split_offset(b)
-                if left[0] or right[0]:
-                    return left[0] + right[0], left[1] + right[1]
+                left, right = self._split_offset(a, split), self._split_offset(b, split)
+                uniform, varying = left[0] + right[0], left[1] + right[1]
+                if uniform and len(uniform) + len(varying) <= MOST_TERMS:
+                    return uniform, varying
             case View(src) if op.moves_all and not op.elementwise:
-                uniform, varying = self.split_offset(src)
+                uniform, varying = self._split_offset(src, split)
                 if uniform:
                     moved = [self.new(like(op, [term])) for term in varying]
                     return uniform, tuple(moved)

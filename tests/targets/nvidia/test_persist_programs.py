@@ -218,6 +218,28 @@ def test_programs_of_unequal_length(axis: int, grid: tuple[int, ...], rising: bo
     check(program, module, seed=1, blocks=2)
 
 
+@tw.jit
+def entangled_kernel(a_ptr, b_ptr, c_ptr, BK: tl.constexpr):
+    """As many steps as the program's index says, by 2^60 paths of operands."""
+    index = tl.program_id(0)
+    steps = index + 1
+    for step in tl.static_range(60):
+        steps = tl.minimum(steps, steps * (step + 2))
+    m, n, acc = tl.arange(0, 64), tl.arange(0, 64), tl.zeros((64, 64), tl.float32)
+    for start in tl.range(0, tl.multiple_of(steps * BK, BK), BK):
+        k = start + tl.arange(0, BK)
+        a = tl.load(a_ptr + m[:, None] * 256 + k)
+        acc = tl.dot(a, tl.load(b_ptr + k[:, None] * 64 + n), acc)
+    tl.store(c_ptr + index * 4096 + m[:, None] * 64 + n, acc)
+
+
+def test_lengths_whose_operands_are_shared() -> None:
+    a, b, c = (np.zeros(shape, type) for shape, type in (
+        ((64, 256), np.float16), ((256, 64), np.float16), ((4, 64, 64), np.float32),
+    ))  # fmt: skip
+    looped(Program(entangled_kernel, [a, b, c], {"BK": 32}, (4, 1, 1), None, [a, b, c]))
+
+
 # -- what stays as it is --------------------------------------------------------------------------
 
 

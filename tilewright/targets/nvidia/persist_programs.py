@@ -121,23 +121,27 @@ def _axis_of_length(loop: For) -> int | None:
     falling with it; `EVEN` if it is the same in all programs, None if it is not known."""
     if loop.parent_op() is not None:
         return None
-    axes: set[int] = set()
-    bounds = (loop.start, loop.stop, loop.step)
-    if not all(_is_monotonic(bound, axes) for bound in bounds) or len(axes) > 1:
-        return None
-    return next(iter(axes), EVEN)
+    axes = _axes_of([loop.start, loop.stop, loop.step])
+    return None if axes is None or len(axes) > 1 else next(iter(axes), EVEN)
 
 
-def _is_monotonic(value: Value, axes: set[int]) -> bool:
-    """Whether a scalar rises or falls with indices of the program, whose axes are added."""
-    if is_launch_invariant(value):
-        return True
-    op = value.op
-    if isinstance(op, ProgramId):
-        axes.add(op.axis)
-        return True
-    known = isinstance(op, Add | Cast | Hint | IntDiv | Max | Min | Mul | Shl | Shr | Sub)
-    return known and all(_is_monotonic(v, axes) for v in op.operands)
+def _axes_of(scalars: Sequence[Value]) -> set[int] | None:
+    """The axes of the grid with whose indices scalars rise or fall; None if they may depend on
+    anything else."""
+    axes, seen, work = set[int](), set[Value](), list(scalars)
+    while work:
+        value = work.pop()
+        if value in seen or is_launch_invariant(value):
+            continue
+        seen.add(value)
+        op = value.op
+        if isinstance(op, ProgramId):
+            axes.add(op.axis)
+        elif isinstance(op, Add | Cast | Hint | IntDiv | Max | Min | Mul | Shl | Shr | Sub):
+            work += op.operands
+        else:
+            return None
+    return axes
 
 
 def _is_alone(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> bool:
