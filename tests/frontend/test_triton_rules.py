@@ -143,6 +143,8 @@ def test_tuple_under_constexpr_keeps_compile_time_elements() -> None:
     ("line", "words"),
     [
         ("ok = 0 < n < 4", "simultaneous multiple comparison is not supported"),
+        ("one = n in (1, 2)", "AST comparison operator 'In' is not"),
+        ("one = 1 not in (1, 2)", "AST comparison operator 'NotIn' is not"),
         ("pair = (*(n, n), n)", "unsupported AST node type: Starred"),
         ("tl.store(out, (m := n) + m)", "unsupported AST node type: NamedExpr"),
         ("tl.static_assert(4)", "Assertion condition could not be determined at compile-time"),

@@ -6,6 +6,7 @@ Methods of aggregates take precedence over tensors, and these over compile-time 
 from __future__ import annotations
 
 import ast
+import builtins
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -205,15 +206,10 @@ def _compare_one(frame: Frame, node: ast.AST, op: ast.cmpop, lhs: Any, rhs: Any)
     if isinstance(op, ast.Is | ast.IsNot):
         same = lhs is rhs or unwrap(lhs) is unwrap(rhs)
         return constexpr(same == isinstance(op, ast.Is))
-    kind = type(op)
-    if kind not in COMPARE:
-        raise unsupported(
-            frame,
-            node,
-            f"AST comparison operator '{kind.__name__}' is not (currently) implemented.",
-            "membership",
-        )
-    sign, name, python = COMPARE[kind]
+    if isinstance(op, ast.In | ast.NotIn):
+        found = _contains(frame, node, op, lhs, rhs)
+        return found if isinstance(op, ast.In) else _negation(frame, found)
+    sign, name, python = COMPARE[type(op)]
     if isinstance(lhs, aggregate_value) or isinstance(rhs, aggregate_value):
         names = (f"__{name}__", f"__{REFLECTED[name]}__")
         return _by_method(frame, node, sign, names, lhs, rhs)
@@ -224,6 +220,36 @@ def _compare_one(frame: Frame, node: ast.AST, op: ast.cmpop, lhs: Any, rhs: Any)
     if isinstance(lhs, tuple) and name in ("eq", "ne"):
         return lhs == rhs if name == "eq" else lhs != rhs
     return _of_constants(frame, node, sign, python, lhs, rhs)
+
+
+def _contains(frame: Frame, node: ast.AST, op: ast.In | ast.NotIn, item: Any, items: Any) -> Any:
+    """Whether `items` contains `item`: as in Python if both are known at compile time, else whether
+    a scalar equals one of the elements of a tuple."""
+    parts = items.values if isinstance(items, tuple) else unwrap(items)
+    constant = is_constant(item) and is_constant(items)
+    scalars = isinstance(parts, builtins.tuple | list) and not any(
+        isinstance(v, tensor) and isinstance(v.type, Tile) for v in (item, *parts)
+    )
+    if frame.context.options.strict_triton or not (constant or scalars):
+        kind = type(op).__name__
+        message = f"AST comparison operator '{kind}' is not (currently) implemented."
+        raise unsupported(frame, node, message, "membership")
+    if constant:
+        return _of_constants(frame, node, "in", lambda a, b: a in b, item, items)
+    equal = []
+    for part in parts:
+        result = _compare_one(frame, node, ast.Eq(), item, part)
+        if not is_constant(result):
+            equal.append(result)
+        elif unwrap(result):
+            return result
+    return _conjunction(frame, equal, False) if equal else constexpr(False)
+
+
+def _negation(frame: Frame, condition: Any) -> Any:
+    if isinstance(condition, tensor):
+        return arith.logical_not(frame.semantic, condition)
+    return constexpr(not unwrap(condition))
 
 
 @expression(ast.Compare)
