@@ -9,16 +9,14 @@ Lanes beyond m load elements of other programs, and a plain store of their gradi
 zero, would overwrite those. If no stored lane depends on them, the load is changed to one that
 masks them off, and the index is no remainder any more. `where(i < m, i, 0)` is treated alike.
 
-Lanes are followed from the load along one axis: each op keeps them apart (its index map takes the
-axis to an axis of the result), up to stores, whose masks exclude them. That is shown in the numbers
-of a launch.
+Lanes are followed from the load along one axis (`lanes.py`), up to stores whose masks exclude them.
+That is shown in the numbers of a launch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +25,7 @@ from tilewright.analysis.affine_form import Affine
 from tilewright.analysis.polynomial import Iteration, Polynomial
 from tilewright.analysis.ranges import type_range
 from tilewright.autodiff.distinct import NotProven, range_of
+from tilewright.autodiff.lanes import lanes_of
 from tilewright.autodiff.memo import once_for_each_value
 from tilewright.autodiff.points import Points, UnknownNumber
 from tilewright.ir.builder import Builder
@@ -35,22 +34,10 @@ from tilewright.ir.index_map import Along
 from tilewright.ir.types import Tile, is_float, is_int, shape_of
 from tilewright.ops.arith import And, Cmp, Constant, Rem, Select, constant_value
 from tilewright.ops.atomic import AtomicRMW
-from tilewright.ops.control import For, If, Yield
+from tilewright.ops.control import For
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.shape import Broadcast, ExpandDims, Reshape
 from tilewright.ops.view import View
-
-
-class Lanes(NamedTuple):
-    """The destination of the lanes along an axis of a value.
-
-    Attributes:
-        uses: the ops that use them in memory accesses: the op, the operand, the axis of it.
-        loops: those that carry them from one iteration to another.
-    """
-
-    uses: list[tuple[Op, int, int]]
-    loops: set[For]
 
 
 @dataclass(frozen=True)
@@ -83,7 +70,7 @@ def remove_wraps(fn: Function, points: Points) -> None:
         wrap = _wrap_of(op, forms, points)
         if wrap is None:
             continue
-        lanes = _lanes(wrap.value, wrap.axis)
+        lanes = lanes_of(wrap.value, wrap.axis)
         if lanes is None:
             continue
         loads = [(load, axis) for load, place, axis in lanes.uses if _is_masked(load, place)]
@@ -145,80 +132,12 @@ def _fit(values: tuple[Value, ...], op: Op, forms: AffineForms, points: Points) 
     return True
 
 
-# -- where lanes get ------------------------------------------------------------------------------
-
-
-def _lanes(value: Value, axis: int) -> Lanes | None:
-    """The destination of the lanes along an axis; None if they mix with others."""
-    found = Lanes([], set())
-    seen: set[tuple[Value, int]] = set()
-    work = [(value, axis)]
-    while work:
-        item = work.pop()
-        if item in seen:
-            continue
-        seen.add(item)
-        for user in item[0].users:
-            for place, operand in enumerate(user.operands):
-                if operand is item[0]:
-                    following = _following(user, place, item[1], found)
-                    if following is None:
-                        return None
-                    work += following
-    return found
-
-
-def _following(user: Op, place: int, axis: int, found: Lanes) -> list[tuple[Value, int]] | None:
-    """The values that lanes of an operand get to."""
-    match user:
-        case Load() | Store() | AtomicRMW():
-            found.uses.append((user, place, axis))
-            return []
-        case For():
-            found.loops.add(user)
-            carried = place - (len(user.operands) - len(user.inits))
-            if carried < 0:
-                return None
-            return [(user.body.args[carried + 1], axis), (user.results[carried], axis)]
-        case Yield():
-            return _yielded(user.parent_op(), place, axis, found)
-        case _:
-            return _results(user, place, axis)
-
-
-def _yielded(
-    around: Op | None, place: int, axis: int, found: Lanes
-) -> list[tuple[Value, int]] | None:
-    match around:
-        case For():
-            found.loops.add(around)
-            return [(around.body.args[place + 1], axis), (around.results[place], axis)]
-        case If():
-            return [(around.results[place], axis)]
-        case _:
-            return None
-
-
-def _results(op: Op, place: int, axis: int) -> list[tuple[Value, int]] | None:
-    if op.no_index_maps or op.writes() or not op.results:
-        return None
-    found: list[tuple[Value, int]] = []
-    for i, result in enumerate(op.results):
-        maps = op.index_maps(i)
-        index = maps[place] if place < len(maps) else None
-        term = index.axes[axis] if index is not None else None
-        if not isinstance(term, Along):
-            return None
-        found.append((result, term.axis))
-    return found
-
-
 # -- whether they are stored ----------------------------------------------------------------------
 
 
 def _is_unused(load: Op, axis: int, wrap: _Wrap, forms: AffineForms, points: Points) -> bool:
     """Whether no stored lane depends on those that a load has beyond the limit."""
-    lanes = _lanes(load.results[0], axis)
+    lanes = lanes_of(load.results[0], axis)
     if lanes is None:
         return False
     return all(
