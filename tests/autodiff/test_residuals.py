@@ -38,9 +38,9 @@ def kernel(x_ptr, v_ptr, y_ptr, lse_ptr, n):
         acc = acc * a + w * tl.load(v_ptr + k)
         m = largest
     tl.store(y_ptr + i, {y}, mask=i < 10)
-    tl.store(lse_ptr + {place}, {lse}, mask=i < 10)
+    tl.store(lse_ptr + {place}, {lse}, mask={mask})
 """
-GIVEN = {"exp": "exp", "y": "acc / l", "lse": "m + tl.log(l)", "place": "i"}
+GIVEN = {"exp": "exp", "y": "acc / l", "lse": "m + tl.log(l)", "place": "i", "mask": "i < 10"}
 LOADED = (
     {},
     {"lse": "(m + tl.log(l)) * 0.5"},
@@ -62,6 +62,8 @@ COMPUTED = (
     {"place": "i // 2"},
     {"lse": "tl.flip(m + tl.log(l))"},
     {"lse": "tl.flip(m) + tl.log(l)"},
+    {"mask": "i < 8"},
+    {"mask": "(i < 10) & (i % 2 == 0)"},
 )
 
 
@@ -100,6 +102,58 @@ def test_what_is_not_stored_is_computed_again(change: dict[str, str]) -> None:
     module, args = kernel_of(change)
     assert _loops(module, args) == 2
     check_gradients(module, 3, args, ("x_ptr", "v_ptr"), ("y_ptr",), aux=("lse_ptr",))
+
+
+def test_a_quotient_of_few_bits_is_computed_again() -> None:
+    for element, loops in (("bfloat16", 1), ("float8e5", 2)):
+        module, args = kernel_of({"y": f"(acc / l).to(tl.{element}).to(tl.float64)"})
+        assert _loops(module, args) == loops
+
+
+COLUMNS = """
+def kernel(x_ptr, v_ptr, y_ptr, lse_ptr, z_ptr, n):
+    i, d = tl.arange(0, 4), tl.arange(0, 4)
+    m = tl.full([4], -float("inf"), tl.float64)
+    l = tl.zeros([4], tl.float64)
+    acc = tl.zeros([4, 4], tl.float64)
+    for k in range(n):
+        s = tl.load(x_ptr + i * 8 + k)
+        largest = tl.maximum(m, s)
+        w, a = tl.exp(s - largest), tl.exp(m - largest)
+        l = l * a + w
+        acc = acc * a[:, None] + w[:, None] * tl.load(v_ptr + k * 4 + d)[None, :]
+        m = largest
+    y = acc / l[:, None]
+    at = i[:, None] * 4 + d[None, :]
+    tl.store(y_ptr + at, y, mask=(d < 3)[None, :])
+    tl.store(lse_ptr + i, m + tl.log(l))
+    {store}
+"""
+
+
+@pytest.mark.parametrize(
+    ("store", "is_loaded"),
+    [
+        ("tl.store(z_ptr + at, y * y, mask=(d < 3)[None, :])", True),
+        ("tl.store(z_ptr + at, y * y, mask=(i < 2)[:, None] & (d < 3)[None, :])", True),
+        ("tl.store(z_ptr + at, y * y)", False),
+        ("tl.store(z_ptr + at, y * y, mask=(d < 2)[None, :] | (i < 1)[:, None])", False),
+        ("tl.store(z_ptr + i, tl.sum(y * y, 1))", False),
+    ],
+)
+def test_columns_that_are_not_stored_are_not_used(store: str, is_loaded: bool) -> None:
+    rng = np.random.default_rng(0)
+    args: dict[str, Any] = {
+        "x_ptr": rng.uniform(-2, 2, (4, 8)),
+        "v_ptr": rng.uniform(-1, 1, (8, 4)),
+    }
+    args |= {"y_ptr": np.zeros((4, 4)), "lse_ptr": np.zeros(4), "z_ptr": np.zeros((4, 4)), "n": 8}
+    module = forward_module(COLUMNS.format(store=store), args, {})
+    outputs = ("y_ptr", "z_ptr")
+    stored = stored_once(module, 1, args)
+    derived = reverse_mode(module, ("x_ptr",), outputs, ("lse_ptr",), stored=stored)
+    assert (count(derived.module, For) == 1) == is_loaded
+    check_gradients(module, 1, args, ("x_ptr", "v_ptr"), outputs, aux=("lse_ptr",))
 
 
 def test_a_result_with_a_gradient_may_be_loaded_as_well() -> None:

@@ -11,6 +11,9 @@ the loop, for this choice, are what the kernel has stored: M = lse, l = 1, acc =
 
 The number M for which l is 1 is read off a stored value that is linear in m and log(l) and does not
 depend on the choice: for l = 1 its logarithm is 0, and what remains is a multiple of M.
+
+Lanes that the masks of these stores exclude are not in memory. So they must not be used: all that
+is computed from them is stored under the same conditions, or in arrays without a gradient.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewright.analysis.pointers import base_of
+from tilewright.autodiff.beyond import are_equal, common, conditions
 from tilewright.autodiff.gauges import Gauge, Gauges, weights_of_results
+from tilewright.autodiff.lanes import lanes_of
 from tilewright.autodiff.memo import once_for_each_value
 from tilewright.autodiff.weights import Form, Weights
 from tilewright.ir.builder import Builder
@@ -29,12 +34,14 @@ from tilewright.ir.core import Op, Value
 from tilewright.ir.numbers import array_of, first_number
 from tilewright.ir.types import DType, element_of, is_float
 from tilewright.ops import arith
+from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.control import For
 from tilewright.ops.math import Log, Log2
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.view import viewed
 
 SINGLE = 32  # bits of the narrowest float in which a logarithm of sums is exact enough
+HALF = 16  # and of the narrowest one for quotients
 
 
 @dataclass(frozen=True)
@@ -64,18 +71,52 @@ class _Linear(NamedTuple):
     of: int | None
 
 
-def find_residuals(gauges: Gauges, stored: Collection[Value]) -> dict[For, Residual]:
+def find_residuals(
+    gauges: Gauges, stored: Collection[Value], outputs: Collection[Value]
+) -> dict[For, Residual]:
     """The loops whose results are in memory.
 
     Args:
         stored: the arrays that the kernel only stores, each element once.
+        outputs: the arrays that have gradients.
     """
     found: dict[For, Residual] = {}
     for loop, gauge in gauges.loops.items():
         residual = _residual(gauge, stored) if gauge.after is None else None
-        if residual is not None:
+        if residual is not None and _are_lanes_in_memory(residual, outputs):
             found[loop] = residual
     return found
+
+
+def _are_lanes_in_memory(residual: Residual, outputs: Collection[Value]) -> bool:
+    """Whether no lane of the loop's results is used that is not loaded."""
+    results, logarithm = residual.gauge.loop.results, residual.logarithm
+    loaded = [(residual.gauge.index, logarithm), (residual.unit, logarithm)]
+    loaded += residual.stored.items()
+    return all(_is_used_where_stored(results[i], store, outputs) for i, store in loaded)
+
+
+def _is_used_where_stored(value: Value, store: Store, outputs: Collection[Value]) -> bool:
+    """Whether the lanes of a value that a store's mask excludes get to no result."""
+    if store.mask is None:
+        return True
+    found, whole = conditions(store.mask)
+    return whole and all(_gets_only_to(value, axis, c, outputs) for axis, c in found)
+
+
+def _gets_only_to(value: Value, axis: int, condition: Value, outputs: Collection[Value]) -> bool:
+    """Whether lanes of a value that a condition along an axis excludes get to no result."""
+    lanes = lanes_of(value, axis)
+    return lanes is not None and all(
+        isinstance(op, Store | AtomicRMW)
+        and op.operands[place] is op.value
+        and (base_of(op.ptr) not in outputs or _has_condition(op.mask, at, condition))
+        for op, place, at in lanes.uses
+    )
+
+
+def _has_condition(mask: Value | None, axis: int, condition: Value) -> bool:
+    return mask is not None and any(are_equal(v, condition) for v in common([mask], axis))
 
 
 def _residual(gauge: Gauge, stored: Collection[Value]) -> Residual | None:
@@ -199,7 +240,9 @@ def _store_of(value: Value, behind: Op, stored: Collection[Value]) -> Store | No
     """The store of a value, perhaps in another type, in the region of an op."""
     for user in value.users:
         cast = isinstance(user, arith.Cast) and is_float(user.result.type)
-        if cast or (isinstance(user, arith.Residual) and user.saved):
+        if (cast and _bits(user.result) >= HALF) or (
+            isinstance(user, arith.Residual) and user.saved
+        ):
             found = _store_of(user.result, behind, stored)
             if found is not None:
                 return found

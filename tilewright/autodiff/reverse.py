@@ -206,7 +206,8 @@ class ReverseWalk:
             for arg, array in self.arrays.items()
             if array.name in stored.names and not array.loads and not array.atomics
         ]
-        self.replay.residuals = find_residuals(self.gauges, held)
+        results = [a for a, array in self.arrays.items() if array.name in self.chosen.outputs]
+        self.replay.residuals = find_residuals(self.gauges, held, results)
         self.replay.saved = saved_values(self.fn, self.chosen.outputs, stored)
         self.replay.reloads = find_reloads(self.fn, held)
         if with_shares:
