@@ -1,6 +1,6 @@
 """What LLVM's back end loses: the signs of zeros that become fp16, and of those that are subtracted
 from zero; the signs of shifted words; operations between a sum and a product of bytes; zeros that
-are selected."""
+are selected; quotients of 24 bits; and blocks behind a trap."""
 
 from __future__ import annotations
 
@@ -272,3 +272,47 @@ def test_selected_zeros_are_not_those_of_an_extremum(type: str, arch: str) -> No
     expected = [np.where(x < 0, x, zero), np.where(x > 0, x, zero), np.where(x > 0, x, -zero)]
     np.testing.assert_array_equal(found, np.concatenate(expected))
     np.testing.assert_array_equal(np.signbit(found), np.signbit(np.concatenate(expected)))
+
+
+@tw.jit
+def short_quotients(x_ptr, y_ptr, out_ptr, MASK: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x, y = tl.load(x_ptr + i) & MASK, tl.load(y_ptr + i) & MASK
+    tl.store(out_ptr + i, x // y)
+    tl.store(out_ptr + BLOCK + i, x % y)
+
+
+@pytest.mark.parametrize("type", ["u32", "i32", "u64", "i64"])
+def test_quotients_of_24_bits(type: str) -> None:
+    """Of multiples less one, by the largest of which a product with the reciprocal is too large."""
+    dtype = np.dtype(f"{type[0]}{int(type[1:]) // 8}")
+    y = np.arange(1, 1025).astype(dtype)
+    x = 0xFFFFFF // y * y - dtype.type(1)
+    types = {"x_ptr": f"*{type}", "y_ptr": f"*{type}", "out_ptr": f"*{type}"}
+    code = compiled(short_quotients, types, WAVE_64, MASK=0xFFFFFF, BLOCK=1024).asm["hsaco"]
+    assert isinstance(code, bytes)
+    *_, found = launch(code, WAVE_64, 1, (1,), [x, y, np.zeros(2 * 1024, dtype)])
+    np.testing.assert_array_equal(found, np.concatenate([x // y, x % y]))
+
+
+@pytest.mark.parametrize("type", ["u32", "i32", "u64", "i64"])
+def test_quotients_of_23_bits_are_not_computed_in_fp32(type: str) -> None:
+    types = {"x_ptr": f"*{type}", "y_ptr": f"*{type}", "out_ptr": f"*{type}"}
+    code = str(compiled(short_quotients, types, WAVE_64, MASK=0x7FFFFF, BLOCK=64).asm["llir"])
+    divisors = set(re.findall(r" = [us](?:div|rem) \w+ %[\w.]+, (%\w+)", code))
+    assert divisors == {"%divisor"}
+
+
+@tw.jit
+def asserted(x_ptr, out_ptr, n, m, BLOCK: tl.constexpr):
+    tl.device_assert(n < 2, "n")
+    total = tl.load(x_ptr) + m
+    tl.store(out_ptr + tl.arange(0, BLOCK), total + tl.load(x_ptr + n) - m)
+
+
+@pytest.mark.parametrize("arch", sorted(PROCESSORS))
+def test_sums_of_64_bits_behind_a_trap(arch: str) -> None:
+    """LLVM ended the process."""
+    types = {"x_ptr": "*i64", "out_ptr": "*i64", "n": "i32", "m": "i64"}
+    found = counted(compiled(asserted, types, arch, options={"debug": True}, BLOCK=64))
+    assert found["s_trap"] == 1

@@ -19,10 +19,18 @@ def repair(text: str, chip: Processor) -> str:
         text = with_opaque_negations(text)
     if "fptrunc" in text:
         text = with_signed_zeros(text)
+    if "div i" in text or "rem i" in text:
+        text = with_wide_divisors(text)
+    text = _TRAP.sub(r"\g<trap>ret void", text)
     if " = ashr " in text and " = or " in text:
         text = with_sign_bytes(text)
     return with_release_waits(text, chip)
 
+
+_TRAP = re.compile(r"(?P<trap>call void @llvm\.trap\(\)[^\n]*\n\s*)unreachable")
+"""Behind a trap, the kernel returns. On gfx1100, LLVM 22 expands a trap that ends the last block on
+its path by a loop, and then leaves out the blocks in between: it ends the process at the next sum
+of 64 bits in scalar registers."""
 
 _OPERAND = r"(?:<[^>]*>|splat\ \([^)]*\)|[^\s,]+)"
 _PRODUCT = re.compile(
@@ -166,3 +174,44 @@ def _with_sign_bytes(function: str) -> str:
         return "\n".join(found["indent"] + line for line in lines)
 
     return _ASHR.sub(rewritten, function)
+
+
+_DIVISION = re.compile(
+    r"^(?P<indent>\s*)(?P<head>%[\w.]+ = [su](?:div|rem) (?:exact )?i(?P<bits>32|64) [^,]+, )"
+    r"(?P<divisor>%[\w.]+)(?P<rest>.*)$",
+    re.MULTILINE,
+)
+_PERMUTE = "i32 @llvm.amdgcn.perm(i32 {word}, i32 {word}, i32 50462976)"  # bytes 0, 1, 2 and 3
+
+
+def with_wide_divisors(text: str) -> str:
+    """Hide from the back end how few bits a divisor has, by a permutation of its bytes that moves
+    none.
+
+    LLVM 22 divides numbers of up to 24 bits by a reciprocal in fp32, and corrects a quotient that
+    is too small, but not one that is too large: 16777214 // 7 is rounded up. As reciprocals of the
+    hardware are off by up to one ulp, so are some quotients of 23 bits. Those of 8 and 16 bits are
+    right; their types are not changed.
+    """
+    found = _DIVISION.sub(_wide_divisor, text)
+    if found == text or "declare i32 @llvm.amdgcn.perm(" in text:
+        return found
+    return f"{found}\ndeclare i32 @llvm.amdgcn.perm(i32, i32, i32)\n"
+
+
+def _wide_divisor(found: re.Match[str]) -> str:
+    name, divisor = f"%divisor.{found.start()}", found["divisor"]  # unique, as offsets are
+    if found["bits"] == "32":
+        lines = [f"{name} = call {_PERMUTE.format(word=divisor)}"]
+    else:
+        lines = [
+            f"{name}.shifted = lshr i64 {divisor}, 32",
+            f"{name}.above = trunc i64 {name}.shifted to i32",
+            f"{name}.hidden = call {_PERMUTE.format(word=f'{name}.above')}",
+            f"{name}.wide = zext i32 {name}.hidden to i64",
+            f"{name}.high = shl i64 {name}.wide, 32",
+            f"{name}.low = and i64 {divisor}, 4294967295",
+            f"{name} = or i64 {name}.high, {name}.low",
+        ]
+    lines.append(found["head"] + name + found["rest"])
+    return "\n".join(found["indent"] + line for line in lines)
