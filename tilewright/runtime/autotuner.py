@@ -14,7 +14,6 @@ and later processes use the result. Memory that trial runs write is restored.
 from __future__ import annotations
 
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,22 +33,14 @@ from tilewright.runtime.heuristics import Heuristics, heuristics
 from tilewright.runtime.interface import Chain, NativeInterface, parameters_of
 from tilewright.runtime.observed_dict import ObservedDict
 from tilewright.runtime.tuning import results
-from tilewright.runtime.tuning.call import Call, assign, clear, copied
+from tilewright.runtime.tuning.call import Call
 from tilewright.runtime.tuning.devices import Device, device_of_call
+from tilewright.runtime.tuning.hooks import ResetAndRestore
 from tilewright.runtime.tuning.keys import general_key
-from tilewright.runtime.tuning.protect import CannotProtect, Protection
 from tilewright.runtime.tuning.prune import cheapest, number_kept
-from tilewright.runtime.tuning.report import Progress, all_failed_error, first_line, table
 from tilewright.runtime.tuning.results import import_tuning
-from tilewright.runtime.tuning.search import (
-    FULL,
-    ONCE,
-    QUANTILES,
-    Effort,
-    Search,
-    all_failed,
-    fastest,
-)
+from tilewright.runtime.tuning.search import FULL, ONCE, Effort, fastest
+from tilewright.runtime.tuning.timings import measured, measured_once
 from tilewright.runtime.tuning.wrapped import is_interpreted, kernel_of, python_function
 
 if TYPE_CHECKING:
@@ -118,9 +109,9 @@ class Autotuner(NativeInterface):
         self.bench_time = 0.0
         self.best_config: Config = self.configs[0]
         self._launch = threading.local()
-        self.restore_copies: dict[str, Any] = {}
-        self.pre_hook: Callable[..., Any] = pre_hook or self._reset
-        self.post_hook: Callable[..., Any] = post_hook or self._restore
+        self._hooks = ResetAndRestore(self.reset_to_zero, self.restore_value)
+        self.pre_hook: Callable[..., Any] = pre_hook or self._hooks.before
+        self.post_hook: Callable[..., Any] = post_hook or self._hooks.after
         self.user_defined_pre_hook = pre_hook is not None
         self.user_defined_post_hook = post_hook is not None
         pruning = dict(prune_configs_by or {})
@@ -182,6 +173,11 @@ class Autotuner(NativeInterface):
     @nargs.setter
     def nargs(self, named: dict[str, Any] | None) -> None:
         self._launch.nargs = named
+
+    @property
+    def restore_copies(self) -> dict[str, Any]:
+        """The contents of the tensors of `restore_value`, by parameter, during a trial run."""
+        return self._hooks.copies
 
     @property
     def do_bench(self) -> Callable[..., Any]:
@@ -346,47 +342,12 @@ class Autotuner(NativeInterface):
         Raises:
             AutotunerError: every configuration fails.
         """
-        begin = time.perf_counter()
-        shown = knobs.autotuning.print
-        progress = Progress(self.__name__, len(configs), knobs.autotuning.progress and not shown)
-        protection = Protection(knobs.autotuning.protect_mib << 20)
-        search = Search(
-            call,
-            bench=self._do_bench,
-            effort=self._effort(),
-            protection=protection,
-            log=print if shown else None,
-        )
-        try:
-            outcome = search.run(configs, progress)
-        except CannotProtect as error:
-            self._warn_unmeasured(configs[0], error)
-            return {configs[0]: [0.0] * len(QUANTILES)}
-        finally:
-            progress.clear()
-            protection.free()
-        self.bench_time = time.perf_counter() - begin
-        if all_failed(outcome):
-            raise all_failed_error(self.__name__, outcome.errors)
-        if shown:
-            reasons = {config: first_line(error) for config, error in outcome.errors.items()}
-            print(
-                f"Triton autotuning for function {self.__name__},\nwith key as {key},\n"
-                f"finished after {self.bench_time:.2f}s,\nbest config selected: {outcome.best};"
-            )
-            print(table(outcome.timings, reasons, outcome.facts))
-        if stored:
-            results.save(stored, self._full_name(), outcome.timings)
-        return outcome.timings
-
-    def _warn_unmeasured(self, config: Config, why: Exception) -> None:
-        """Warn that the first configuration is used, as trial runs would modify the arguments."""
-        warnings.warn(
-            f"{self.__name__} is not tuned, and runs with {config}: {why}. The setting "
-            "autotuning.protect_mib says how much memory copies may take.",
-            RuntimeWarning,
-            stacklevel=6,
-        )
+        timings, seconds = measured(call, configs, key, bench=self._do_bench, effort=self._effort())
+        if seconds is not None:
+            self.bench_time = seconds
+            if stored:
+                results.save(stored, self._full_name(), timings)
+        return timings
 
     def _effort(self) -> Effort:
         if is_interpreted(self.fn):
@@ -416,34 +377,13 @@ class Autotuner(NativeInterface):
             self.nargs = dict(zip(self.arg_names, args, strict=False))
         device = self._device(self.nargs, meta)
         call = Call(self, device.name, device.idle, args, meta)
-        protection = Protection(knobs.autotuning.protect_mib << 20)
-        try:
-            search = Search(call, bench=self._do_bench, protection=protection)
-            return search.trial(config, self._effort())
-        finally:
-            protection.free()
+        return measured_once(call, config, bench=self._do_bench, effort=self._effort())
 
     # -- arguments ------------------------------------------------------------------------------
 
     def _device(self, nargs: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Device:
         named = {k: v for k, v in {**nargs, **kwargs}.items() if k in self.arg_names}
         return device_of_call(named, interpreted=is_interpreted(self.fn))
-
-    def _reset(self, args: dict[str, Any], reset_only: bool = False) -> None:
-        """The default hook before a run: zero the tensors of `reset_to_zero`, and save those of
-        `restore_value`."""
-        for name in self.reset_to_zero:
-            if args[name] is not None:
-                clear(args[name])
-        if not reset_only:
-            given = {name: args[name] for name in self.restore_value}
-            self.restore_copies = {k: copied(v) for k, v in given.items() if v is not None}
-
-    def _restore(self, args: dict[str, Any], exception: Exception | None) -> None:
-        """The default hook after a run: restore the tensors of `restore_value`."""
-        for name, copy in self.restore_copies.items():
-            assign(args[name], copy)
-        self.restore_copies = {}
 
     # -- results --------------------------------------------------------------------------------
 

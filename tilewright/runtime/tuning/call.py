@@ -1,4 +1,4 @@
-"""The call of an autotuned kernel, as the subject of a search, and operations on its tensors."""
+"""The call of an autotuned kernel, as the subject of a search."""
 
 from __future__ import annotations
 
@@ -111,24 +111,3 @@ class Call:
             tuner.post_hook(full, exception=None)
 
         return run
-
-
-def clear(tensor: Any) -> None:
-    """Set all elements to zero."""
-    if hasattr(tensor, "zero_"):
-        tensor.zero_()
-    else:
-        tensor[...] = 0
-
-
-def copied(tensor: Any) -> Any:
-    """A copy of a tensor."""
-    return tensor.clone() if hasattr(tensor, "clone") else tensor.copy()
-
-
-def assign(tensor: Any, values: Any) -> None:
-    """Copy the elements of another tensor."""
-    if hasattr(tensor, "copy_"):
-        tensor.copy_(values)
-    else:
-        tensor[...] = values
