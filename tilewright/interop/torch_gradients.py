@@ -24,8 +24,9 @@ from __future__ import annotations
 
 from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.runtime.derived_launch import MOST_TAPE_BYTES, NarrowSumError
 from tilewright.runtime.gradients import Gradient, grad
@@ -201,30 +202,49 @@ class AutogradFunction:
         layout: str,
         needed: list[int],
     ) -> list[Any]:
-        named = _by_name(tensors, integers, floats, layout)
-        all_results = dict(zip(self._outputs, results, strict=True))
-        names = _tensor_names(layout)
-        given = {
-            name: laid_out(grad, result)
-            for (name, result), grad in zip(all_results.items(), grads, strict=True)
-            if result.is_floating_point()
-        }
-        into = {names[i]: _into(names[i], tensors[i]) for i in needed}
-        self._run(named, all_results, given, into)
-        return [_of_type(into[names[i]], tensors[i]) for i in needed]
+        call = self._derivative(grads, tensors, results, integers, floats, layout, needed)
+        self._launch(self.gradient, call)
+        return call.gradients()
 
-    def _run(self, named: Named, results: Named, grads: Named, into: Named) -> None:
-        launch = self.gradient[self._grid_of(named)]
+    def _derivative(
+        self,
+        grads: Sequence[Any],
+        tensors: Sequence[Any],
+        results: Sequence[Any],
+        integers: Sequence[int],
+        floats: Sequence[float],
+        layout: str,
+        needed: Sequence[int],
+    ) -> _Derivative:
+        names, all_results = _tensor_names(layout), dict(zip(self._outputs, results, strict=True))
+        return _Derivative(
+            _by_name(tensors, integers, floats, layout),
+            all_results,
+            {
+                name: laid_out(grad, result)
+                for (name, result), grad in zip(all_results.items(), grads, strict=True)
+                if result.is_floating_point()
+            },
+            {names[i]: tensors[i] for i in needed},
+            {names[i]: _into(names[i], tensors[i]) for i in needed},
+        )
+
+    def _launch(self, kernel: Any, call: _Derivative, **more: Named) -> None:
+        """Launch the kernel of a derivative. Gradients that several programs add up are added in
+        fp32, and rounded at the end."""
+        launch = partial(
+            kernel[self._grid_of(call.named)],
+            **call.named,
+            **call.results,
+            grads=call.grads,
+            **more,
+        )
         try:
-            launch(**named, **results, grads=grads, into=into)
+            launch(into=call.into)
         except NarrowSumError as error:
-            self._widen(into, error)
-            launch(**named, **results, grads=grads, into=into)
-
-    def _widen(self, into: Named, error: NarrowSumError) -> None:
-        """Gradients that several programs add up are added in fp32, and rounded at the end."""
-        for name in error.names:
-            into[name] = _like(into[name], _torch().float32)
+            for name in error.names:
+                call.into[name] = _like(call.into[name], _torch().float32)
+            launch(into=call.into)
 
     def _gradients(self, ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
         saved = list(ctx.saved_tensors)
@@ -252,38 +272,19 @@ class AutogradFunction:
         needed: list[int],
         directions: list[Any],
     ) -> list[Any]:
-        named, names = _by_name(tensors, integers, floats, layout), _tensor_names(layout)
-        all_results = dict(zip(self._outputs, results, strict=True))
-        given = {
-            name: laid_out(grad, result)
-            for (name, result), grad in zip(all_results.items(), grads, strict=True)
-            if result.is_floating_point()
-        }
+        call = self._derivative(grads, tensors, results, integers, floats, layout, needed)
         along = {
-            names[i]: laid_out(direction, tensors[i])
-            for i, direction in zip(needed, directions, strict=True)
+            name: laid_out(direction, tensor)
+            for (name, tensor), direction in zip(call.needed.items(), directions, strict=True)
         }
-        into = {names[i]: _into(names[i], tensors[i]) for i in needed}
-        into_grads = {name: _like(grad) for name, grad in given.items()}
-        launch = self.second[self._grid_of(named)]
-
-        def run() -> None:
-            launch(
-                **named, **all_results, grads=given, directions=along, into=into,
-                into_grads=into_grads,
-            )  # fmt: skip
-
-        try:
-            run()
-        except NarrowSumError as error:
-            self._widen(into, error)
-            run()
+        into_grads = {name: _like(grad) for name, grad in call.grads.items()}
+        self._launch(self.second, call, directions=along, into_grads=into_grads)
         return [
             *(
                 into_grads[n] if n in into_grads else _torch().zeros_like(g)
                 for n, g in zip(self._outputs, grads, strict=True)
             ),
-            *(_of_type(into[names[i]], tensors[i]) for i in needed),
+            *call.gradients(),
         ]
 
     def _second_gradients(self, ctx: Any, directions: Sequence[Any]) -> tuple[Any, ...]:
@@ -324,6 +325,27 @@ def _into(name: str, tensor: Any) -> Any:
             )
         extent += stride * (size - 1)
     return _like(tensor)
+
+
+class _Derivative(NamedTuple):
+    """What the kernel of a derivative is launched with.
+
+    Attributes:
+        named, results: the arguments of the differentiated kernel: its inputs, its outputs.
+        grads: the gradients of the outputs that are floats.
+        needed: the inputs whose gradients are needed.
+        into: the tensors for these.
+    """
+
+    named: Named
+    results: Named
+    grads: Named
+    needed: Named
+    into: Named
+
+    def gradients(self) -> list[Any]:
+        """The gradients after the launch, in the types of their inputs."""
+        return [_of_type(self.into[name], tensor) for name, tensor in self.needed.items()]
 
 
 def _of_type(gradient: Any, tensor: Any) -> Any:
