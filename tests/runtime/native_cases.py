@@ -20,8 +20,9 @@ from tilewright.frontend.source import KernelParam
 from tilewright.runtime.devices import cpu
 from tilewright.runtime.grid import extents_of
 from tilewright.runtime.launchers.packing import make_packer
-from tilewright.runtime.native.launcher import Launcher, Start, slots_of
+from tilewright.runtime.native.launcher import Launcher
 from tilewright.runtime.native.layout import CPU
+from tilewright.runtime.native.records import Start, slots_of
 from tilewright.runtime.native.runtime import Runtime, runtime
 from tilewright.runtime.specialize import make_binder
 

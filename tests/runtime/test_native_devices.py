@@ -13,7 +13,7 @@ from tilewright.runtime.devices.code import LoadedCode
 from tilewright.runtime.devices.llvm import assemble
 from tilewright.runtime.launchers.functions import read_by_function, start_by_function
 from tilewright.runtime.native import runtime as native_runtime
-from tilewright.runtime.native.launcher import Start
+from tilewright.runtime.native.records import Start
 from tilewright.runtime.native.runtime import Runtime
 from tilewright.runtime.tensors import NATIVE_READERS
 

@@ -25,13 +25,15 @@ from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.slots import slot_of
 
 if TYPE_CHECKING:
-    from tilewright.runtime.native import launcher, layout, structure
-    from tilewright.runtime.native.launcher import Start
+    from tilewright.runtime.native import launcher, layout, parameters, records, structure
+    from tilewright.runtime.native.records import Start
     from tilewright.runtime.native.runtime import Runtime
     from tilewright.runtime.native.structure import Structure
 else:
     layout = lazy_import("tilewright.runtime.native.layout")
     launcher = lazy_import("tilewright.runtime.native.launcher")
+    parameters = lazy_import("tilewright.runtime.native.parameters")
+    records = lazy_import("tilewright.runtime.native.records")
     structure = lazy_import("tilewright.runtime.native.structure")
 
 ACCUMULATE = "accumulate"
@@ -71,7 +73,7 @@ def native_launch(
     described = _Described(kernel, names)
     items = names.items()
     further = [parameter for group in items.values() for parameter in group.values()]
-    in_key = launcher.InKey(
+    in_key = parameters.InKey(
         integers=frozenset(kernel.arg_names),
         layouts=frozenset([*further, *names.wrt, *names.outputs]),
     )
@@ -207,7 +209,7 @@ class Started:
         if chain is None:
             return None
         self._kept.append(chain)
-        return launcher.Start({"kind": layout.CHAIN, "chain": chain.address}, {}, [])
+        return records.Start({"kind": layout.CHAIN, "chain": chain.address}, {}, [])
 
     def _chain(self, starts: Sequence[Start]) -> Structure | None:
         """The structure Chain; None if there is no room for its kernels, or their arguments."""

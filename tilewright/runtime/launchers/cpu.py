@@ -20,11 +20,11 @@ from tilewright.runtime.native.layout import CPU
 
 if TYPE_CHECKING:
     from tilewright.runtime.launchers import host_calls
-    from tilewright.runtime.native import launcher  # not for the first launch of a process
-    from tilewright.runtime.native.launcher import Start
+    from tilewright.runtime.native import records  # not for the first launch of a process
+    from tilewright.runtime.native.records import Start
     from tilewright.runtime.native.runtime import Runtime
 else:
-    launcher = lazy_import("tilewright.runtime.native.launcher")
+    records = lazy_import("tilewright.runtime.native.records")
     host_calls = lazy_import("tilewright.runtime.launchers.host_calls")
 
 PRINT = "tilewright_print"  # the function that kernels call for device_print
@@ -92,7 +92,7 @@ class CpuLaunch:
         """The record with which native code performs `start`; None if it cannot."""
         if self._cooperative:
             return None
-        pool, slots = device.native_pool(), launcher.slots_of(self._arguments, self._types)
+        pool, slots = device.native_pool(), records.slots_of(self._arguments, self._types)
         if pool is None or slots is None:
             return None
         runtime.use_pool(pool, device.SLICE_NS)
@@ -100,4 +100,4 @@ class CpuLaunch:
         if self._host is not None:
             fields["owners"] = self._host.owners_address
             objects = {"failures": self._host.failures, "raise_first": self._host.raise_first}
-        return launcher.Start(fields, objects, slots)
+        return records.Start(fields, objects, slots)

@@ -35,11 +35,11 @@ from tilewright.runtime.native.layout import CUDA, MAX_LOOPED, MAX_SLOTS
 from tilewright.runtime.slots import at_path
 
 if TYPE_CHECKING:
-    from tilewright.runtime.native import launcher  # not for the first launch of a process
-    from tilewright.runtime.native.launcher import Start
+    from tilewright.runtime.native import records  # not for the first launch of a process
+    from tilewright.runtime.native.records import Start
     from tilewright.runtime.native.runtime import Runtime
 else:
-    launcher = lazy_import("tilewright.runtime.native.launcher")
+    records = lazy_import("tilewright.runtime.native.records")
 
 
 class CudaLaunch:
@@ -144,7 +144,7 @@ class CudaLaunch:
 
     def native_start(self, runtime: Runtime) -> Start | None:
         """The record with which native code performs `start`; None if it cannot."""
-        slots = launcher.slots_of(self._arguments, self._types)
+        slots = records.slots_of(self._arguments, self._types)
         maps = self._maps.native_fields() if self._maps is not None else {}
         if slots is None or self._scratch_bytes or maps is None:
             return None
@@ -164,7 +164,7 @@ class CudaLaunch:
             **self.native_fields(),
             **maps,
         }
-        return launcher.Start(fields, objects, slots)
+        return records.Start(fields, objects, slots)
 
 
 def _shape(metadata: Metadata) -> Shape:

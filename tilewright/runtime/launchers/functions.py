@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.compiler.artifact import CompiledKernel
-from tilewright.runtime.native.launcher import Start, slots_of
 from tilewright.runtime.native.layout import FUNCTION
+from tilewright.runtime.native.records import Start, slots_of
 from tilewright.runtime.tensors import NATIVE_READERS
 
 

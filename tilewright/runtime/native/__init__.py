@@ -21,5 +21,6 @@ with the typed `Builder` (see `routine.py`), in the order of a launch:
 `layout.py` defines the structures that the code shares with Python; `structure.py` fills them in.
 `generate.py` produces the LLVM IR and `code.py` loads its object code, which is cached on disk: the
 modules that write the code are imported on a cache miss only. `runtime.py` has the state of the
-process, `launcher.py` the state of one kernel, `compiled.py` that of a compiled one.
+process, `launcher.py` the state of one kernel (`parameters.py`, `records.py`), `compiled.py` that
+of a compiled one.
 """

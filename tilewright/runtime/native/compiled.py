@@ -13,8 +13,9 @@ from tilewright.compiler.artifact import CompiledKernel, Run
 from tilewright.compiler.source import CONSTEXPR
 from tilewright.runtime.native import layout
 from tilewright.runtime.native.guard_tables import WatchedName, fill_guards
-from tilewright.runtime.native.launcher import Start, int_limits
 from tilewright.runtime.native.layout import FIELDS, KNOWN_GRIDS, MAX_PARAMS
+from tilewright.runtime.native.parameters import int_limits
+from tilewright.runtime.native.records import Start
 from tilewright.runtime.native.runtime import DEVICES, Runtime, runtime
 from tilewright.runtime.native.structure import Structure
 

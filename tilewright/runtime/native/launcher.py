@@ -19,36 +19,34 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from inspect import Parameter, Signature
 from itertools import count
 from types import CodeType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from tilewright.compiler.artifact import CompiledKernel
-from tilewright.compiler.source import runtime_arguments
 from tilewright.frontend.dependencies import Recorded
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.values import constexpr
 from tilewright.runtime.config import Config
-from tilewright.runtime.kinds import category, int_range
 from tilewright.runtime.native import layout
 from tilewright.runtime.native.guard_tables import WatchedName, fill_guards
-from tilewright.runtime.native.layout import (
-    FIELDS,
-    INT64_MAX,
-    INT64_MIN,
-    MAX_PARAMS,
-    MAX_SLOTS,
-    WORD,
-)
+from tilewright.runtime.native.layout import FIELDS, MAX_PARAMS, WORD
 from tilewright.runtime.native.names_read import names_read
+from tilewright.runtime.native.parameters import (
+    PLAIN,
+    RUN_KEYWORDS,
+    InKey,
+    Mappings,
+    keywords_of,
+    param_structures,
+)
+from tilewright.runtime.native.records import NativeStart
 from tilewright.runtime.native.runtime import Runtime, runtime
 from tilewright.runtime.native.structure import Structure
-from tilewright.runtime.specialize import KernelParam, mode_of
 
 MAX_ENTRIES = 4096
 """The most keys of a kernel; the cache is cleared when it is full. Keys may contain addresses of
@@ -60,7 +58,6 @@ MAX_CODES = 64
 RESERVED = -1
 """Marks keywords in State.keywords that are parameters of `run` rather than of the kernel."""
 
-_RUN_KEYWORDS = ("self", "grid", "warmup")
 _IMMUTABLE = bool | int | float | str | None | DType | Pointer | Tile | Enum
 
 
@@ -75,165 +72,6 @@ class Kernel(Protocol):
     def signature(self) -> Signature: ...
     @property
     def params(self) -> list[Any]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """The start of a loaded kernel by native code: the contents of its structure Record.
-
-    Attributes:
-        fields: values of fields by name; several of an array.
-        objects: values of the fields that are Python objects, by name.
-        slots: for each of the kernel's arguments, in order, the index of its slot, and TO_FP32 if
-            it must be rounded.
-    """
-
-    fields: Mapping[str, int | Sequence[int]]
-    objects: dict[str, Any]
-    slots: list[int]
-
-    def record(self, kernel: CompiledKernel) -> bytes:
-        """The structure as bytes, truncated after its last slot."""
-        fields = FIELDS["Record"]
-        words = [0] * (fields["slots"].offset // WORD)
-        addresses = {name: id(value) for name, value in self.objects.items()}
-        common = {"kernel": id(kernel), "count": len(self.slots)}
-        for name, value in {**self.fields, **addresses, **common}.items():
-            at, values = fields[name].offset // WORD, [value] if isinstance(value, int) else value
-            words[at : at + len(values)] = values
-        return struct.pack(f"={len(words) + len(self.slots)}Q", *words, *self.slots)
-
-
-NativeStart: TypeAlias = Callable[[Runtime], Start | None]
-"""The method `native_start` of a loaded kernel; returns None if native code cannot start it."""
-
-
-def slots_of(arguments: Sequence[Any], types: Sequence[Any]) -> list[int] | None:
-    """`Start.slots` of a variant; None if only Python can pack its arguments: floats narrower than
-    fp32, or more than MAX_SLOTS slots.
-
-    Args:
-        arguments: path and type string of each argument that is passed at run time.
-        types: types of all parameters; nested tuples for tuples.
-    """
-    numbers: dict[tuple[int, ...], int] = {}
-    used = len(types)
-    for i, kind in enumerate(types):
-        used = _number((i,), kind, i, used, numbers)
-    if used > MAX_SLOTS or any(k.startswith(("fp16", "bf", "fp8")) for _, k in arguments):
-        return None
-    return [
-        numbers[tuple(path)] | (layout.TO_FP32 if kind == "fp32" else 0) for path, kind in arguments
-    ]
-
-
-def _number(
-    path: tuple[int, ...], kind: Any, slot: int, used: int, numbers: dict[tuple[int, ...], int]
-) -> int:
-    """Assign the slots of an argument, in the order in which `read_any` allocates them.
-
-    Each item of a tuple gets a slot, followed by the slots of its own items. A tensor descriptor
-    has its base in its own slot, and its extents and strides in newly allocated ones.
-
-    Returns:
-        the number of slots used so far.
-    """
-    if isinstance(kind, tuple | list):
-        for i, item in enumerate(kind):
-            used = _number((*path, i), item, used, used + 1, numbers)
-    elif kind.startswith("tensordesc"):
-        parts = [part for part, _ in runtime_arguments([kind])]
-        rank = kind.partition("[")[2].partition("]")[0].count(",") + 1
-        for _, place in parts:
-            numbers[*path, place] = slot if place == 0 else used + place - 1
-        used += 2 * rank
-    else:
-        numbers[path] = slot
-    return used
-
-
-# -- parameters -----------------------------------------------------------------------------------
-
-
-class InKey(NamedTuple):
-    """The parts of a key that describe arguments beyond the specialisation of variants.
-
-    Attributes:
-        values: the parameters whose whole value it has.
-        integers: those whose value it has if that is an int or a bool.
-        layouts: the parameters of tensors whose shape and strides it has.
-    """
-
-    values: frozenset[str] = frozenset()
-    integers: frozenset[str] = frozenset()
-    layouts: frozenset[str] = frozenset()
-
-
-PLAIN = InKey()
-"""Nothing more."""
-
-Mappings: TypeAlias = Mapping[str, Mapping[str, str]]
-"""By parameter that takes a dict, the last ones of a kernel: by key of the dict the parameter that
-its value is the argument of. These are consecutive, in this order."""
-
-
-def _flags(param: KernelParam, in_key: InKey) -> int:
-    """The field Param.flags of a parameter."""
-    if param.is_constexpr:
-        return layout.IS_CONSTEXPR
-    mode, annotation = mode_of(param), param.annotation_type
-    flags = sum(flag for field, flag in layout.BY.items() if getattr(mode, field))
-    flags |= layout.TAKES_WIDE * (annotation in ("", "u64"))
-    flags |= layout.BY_EVERY_VALUE * (param.name in in_key.values)
-    flags |= layout.BY_INTEGER * (param.name in in_key.integers)
-    flags |= layout.BY_LAYOUT * (param.name in in_key.layouts)
-    return flags | layout.kind_flags(annotation)
-
-
-def int_limits(annotation: str) -> tuple[int, int]:
-    """The range of ints that a parameter accepts, clipped to int64."""
-    if not annotation or category(annotation) != "int":
-        return INT64_MIN, INT64_MAX
-    low, high = int_range(annotation)
-    return low, min(high, INT64_MAX)
-
-
-def _param_structures(kernel: Kernel, in_key: InKey, mappings: Mappings) -> Structure:
-    params = Structure("Param", len(kernel.params))
-    declared = kernel.signature.parameters.values()
-    for i, (param, parameter) in enumerate(zip(kernel.params, declared, strict=True)):
-        if param.name in _keywords(kernel.signature):
-            params.put_object("keyword", param.name, i)
-        params.put_object("name", param.name, i)
-        if parameter.default is not Parameter.empty:
-            params.put_object("default", parameter.default, i)
-        params.put("flags", _flags(param, in_key), i)
-        low, high = int_limits(param.annotation_type)
-        params.put("low", low, i)
-        params.put("high", high, i)
-    _put_mappings(params, kernel, mappings)
-    return params
-
-
-def _put_mappings(params: Structure, kernel: Kernel, mappings: Mappings) -> None:
-    """Fill in the parameters that are mappings, and those that are their items."""
-    numbers = {param.name: i for i, param in enumerate(kernel.params)}
-    for name, items in mappings.items():
-        i = numbers[name]
-        params.put("flags", layout.kind_flags(""), i)
-        params.put("low", min((numbers[item] for item in items.values()), default=0), i)
-        params.put("high", len(items), i)
-        for key, item in items.items():
-            params.put_object("key", key, numbers[item])
-
-
-def _keywords(signature: Signature) -> dict[str, int]:
-    """The indices of parameters that may be passed by keyword."""
-    return {
-        name: i
-        for i, (name, parameter) in enumerate(signature.parameters.items())
-        if parameter.kind is not Parameter.POSITIONAL_ONLY and name not in _RUN_KEYWORDS
-    }
 
 
 # -- wrappers -------------------------------------------------------------------------------------
@@ -386,10 +224,12 @@ class Launcher:
         state.put("runtime", self._runtime.address)
         state.put("count", len(names))
         state.put("positional", sum(p.kind is not Parameter.KEYWORD_ONLY for p in declared))
-        state.keep("params", _param_structures(kernel, in_key, self._mappings))
+        state.keep(
+            "params", param_structures(kernel.params, kernel.signature, in_key, self._mappings)
+        )
         state.put("mapping_count", len(self._mappings))
-        reserved = dict.fromkeys(_RUN_KEYWORDS, RESERVED)
-        state.put_object("keywords", {**_keywords(kernel.signature), **reserved})
+        reserved = dict.fromkeys(RUN_KEYWORDS, RESERVED)
+        state.put_object("keywords", {**keywords_of(kernel.signature), **reserved})
         state.put_object("names", dict.fromkeys(names))
         state.put_words("numbers", [id(None)] * len(names))
         state.put_object("fallback", partial(self._by_python, fallback))
