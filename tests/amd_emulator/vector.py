@@ -15,7 +15,7 @@ from tests.amd_emulator.floats import Operation
 from tests.amd_emulator.matrices import matrix_instruction
 from tests.amd_emulator.operands import SDWA_WORD, VCC, Operand, OperandReader
 from tests.amd_emulator.packed import packed_instruction
-from tests.amd_emulator.state import Array, Waves
+from tests.amd_emulator.state import Array, EmulatorError, Waves
 from tests.amd_emulator.text import truth_table
 from tests.amd_emulator.values import Access, Read, bits_of, raw_of
 
@@ -222,10 +222,17 @@ _FLAGGED: dict[str, Callable[..., tuple[Array, Array]]] = {
 }
 
 
+_EXCHANGING = ("v_subrev", "v_subbrev", "v_lshlrev", "v_lshrrev", "v_ashrrev")
+"""Instructions that the hardware implements by exchanging their operands before it moves the first
+between lanes, which no manual says."""
+
+
 def _with_dpp(made: Instruction, reader: OperandReader, access: Access, reads: list[Read]) -> Run:
     """The first source comes from other lanes; a lane whose source does not exist is disabled, or
     reads zero."""
     assert made.dpp is not None
+    if made.base.startswith(_EXCHANGING) and not made.base.endswith(("_f16", "_f32")):
+        raise EmulatorError(f"{made.base} moves its second operand between lanes")
     fields = made.dpp
     lane = np.arange(reader.lanes)
     source, exists = DPP_SOURCES(fields["ctrl"], reader.lanes)

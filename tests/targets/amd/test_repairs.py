@@ -1,6 +1,7 @@
 """What LLVM's back end loses: the signs of zeros that become fp16, and of those that are subtracted
 from zero; the signs of shifted words; operations between a sum and a product of bytes; zeros that
-are selected; quotients of 24 bits; and blocks behind a trap."""
+are selected; quotients of 24 bits; blocks behind a trap; the operands of differences between
+lanes; and conditions that are branched and selected by."""
 
 from __future__ import annotations
 
@@ -316,3 +317,53 @@ def test_sums_of_64_bits_behind_a_trap(arch: str) -> None:
     types = {"x_ptr": "*i64", "out_ptr": "*i64", "n": "i32", "m": "i64"}
     found = counted(compiled(asserted, types, arch, options={"debug": True}, BLOCK=64))
     assert found["s_trap"] == 1
+
+
+@tw.jit
+def larger(a, b):
+    below = a - b
+    return a - tl.where(below < 0, below, 0)
+
+
+@tw.jit
+def largest(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, BLOCK))
+    tl.store(out_ptr, tl.reduce(x, 0, larger))
+
+
+@pytest.mark.parametrize("arch", sorted(PROCESSORS))
+@pytest.mark.parametrize("type", ["i16", "i32", "i64"])
+def test_differences_between_lanes(type: str, arch: str) -> None:
+    """The emulator knows no `v_subrev_u32_dpp`."""
+    dtype = np.dtype(f"i{int(type[1:]) // 8}")
+    x = np.random.default_rng(0).integers(-1000, 1000, 128).astype(dtype)
+    types = {"x_ptr": f"*{type}", "out_ptr": f"*{type}"}
+    code = compiled(largest, types, arch, BLOCK=128).asm["hsaco"]
+    assert isinstance(code, bytes)
+    _, found = launch(code, arch, 1, (1,), [x, np.zeros(1, dtype)])
+    assert found[0] == x.max()
+
+
+@tw.jit
+def branched(x_ptr, out_ptr, a, b, n, m, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    below = a < b
+    start = tl.where(below, n, m)
+    x = tl.zeros((BLOCK,), tl.float32)
+    if not below:
+        x += tl.load(x_ptr + i + start)
+    tl.store(out_ptr + i + start, x)
+
+
+@pytest.mark.parametrize("arch", sorted(PROCESSORS))
+def test_conditions_that_are_branched_and_selected_by(arch: str) -> None:
+    types = {"x_ptr": "*fp32", "out_ptr": "*fp32", "a": "fp32", "b": "fp32", "n": "i32", "m": "i32"}
+    code = compiled(branched, types, arch, BLOCK=64).asm["hsaco"]
+    assert isinstance(code, bytes)
+    x = np.arange(100, dtype=np.float32) + 1
+    for a, start in ((1.0, 5), (3.0, 9)):
+        expected = np.zeros(100, np.float32)
+        expected[start : start + 64] = 0 if a < 2 else x[start : start + 64]
+        arguments = [x, np.zeros(100, np.float32), a, 2.0, 5, 9]
+        _, found = launch(code, arch, 1, (1,), arguments)
+        np.testing.assert_array_equal(found, expected)

@@ -15,11 +15,13 @@ object file each need a module of their own.
 
 from __future__ import annotations
 
+import re
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 import llvmlite.binding as llvm
 
-from tilewright.base.llvm_library import parsed
+from tilewright.base.llvm_library import option, parsed
 from tilewright.base.llvm_recurrences import has_long_recurrence
 from tilewright.base.locks import LLVM
 from tilewright.targets.amd.features import Processor, processor
@@ -115,8 +117,28 @@ def compile_text(text: str, chip: Processor) -> tuple[str, bytes]:
             module.verify()
             clean_up(module, _builder(chip), numbered=not has_long_recurrence(text))
             optimised = repair(str(module), chip)
-        with parsed(optimised) as module:
+        with parsed(optimised) as module, _without_shared_conditions(optimised):
             return optimised, machine.emit_object(module)
+
+
+_VECTOR_CONDITION = re.compile(r"(%[\w.]+) = (?:fcmp |icmp (?:samesign )?[su][lg][te] i64 )")
+_BRANCHED = re.compile(r"^\s*br i1 (%[\w.]+),", re.MULTILINE)
+_SELECTED = re.compile(r" = select (?:[a-z]+ )*i1 (%[\w.]+),")
+_LONG_EXTREMUM = re.compile(r" @llvm\.[su]m(?:in|ax)\.i64\(")  # a selection by a comparison
+
+
+def _without_shared_conditions(text: str) -> AbstractContextManager[None]:
+    """Generate code without the elimination of common machine instructions, where conditions that
+    only the vector unit computes are branched and selected by.
+
+    A selection may be one of scalar registers. LLVM 22 makes one instruction of the two that mask
+    such a condition by the active lanes, and deletes it in front of the branch, though the
+    selection reads its flag (LLVM issue 215745).
+    """
+    shared = {*_VECTOR_CONDITION.findall(text)} & {*_BRANCHED.findall(text)}
+    if shared and (not shared.isdisjoint(_SELECTED.findall(text)) or _LONG_EXTREMUM.search(text)):
+        return option("disable-machine-cse", "true", "false")
+    return nullcontext()
 
 
 def _flags() -> str:
@@ -127,6 +149,6 @@ def _flags() -> str:
 
 def assembly_of(llir: str, arch: str) -> str:
     """The assembly text of optimised IR, of which `compile_text` has generated the object file."""
-    with LLVM, parsed(llir) as module:
+    with LLVM, parsed(llir) as module, _without_shared_conditions(llir):
         module.verify()
         return _target_machine(processor(arch)).emit_assembly(module)

@@ -21,6 +21,8 @@ def repair(text: str, chip: Processor) -> str:
         text = with_signed_zeros(text)
     if "div i" in text or "rem i" in text:
         text = with_wide_divisors(text)
+    if "@llvm.amdgcn.update.dpp." in text:
+        text = with_moved_subtrahends(text)
     text = _TRAP.sub(r"\g<trap>ret void", text)
     if " = ashr " in text and " = or " in text:
         text = with_sign_bytes(text)
@@ -193,10 +195,14 @@ def with_wide_divisors(text: str) -> str:
     hardware are off by up to one ulp, so are some quotients of 23 bits. Those of 8 and 16 bits are
     right; their types are not changed.
     """
-    found = _DIVISION.sub(_wide_divisor, text)
-    if found == text or "declare i32 @llvm.amdgcn.perm(" in text:
-        return found
-    return f"{found}\ndeclare i32 @llvm.amdgcn.perm(i32, i32, i32)\n"
+    return _with_permute(_DIVISION.sub(_wide_divisor, text), text)
+
+
+def _with_permute(text: str, before: str) -> str:
+    """The text with a declaration of the intrinsic, unless it is as before."""
+    if text == before or "declare i32 @llvm.amdgcn.perm(" in text:
+        return text
+    return f"{text}\ndeclare i32 @llvm.amdgcn.perm(i32, i32, i32)\n"
 
 
 def _wide_divisor(found: re.Match[str]) -> str:
@@ -215,3 +221,52 @@ def _wide_divisor(found: re.Match[str]) -> str:
         ]
     lines.append(found["head"] + name + found["rest"])
     return "\n".join(found["indent"] + line for line in lines)
+
+
+_MOVE = re.compile(
+    r"^(?P<indent>\s*)(?P<result>%[\w.]+) = "
+    r"(?P<call>(?:tail )?call i32 @llvm\.amdgcn\.update\.dpp\.[^\n]*)$",
+    re.MULTILINE,
+)
+_CARRIED = re.compile(
+    r"^\s*(?P<result>%[\w.]+) = (?:or|and|shl|lshr|ashr|trunc|zext|sext|bitcast|insertelement) "
+    r"(?P<operands>[^!\n]*)",
+    re.MULTILINE,
+)
+_REVERSED = re.compile(r" = (?:sub|shl|lshr|ashr) (?:[a-z]+ )*i\d+ [^,]+, (?P<operand>%[\w.]+)")
+
+
+def with_moved_subtrahends(text: str) -> str:
+    """Permute the bytes of words from other lanes, moving none, where integers are reduced or
+    shifted by them.
+
+    LLVM 22 merges the exchange with such an instruction, as `v_subrev_u32_dpp` or
+    `v_lshlrev_b32_dpp`, whose first operand is the subtrahend or the number of bits. But the
+    hardware implements them by exchanging operands, and moves the other one between lanes. (Those
+    of floats are not concerned.)
+    """
+    head, *functions = text.split("\ndefine ")  # names are unique within a function
+    return _with_permute("\ndefine ".join([head, *map(_with_moved_subtrahends, functions)]), text)
+
+
+def _with_moved_subtrahends(function: str) -> str:
+    made = {found["result"]: found["operands"] for found in _CARRIED.finditer(function)}
+    pending = [found["operand"] for found in _REVERSED.finditer(function)]
+    operands: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in operands:
+            operands.add(name)
+            pending += _NAME.findall(made.get(name, ""))
+
+    def rewritten(found: re.Match[str]) -> str:
+        if found["result"] not in operands:
+            return found[0]
+        moved = f"%moved.{found.start()}"  # unique, as offsets are
+        lines = [
+            f"{moved} = {found['call']}",
+            f"{found['result']} = call {_PERMUTE.format(word=moved)}",
+        ]
+        return "\n".join(found["indent"] + line for line in lines)
+
+    return _MOVE.sub(rewritten, function)
