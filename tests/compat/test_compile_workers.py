@@ -4,10 +4,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tilewright.compat import compile_workers, names
+from tilewright.runtime import driver
+from tilewright.targets.protocol import GPUTarget
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,3 +34,23 @@ def test_torch_forks_workers_from_a_process_with_the_compiler(
     command = [sys.executable, str(file)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(loads)] * 2
+
+
+class Counted:
+    """A driver that counts the questions to it, in the process that they are asked in."""
+
+    questions = 0
+
+    def get_current_target(self) -> GPUTarget:
+        self.questions += 1
+        return GPUTarget("cpu")
+
+
+def test_the_driver_is_not_started_in_the_process_that_workers_are_forked_from() -> None:
+    asked: Any = Counted()
+    driver.set_active(asked)
+    try:
+        compile_workers.load_compiler()
+    finally:
+        driver.reset_active()
+    assert not asked.questions

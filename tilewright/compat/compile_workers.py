@@ -7,6 +7,7 @@ first kernel only, which would be in each of them.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from contextlib import suppress
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
     from tilewright.compiler import build, source
     from tilewright.compiler import driver as compiler
     from tilewright.runtime import driver, jit
-    from tilewright.targets import registry
+    from tilewright.targets import protocol, registry
+    from tilewright.targets.protocol import GPUTarget
 else:
     build = lazy_import("tilewright.compiler.build")
     compiler = lazy_import("tilewright.compiler.driver")
     driver = lazy_import("tilewright.runtime.driver")
     jit = lazy_import("tilewright.runtime.jit")
+    protocol = lazy_import("tilewright.targets.protocol")
     registry = lazy_import("tilewright.targets.registry")
     source = lazy_import("tilewright.compiler.source")
 
@@ -42,10 +45,28 @@ def load_before_forks() -> None:
 def load_compiler() -> None:
     """Import what compiling for the current device does, by compiling an empty kernel, and hash the
     compiler's files, for the cache key of each kernel."""
-    device = driver.active.get_current_target()
+    device = _current_target()
     options = registry.target(device).parse_options({})
     kernel = source.ASTSource(jit.jit(_nothing), {})
     build.build(kernel, device, options, compiler.cache_key(kernel, device, options))
+
+
+def _current_target() -> GPUTarget:
+    """The target of the current device. A child asks the driver for it: drivers do not support
+    fork, so one that was started here would be of no use to the workers."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            target = driver.active.get_current_target()
+            os.write(write, json.dumps([target.backend, target.arch, target.warp_size]).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return protocol.GPUTarget(*json.loads(text))
 
 
 def _nothing() -> None:
