@@ -8,7 +8,7 @@ from tests.targets.nvidia.lowered import ptx_of
 from tilewright.analysis.roundings import is_rounded_short
 from tilewright.ir.core import Module
 from tilewright.ops.math import Exp
-from tilewright.targets.nvidia.arith import LOG2_E
+from tilewright.targets.nvidia.math import LOG2_E
 
 HEAD = """
 def kernel(p, h):

@@ -295,7 +295,7 @@ of fp32, random bit patterns of fp64, and numbers of ordinary magnitude. The zer
 negative arguments and of the Bessel functions are not representable in fp64; near them, errors are
 in ulp of 1 for `lgamma`, and in ulp of the amplitude for the Bessel functions. `simt` is the code
 for GPU threads, run on a CPU. `cuda` uses NVIDIA's instructions for some fp32 functions
-(`targets/nvidia/arith.py`); those of `tl.exp` and `tl.exp2` flush results below 2**-126 to 0. An
+(`targets/nvidia/math.py`); those of `tl.exp` and `tl.exp2` flush results below 2**-126 to 0. An
 fp32 result of `tl.exp` of which all uses are rounded to 16 bits or fewer has a relative error of
 2**-17 there (`analysis/roundings.py`). A dash means that the column has not been measured.
 

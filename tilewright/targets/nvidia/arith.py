@@ -1,17 +1,7 @@
-"""Lowering of arithmetic and mathematical functions to NVIDIA's instructions.
+"""Lowering of arithmetic to NVIDIA's instructions.
 
-The maximum error of fp32 in ulp, over all arguments (div: over 2**32 pairs), measured on an H200:
-
-    exp     2.55    ex2.approx.ftz, times 1 + what rounding the exponent leaves; flushed as exp2
-    exp2    2.06    ex2.approx.ftz: results below 2**-126 are flushed to 0
-    log     1.05    a polynomial; lg2.approx for subnormals, and for 0, negatives, infinity and NaN
-    log2    1.97    as log
-    tanh    1.77    a polynomial near 0, elsewhere ex2.approx and rcp.approx
-    rsqrt   1.52    rsqrt.approx
-    sqrt    0.95    sqrt.approx, unless correct rounding is required
-    div     2.12    as div.full, unless correct rounding is required
-
-Nothing here calls a library function.
+A quotient of fp32 is off by 2.12 ulp at most (measured on an H200, over 2**32 pairs), as that of
+div.full, unless correct rounding is required.
 """
 
 from __future__ import annotations
@@ -19,26 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.analysis.magnitudes import Interval, has_normal_reciprocals, interval
-from tilewright.analysis.maxima import is_at_most_zero
 from tilewright.analysis.ranges import value_range
-from tilewright.analysis.roundings import is_rounded_short
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
 from tilewright.lowering import arith as common
 from tilewright.lowering.convert import narrow, widen
 from tilewright.lowering.emit import BF16, F32, I32, I64, Builder, V, const, int_type, like
-from tilewright.lowering.math_common import FORMAT_F32, copysign, fabs, polynomial
+from tilewright.lowering.math_common import fabs
 from tilewright.lowering.registry import lowers
 from tilewright.lowering.types import register_type
-from tilewright.lowering.without_library import rem_without_library, sin_cos_without_library
-from tilewright.ops import arith, math
+from tilewright.lowering.without_library import rem_without_library
+from tilewright.ops import arith
 from tilewright.targets.nvidia.name import NAME
 from tilewright.targets.nvidia.small_integers import from_integer, from_range
-
-Function = Callable[[Builder, V], V]
-
-LOG2_E = FORMAT_F32.log2e[0]  # less than log2(e)
-LOG2_E_ABOVE = 1.44269514083862305  # the next fp32
 
 
 def _element(op: arith.Op) -> ir.DType:
@@ -50,11 +33,6 @@ def instruction(b: Builder, name: str, *operands: V) -> V:
     places = ", ".join(f"${i}" for i in range(len(operands) + 1))
     constraints = ",".join(["=f"] + ["f"] * len(operands))
     return b.inline_asm(f"{name} {places};", constraints, F32, list(operands))
-
-
-def _in_f32(b: Builder, element: ir.DType, function: Function, x: V) -> V:
-    with b.flags(""):
-        return narrow(b, function(b, widen(b, x, element)), element)
 
 
 # -- sums and products ----------------------------------------------------------------------------
@@ -115,190 +93,7 @@ def _in_bf16(b: Builder, op: arith.Op, act: Callable[[V, V], V], lhs: V, rhs: V)
     return b.bitcast(result, lhs.type)
 
 
-# -- exponentials ---------------------------------------------------------------------------------
-
-
-def exp_f32(b: Builder, x: V) -> V:
-    """exp(x) = 2**e * exp(x - e * ln(2)), where e is x * log2(e) rounded down, and the rest so
-    close to 0 that its exponential is 1 + rest. Subnormal results are flushed to 0.
-
-    Where 2**e overflows, the rest is positive, as LOG2_E is less than log2(e): the result is
-    infinite. For infinities, the rest is NaN, which `min` replaces by its bound; other rests of
-    finite results are below it.
-    """
-    e = instruction(b, "mul.rm.f32", x, const(F32, LOG2_E))
-    power = instruction(b, "ex2.approx.ftz.f32", e)
-    rest = x
-    for part in FORMAT_F32.ln2:
-        rest = b.fma(e, -part, rest)
-    rest = instruction(b, "min.f32", rest, const(F32, 2.0**-10))
-    return b.fma(power, rest, power)
-
-
-def exp_negative_f32(b: Builder, x: V) -> V:
-    """exp of x that is at most 0, or hardly above: as `exp_f32`, but 0 replaces the rest of -inf,
-    in the instruction that computes the rest. It is not negative elsewhere, as `LOG2_E_ABOVE` is
-    greater than log2(e)."""
-    e = instruction(b, "mul.rm.f32", x, const(F32, LOG2_E_ABOVE))
-    power = instruction(b, "ex2.approx.ftz.f32", e)
-    first, second = (const(F32, -part) for part in FORMAT_F32.ln2)
-    rest = instruction(b, "fma.rn.sat.f32", e, second, b.fma(e, first, x))
-    return b.fma(power, rest, power)
-
-
-def exp_rounded_f32(b: Builder, x: V) -> V:
-    """exp of x whose result is rounded to 11 bits or fewer: 2**(x * log2(e)) without what rounding
-    the product down leaves. Relative error: 2**-17, of which the product of 128 at most has 2**-17
-    * ln(2), and `LOG2_E` 2**-19.6. Where 2**(x * log2(e)) is finite, so is the result."""
-    return exp2_f32(b, instruction(b, "mul.rm.f32", x, const(F32, LOG2_E)))
-
-
-def exp2_f32(b: Builder, x: V) -> V:
-    """One instruction, which flushes subnormal results to 0. Without ``.ftz`` it takes three more
-    (seen in SASS), a quarter of the inner loop of attention, for results below 2**-126."""
-    return instruction(b, "ex2.approx.ftz.f32", x)
-
-
-def _exp_narrow(b: Builder, x: V) -> V:
-    """exp for results of at most 11 significand bits, beyond which the product rounds."""
-    return instruction(b, "ex2.approx.f32", b.fmul(x, LOG2_E))
-
-
-@lowers(math.Exp, target=NAME)
-def lower_exp(b: Builder, op: math.Exp, src: V) -> V:
-    element = _element(op)
-    if element == ir.FP64:
-        return common.lower_math(b, op, src)
-    return _in_f32(b, element, _exponential(op, element), src)
-
-
-def _exponential(op: math.Exp, element: ir.DType) -> Function:
-    """The shortest code that is precise enough."""
-    if element != ir.FP32:
-        return _exp_narrow
-    if is_rounded_short(op.result):
-        return exp_rounded_f32
-    negative = is_at_most_zero(op.src) or interval(op.src).most <= 0
-    return exp_negative_f32 if negative else exp_f32
-
-
-@lowers(math.Exp2, target=NAME)
-def lower_exp2(b: Builder, op: math.Exp2, src: V) -> V:
-    element = _element(op)
-    if element == ir.FP64:
-        return common.lower_math(b, op, src)
-    return _in_f32(b, element, exp2_f32, src)
-
-
-# -- logarithms -----------------------------------------------------------------------------------
-
-# (log(1+f) - f) / f**2 on -1/3 .. 1/3: a minimax polynomial, relative error 2**-25.2 of log(1+f).
-_LOG = (
-    -0.49999937415122986,
-    0.33333197236061096,
-    -0.2500782012939453,
-    0.20011168718338013,
-    -0.1641596108675003,
-    0.13995806872844696,
-    -0.1538853943347931,
-    0.14026358723640442,
-)
-_TWO_THIRDS = 0x3F2AAAAB  # the bits of 2/3
-_UNIT = 2.0**-23  # an exponent in its bit position, taken as an integer, times this is its value
-
-# log 2 in a base, and 1/log of the base, each as a sum of two fp32.
-_BASES: dict[type[arith.Op], tuple[tuple[float, float], tuple[float, float]]] = {
-    math.Log: ((0.6931471824645996, 0.0), (1.0, 0.0)),  # -2e-9, the low part, is negligible
-    math.Log2: ((1.0, 0.0), FORMAT_F32.log2e),
-    math.Log10: ((0.3010300099849701, -1.4320988897517637e-08), FORMAT_F32.log10e),
-}
-
-
-def log_f32(b: Builder, x: V, base: type[arith.Op]) -> V:
-    """log(2**e * (1+f)) with f in -1/3 .. 1/3 for positive normal x.
-
-    Otherwise lg2.approx of x * 2**126, which scales subnormals to normal numbers, and yields the
-    correct infinities and NaN for 0, negative numbers, infinity and NaN.
-    """
-    (of_two, of_two_low), (unit, unit_low) = _BASES[base]
-    bits = b.bitcast(x, I32)
-    exponent = b.and_(b.sub(bits, _TWO_THIRDS), -(1 << 23))
-    steps = b.sitofp(exponent, F32)
-    f = b.fsub(b.bitcast(b.sub(bits, exponent), F32), 1.0)
-    rest, square = polynomial(b, f, _LOG), b.fmul(f, f)
-    if unit == 1.0:
-        head = b.fma(square, rest, f)
-    else:
-        low = b.fma(b.fmul(square, rest), unit, b.fmul(f, unit_low))
-        if of_two_low:
-            low = b.fma(steps, of_two_low * _UNIT, low)
-        head = b.fma(f, unit, low)
-    usual = b.fma(steps, of_two * _UNIT, head)
-    l2 = instruction(b, "lg2.approx.ftz.f32", b.fmul(x, 2.0**126))
-    unusual = b.fma(l2, of_two, const(F32, -126.0 * of_two))
-    # Positive and normal, as one unsigned comparison; two of floats take four instructions.
-    normal = b.icmp("ult", b.sub(bits, 0x00800000), 0x7F000000)
-    return b.select(normal, usual, unusual)
-
-
-@lowers(math.Log, math.Log2, math.Log10, target=NAME)
-def lower_log(b: Builder, op: math.Log | math.Log2 | math.Log10, src: V) -> V:
-    element = _element(op)
-    if element == ir.FP64:
-        return common.lower_math(b, op, src)
-    return _in_f32(b, element, lambda b, x: log_f32(b, x, type(op)), src)
-
-
-# (tanh(x) - x) / x**3 in x**2, on |x| <= 0.7; relative error 2**-25.9 of tanh. The interval is
-# wider than that of FORMAT_F32.tanh, as the formula with ex2.approx is least accurate near its
-# lower end.
-_TANH = (
-    -0.3333319127559662,
-    0.1332911103963852,
-    -0.05355885997414589,
-    0.02009197138249874,
-    -0.005138663109391928,
-)
-
-
-def tanh_f32(b: Builder, x: V) -> V:
-    """x + x**3 P(x**2) for |x| <= 0.7; else 1 - 2 / (exp(2|x|) + 1), which saturates at 1."""
-    magnitude = fabs(b, x)
-    power = instruction(b, "ex2.approx.ftz.f32", b.fmul(magnitude, 2 * LOG2_E))
-    reciprocal = instruction(b, "rcp.approx.ftz.f32", b.fadd(power, 1.0))
-    large = copysign(b, b.fma(reciprocal, -2.0, const(F32, 1.0)), x)
-    square = b.fmul(x, x)
-    small = b.fma(b.fmul(square, x), polynomial(b, square, _TANH), x)
-    return b.select(b.fcmp("ogt", magnitude, 0.7), large, small)
-
-
-@lowers(math.Tanh, target=NAME)
-def lower_tanh(b: Builder, op: math.Tanh, src: V) -> V:
-    element = _element(op)
-    if element == ir.FP64:
-        return common.lower_math(b, op, src)
-    if element == ir.BF16:  # the instruction's error of 2**-11 is sufficient for 8 bits
-        return _in_f32(b, element, lambda b, x: instruction(b, "tanh.approx.f32", x), src)
-    return _in_f32(b, element, tanh_f32, src)
-
-
-# -- roots and quotients --------------------------------------------------------------------------
-
-
-@lowers(math.Rsqrt, target=NAME)
-def lower_rsqrt(b: Builder, op: math.Rsqrt, src: V) -> V:
-    element = _element(op)
-    if element == ir.FP64:
-        return common.lower_math(b, op, src)
-    return _in_f32(b, element, lambda b, x: instruction(b, "rsqrt.approx.f32", x), src)
-
-
-@lowers(math.Sqrt, target=NAME)
-def lower_sqrt(b: Builder, op: math.Sqrt, src: V) -> V:
-    element = _element(op)
-    if op.ieee or element == ir.FP64:
-        return common.lower_math(b, op, src)
-    return _in_f32(b, element, lambda b, x: instruction(b, "sqrt.approx.f32", x), src)
+# -- quotients ----------------------------------------------------------------------------------
 
 
 @lowers(arith.Div, target=NAME)
@@ -572,8 +367,3 @@ def _opaque_bits(b: Builder, src: V) -> V:
         operand, register = b.icmp("ne", src, const(src.type, 0)), "b"
     constraints = f"={_INT_REGISTER[bits]},{register}"
     return b.inline_asm(code, constraints, int_type(bits), [operand])
-
-
-# -- what others call a C library for --------------------------------------------------------------
-
-lowers(math.Sin, math.Cos, target=NAME)(sin_cos_without_library)

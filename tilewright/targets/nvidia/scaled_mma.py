@@ -7,8 +7,8 @@ from tilewright.lowering.emit import I32, V
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.words import words
 from tilewright.ops.nvidia import ScaledMma
+from tilewright.targets.nvidia.accumulators import Accumulators, registers_text
 from tilewright.targets.nvidia.choose_scaled_mma import has_padding_bits
-from tilewright.targets.nvidia.mma import Accumulators, registers_text
 from tilewright.targets.nvidia.name import NAME
 from tilewright.targets.nvidia.scaled_kinds import warp_kind_of
 

@@ -38,13 +38,14 @@ from tilewright.ops.tensor_memory import (
     is_scales,
     scales_of,
 )
+from tilewright.targets.nvidia.accumulators import registers_text
 from tilewright.targets.nvidia.choose_tensor_mma import KINDS
-from tilewright.targets.nvidia.mma import MatrixOperand, registers_text
 from tilewright.targets.nvidia.name import NAME
 from tilewright.targets.nvidia.notes import TensorColumns
 from tilewright.targets.nvidia.rewrite_products import step_along_k
 from tilewright.targets.nvidia.scaled_kinds import MIXED, Kind, tensor_kind_of
 from tilewright.targets.nvidia.tma import barrier_address
+from tilewright.targets.nvidia.wgmma import MatrixOperand
 
 LEAST_COLUMNS = 32  # of an allocation, which is a power of two
 MOST_COLUMNS = 256  # of an instruction
