@@ -42,6 +42,7 @@ from tilewright.passes.software_pipelining import (
     backward_slice,
     is_unmodified,
     shares_of,
+    stages_of,
 )
 
 NAME = "pipeline_loads"
@@ -99,11 +100,6 @@ def pipeline_loads(fn: Function, ctx: PassContext) -> bool:
             ctx.count("pipelined")
             changed = True
     return changed
-
-
-def stages_of(loop: For, ctx: PassContext) -> int:
-    """The number of iterations in flight at once: of the loop, or of the kernel."""
-    return loop.num_stages or ctx.options.get("num_stages", 1)
 
 
 def _report(found: Pipeline, slots: int, infos: AxisMap, ctx: PassContext) -> None:

@@ -37,6 +37,7 @@ from tilewright.passes.software_pipelining import (
     Slice,
     backward_slice,
     moved,
+    stages_of,
 )
 
 NAME = "prefetch_loads"
@@ -53,13 +54,12 @@ OTHER_REGISTERS = 24  # of a thread, beside the tiles of the loop: addresses, ma
 @compiler_pass(NAME)
 def prefetch_loads(fn: Function, ctx: PassContext) -> bool:
     """Prefetch the loads of innermost loops, one iteration ahead; see the module docstring."""
-    stages: int = ctx.options.get("num_stages", 1)
     infos = cache(lambda: axis_info(fn))  # of loads, which no other loop's rewrite changes
     changed = False
     for op in list(fn.walk()):
         if not isinstance(op, For):
             continue
-        if (op.num_stages or stages) <= 1:
+        if stages_of(op, ctx) <= 1:
             _report_single_stage(op, ctx)
         else:
             found = _find(fn, op, infos, ctx)

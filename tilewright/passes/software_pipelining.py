@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.passes import PassContext
 from tilewright.ir.types import I32, I64, U32, U64, DType, Type, dtype_of, is_int, shape_of
 from tilewright.layout.linear import LinearLayout
 from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul, Sub, constant_value
@@ -75,6 +76,11 @@ def _is_table(op: Op, writes: LoopWrites) -> bool:
     if not isinstance(op, Load) or op.volatile or not is_int(op.result.type):
         return False
     return writes.leave(op.ptr)
+
+
+def stages_of(loop: For, ctx: PassContext) -> int:
+    """The number of iterations in flight at once: of the loop, or of the kernel."""
+    return loop.num_stages or ctx.options.get("num_stages", 1)
 
 
 def shares_of(loop: For) -> list[Share]:

@@ -20,8 +20,8 @@ from tilewright.ir.types import dtype_of, shape_of
 from tilewright.lowering.simt.shared_memory import ALIGN, allocated_bytes, unshared_bytes
 from tilewright.ops.control import For
 from tilewright.ops.memory import Load
-from tilewright.passes.pipeline_loads import Pipeline, find_pipeline, stages_of
-from tilewright.passes.software_pipelining import shares_of
+from tilewright.passes.pipeline_loads import Pipeline, find_pipeline
+from tilewright.passes.software_pipelining import shares_of, stages_of
 
 NAME = "limit_stages"
 

@@ -26,6 +26,7 @@ from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
 from tilewright.ops.shape import Join, Permute
 from tilewright.ops.view import View
 from tilewright.passes.assign_layouts import ANCHORS, Demands
+from tilewright.passes.software_pipelining import stages_of
 from tilewright.targets.gpu.operands import ROW_BYTES, comes_from_memory, is_chained, swizzled
 from tilewright.targets.nvidia.rewrite_products import (
     FP8_FEATURES,
@@ -230,7 +231,7 @@ def _fetch_shared(load: Load, ctx: PassContext) -> None:
     loop copies it there once, as the product reads it; else each thread copies what it computes
     with, and stores that for the product, behind another barrier."""
     loop = load.parent and load.parent.parent
-    if not isinstance(loop, For) or (loop.num_stages or ctx.options.get("num_stages", 1)) <= 1:
+    if not isinstance(loop, For) or stages_of(loop, ctx) <= 1:
         return
     users = [user for user in load.result.users if not _is_dead_view(user)]
     shares = [user for user in users if isinstance(user, Share)]

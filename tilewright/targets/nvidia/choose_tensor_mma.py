@@ -62,6 +62,7 @@ from tilewright.ops.tensor_memory import (
     is_scales,
 )
 from tilewright.passes.assign_layouts import ANCHORS, Demands
+from tilewright.passes.software_pipelining import stages_of
 from tilewright.targets.gpu.operands import multiplies_product
 from tilewright.targets.nvidia.choose_mma import GROUP_WARPS, shared_operand
 from tilewright.targets.nvidia.copied_loops import copy_of
@@ -145,7 +146,7 @@ def choose_tensor_mma(fn: Function, ctx: PassContext) -> bool:
 
 def _products(loop: For, ctx: PassContext) -> list[_Product]:
     """The products of a loop, if the instruction computes all of them."""
-    if (loop.num_stages or ctx.options.get("num_stages", 1)) <= 1:
+    if stages_of(loop, ctx) <= 1:
         return []
     dots = [op for op in loop.body if _is_product(op)]
     inner = [op for op in loop.body.walk() if _is_product(op)]

@@ -25,7 +25,7 @@ from tilewright.ops.gpu import (
 from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import Wgmma
 from tilewright.ops.tensor_memory import TensorProduct
-from tilewright.passes.software_pipelining import shares_of, up_to_end_of
+from tilewright.passes.software_pipelining import shares_of, stages_of, up_to_end_of
 from tilewright.targets.nvidia.buffer_uses import goes_to_products, is_published, readers
 from tilewright.targets.nvidia.copied_scalars import (
     Scalars,
@@ -115,10 +115,9 @@ class CopiedLoop:
 
 def product_loops(fn: Function, ctx: PassContext) -> dict[For, int]:
     """The loops of products to be pipelined, with the number of their stages."""
-    default: int = ctx.options.get("num_stages", 1)
-    loops = [op for op in fn.walk() if isinstance(op, For) and (op.num_stages or default) > 1]
+    loops = [op for op in fn.walk() if isinstance(op, For) and stages_of(op, ctx) > 1]
     return {
-        op: op.num_stages or default
+        op: stages_of(op, ctx)
         for op in loops
         if any(isinstance(inner, Wgmma | TensorProduct) for inner in op.body)
     }

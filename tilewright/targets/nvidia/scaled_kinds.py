@@ -18,6 +18,7 @@ from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
 from tilewright.passes.expand_dot_scaled import BF16_ARITHMETIC, expand
 from tilewright.passes.licm import hoist_invariants
+from tilewright.passes.software_pipelining import stages_of
 
 WARP_FEATURE, TENSOR_FEATURE = "mma_block_scale", "tcgen05"
 GROUP_WARPS = 4
@@ -119,12 +120,11 @@ def expand_unscalable(fn: Function, ctx: PassContext) -> bool:
 def _may_be_computed(op: DotScaled, ctx: PassContext) -> bool:
     if WARP_FEATURE in ctx.features:
         return warp_kind_of(op) is not None
-    stages: int = ctx.options.get("num_stages", 1)
     loop = op.parent_op()
     return (
         TENSOR_FEATURE in ctx.features
         and isinstance(loop, For)
-        and (loop.num_stages or stages) > 1
+        and stages_of(loop, ctx) > 1
         and ctx.gpu.warps % GROUP_WARPS == 0
         and tensor_kind_of(op) is not None
     )

@@ -19,7 +19,7 @@ from tilewright.ir.core import Function
 from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import Original, PassContext, compiler_pass
 from tilewright.ops.control import For
-from tilewright.passes.pipeline_loads import stages_of
+from tilewright.passes.software_pipelining import stages_of
 from tilewright.targets.nvidia.copied_loops import (
     NAME,
     CopiedLoop,
