@@ -20,7 +20,7 @@ PROGRAMS = {
     "tiles": ("p, q = tile // 2, tile % 2", (4,)),
 }
 """How a kernel computes its coordinates, and its grid. "tiles": in a loop over tiles."""
-LENGTH = 4096
+LENGTH = 6144  # more than the largest sum of the terms of an address, about 5100
 # None of them lets numbers grow, so that central differences are accurate.
 OPERATIONS = (
     "{a} + {b}", "{a} - {b}", "{a} * tl.sin({b})", "tl.sin({a})", "tl.exp(tl.sin({a}))",

@@ -1,0 +1,69 @@
+"""Values that a gradient kernel may have with another rounding than the kernel.
+
+A value that is loaded in a narrower type, or computed from another one that is loaded, differs from
+the kernel's by a rounding. That is a rounding of the gradient as well, unless something is chosen
+by the value: with a maximum m that is loaded as 1 / (1 / m), no element of the row may be equal to
+m, and x / m may be less than 1 for all of them.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Op, Value
+from tilewright.ir.types import element_of, is_float
+from tilewright.ops import arith, math
+from tilewright.ops.dot import Dot
+from tilewright.ops.memory import Store
+from tilewright.ops.reduce import Reduce, simple_combine
+from tilewright.ops.view import View
+
+SMOOTH = (
+    arith.Add, arith.Sub, arith.Mul, arith.Div, arith.Neg, arith.Fma, arith.StopGradient, Dot,
+    math.Cos, math.Erf, math.Exp, math.Exp2, math.Expm1, math.Log, math.Log10, math.Log1p,
+    math.Log2, math.Rsqrt, math.Sin, math.Sqrt, math.Tanh, View, Store,
+)  # fmt: skip
+HALF = 16  # bits of the narrowest float to which rounding is no quantisation
+
+
+def is_rounded(stored: Value, value: Value) -> bool:
+    """Whether what is stored has been cast from a value by way of another type that is no wider."""
+    own = element_of(value.type)
+    while stored is not value and isinstance(stored.op, arith.Cast | arith.Residual):
+        element = element_of(stored.type)
+        if element != own and element.primitive_bitwidth <= own.primitive_bitwidth:
+            return True
+        stored = stored.op.src
+    return False
+
+
+def is_used_smoothly(value: Value, but: Op | None = None) -> bool:
+    """Whether nothing is chosen, or rounded to an integer, by a value or by what is computed from
+    it, up to stores.
+
+    Args:
+        but: an op whose results are known exactly.
+    """
+    seen: set[Op] = set() if but is None else {but}
+    work = [value]
+    while work:
+        value = work.pop()
+        for user in value.users:
+            if user not in seen:
+                seen.add(user)
+                if not _is_smooth(user, value):
+                    return False
+                work += user.results
+    return True
+
+
+def _is_smooth(op: Op, value: Value) -> bool:
+    match op:
+        case arith.Cast():
+            return (
+                is_float(op.result.type) and element_of(op.result.type).primitive_bitwidth >= HALF
+            )
+        case arith.Select():
+            return op.condition is not value
+        case Reduce():
+            return isinstance(simple_combine(op), arith.Add)
+        case _:
+            return isinstance(op, SMOOTH)
