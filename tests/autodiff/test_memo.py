@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.autodiff import beyond, exclusive, gauges, residuals, shares, wraps
+from tilewright.autodiff import beyond, exclusive, gauges, reloads, residuals, shares, wraps
 from tilewright.autodiff.memo import once_for_each_value
 from tilewright.ir.core import Region, Value
 from tilewright.ir.types import FP32, I1, Tile
@@ -52,6 +52,12 @@ class NoGauge:
     loop, index, states = Loop(), 0, ()
 
 
+def _compared() -> bool:
+    (value,) = Region([NUMBERS]).args
+    shared(arith.Sub, NUMBERS, value)
+    return reloads._is_compared(value)
+
+
 QUESTIONS: dict[str, Callable[[], object]] = {
     "conditions": lambda: beyond.conditions(shared(arith.And, MASK)),
     "are_equal": lambda: beyond.are_equal(
@@ -65,6 +71,7 @@ QUESTIONS: dict[str, Callable[[], object]] = {
     "wraps": lambda: wraps._conditions(shared(arith.And, MASK), 0),
     "is_finite": lambda: beyond.is_finite(shared(dot, SQUARE)),
     "_is_positive": lambda: shares._is_positive(shared(total, NUMBERS, Exp(TILE).result)),
+    "_is_compared": _compared,
     "_truth": lambda: exclusive._truth(shared(arith.And, I1), {}),
 }
 

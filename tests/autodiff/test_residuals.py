@@ -136,6 +136,7 @@ def kernel(x_ptr, v_ptr, y_ptr, lse_ptr, z_ptr, n):
     [
         ("tl.store(z_ptr + at, y * y, mask=(d < 3)[None, :])", True),
         ("tl.store(z_ptr + at, y * y, mask=(i < 2)[:, None] & (d < 3)[None, :])", True),
+        ("tl.store(z_ptr + at, tl.maximum(y, 0.1), mask=(d < 3)[None, :])", False),
         ("tl.store(z_ptr + at, y * y)", False),
         ("tl.store(z_ptr + at, y * y, mask=(d < 2)[None, :] | (i < 1)[:, None])", False),
         ("tl.store(z_ptr + i, tl.sum(y * y, 1))", False),

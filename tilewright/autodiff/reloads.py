@@ -8,8 +8,9 @@
 A store keeps a value exactly if it is not converted before, and not masked. A load is cheaper than
 what led to the value if that contains a reduction of a tile that is much larger. What is compared
 with other values is computed again, together with them: the kernel that stored it may have rounded
-otherwise, and then no element of a row is equal to its maximum. Results of loops
-are left to `residuals.py`: they may depend on a running maximum, which the gradient may replace.
+otherwise, and then no element of a row is equal to its maximum. Likewise the root is not 1 / rstd
+if something is chosen by it (`smooth.py`). Results of loops are left to `residuals.py`: they may
+depend on a running maximum, which the gradient may replace.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from math import prod
 from typing import NamedTuple
 
 from tilewright.analysis.pointers import base_of
+from tilewright.autodiff.memo import once_for_each_value
+from tilewright.autodiff.smooth import is_used_smoothly
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import is_float, shape_of
@@ -60,7 +63,7 @@ def find_reloads(fn: Function, stored: Collection[Value]) -> dict[Value, Reload]
             continue
         found[value] = Reload(store)
         op = value.op
-        if isinstance(op, arith.Div) and _has_inverse(op.lhs):
+        if isinstance(op, arith.Div) and _has_inverse(op.lhs) and is_used_smoothly(op.rhs, but=op):
             found[op.rhs] = Reload(store, op.lhs)
     return found
 
@@ -83,11 +86,13 @@ def _keeps_value(store: Store, stored: Collection[Value]) -> bool:
     )
 
 
+@once_for_each_value
 def _is_compared(value: Value) -> bool:
-    """Whether it is compared with other values, perhaps with each element of a tile."""
+    """Whether it is compared with other values, perhaps with each element of a tile, or their
+    difference is."""
     return any(
         any(map(_is_compared, op.results))
-        if isinstance(op, View | arith.Cast)
+        if isinstance(op, View | arith.Cast | arith.Sub | arith.Neg)
         else isinstance(op, arith.Cmp | arith.Max | arith.Min)
         for op in value.users
     )

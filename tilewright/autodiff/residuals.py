@@ -28,6 +28,7 @@ from tilewright.autodiff.beyond import are_equal, common, conditions
 from tilewright.autodiff.gauges import Gauge, Gauges, weights_of_results
 from tilewright.autodiff.lanes import lanes_of
 from tilewright.autodiff.memo import once_for_each_value
+from tilewright.autodiff.smooth import HALF, is_used_smoothly
 from tilewright.autodiff.weights import Form, Weights
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Value
@@ -41,7 +42,6 @@ from tilewright.ops.memory import Load, Store
 from tilewright.ops.view import viewed
 
 SINGLE = 32  # bits of the narrowest float in which a logarithm of sums is exact enough
-HALF = 16  # and of the narrowest one for quotients
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,8 @@ def _quotients(
             continue
         store = _stored_quotient(results[i], results[unit], stored)
         if store is None or not weights.is_known_fixed(store.value):
+            return None
+        if not is_used_smoothly(results[i]):
             return None
         found[i] = store
     return found

@@ -99,10 +99,16 @@ def _rem(d: Point, op: Rem, index: int, t: Value) -> Value:
 
 @partial(Min, Max)
 def _extremum(d: Point, op: Min | Max, index: int, t: Value) -> Value:
-    """∂max(x, y): 1 for the operand that is the result, 1/2 for each if both are"""
-    result = d.plain(op.result)
-    is_this = d.emit.compare(d.plain(op.operands[index]), result, "eq")
-    is_other = d.emit.compare(d.plain(op.operands[1 - index]), result, "eq")
+    """∂max(x, y): 1 for the operand that is the result, 1/2 for each if both are
+
+    The result is computed again from the operands: if it is loaded, neither may be equal to it, as
+    the kernel that has stored it may have rounded them otherwise.
+    """
+    lhs, rhs = d.plain(op.lhs), d.plain(op.rhs)
+    result = d.emit.builder.value(type(op)(lhs, rhs, op.propagate_nan))
+    this, other = (rhs, lhs) if index else (lhs, rhs)
+    is_this = d.emit.compare(this, result, "eq")
+    is_other = d.emit.compare(other, result, "eq")
     return d.emit.where(is_this, d.emit.where(is_other, d.emit.scaled(t, 0.5), t))
 
 

@@ -15,6 +15,7 @@ All of this is required:
   needed depends on m. That is known only when the kernel has been derived: `NeedsMaximumError` is
   raised if it is not.
 - Lanes that are not stored are 0, as those of columns that were loaded as -inf.
+- Nothing is chosen by a share that is stored in a narrower type (`smooth.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.gauges import Gauges
 from tilewright.autodiff.memo import once_for_each_value
+from tilewright.autodiff.smooth import is_rounded, is_used_smoothly
 from tilewright.autodiff.weights import InconsistentError, Weights, is_maximum, plus, symbol
 from tilewright.ir.core import Function, Value
 from tilewright.ir.types import is_float
@@ -86,6 +88,8 @@ def _add_shares(found: Shares, maximum: Value, stores: Collection[Store]) -> Non
             continue
         if not _has_weight(weights, divisor, own) or not _is_positive(divisor):
             continue
+        if not _is_exact_enough(store, share, term):
+            continue
         if weights.is_known_fixed(store.value):  # the term changes as the sum does
             total = divisor
             found.stored[term] = found.stored[share] = store
@@ -95,6 +99,13 @@ def _add_shares(found: Shares, maximum: Value, stores: Collection[Store]) -> Non
     if total is not None:
         found.sums.update(_views(total))
         found.maxima.add(maximum)
+
+
+def _is_exact_enough(store: Store, share: Value, term: Value) -> bool:
+    """Whether a share may be rounded as it is stored: no more than to 16 bits, and not where
+    something is chosen by it."""
+    rounded = is_rounded(store.value, share)
+    return not rounded or (is_used_smoothly(share) and is_used_smoothly(term))
 
 
 def _views(total: Value) -> set[Value]:
