@@ -1,7 +1,8 @@
 """A module after all passes → the code of one thread → the vendor's machine code.
 
-Whether a pass pays may show in the machine code only. Where it may not have, the function as it was
-before that pass (`PassContext.before`) is compiled, too, and the better result is taken.
+Whether some passes were profitable is known only from the machine code. These record the function
+as it was before them (`PassContext.before`). Where the result is doubtful, that function is
+compiled, too, and the better machine code is taken.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Vendor(Generator, Protocol):
 
 
 class _Variants:
-    """The variants of a kernel: without the first 0, 1, … passes of `PassContext.before`."""
+    """The variants of a kernel, each without the first 0, 1, … passes of `PassContext.before`. They
+    are compiled on demand, and identified by the number of these passes."""
 
     def __init__(self, target: Vendor, module: Module, ctx: PassContext, options: Any) -> None:
         self.target, self.ctx, self.options = target, ctx, options
@@ -101,10 +103,11 @@ def compile_module(target: Vendor, module: Module, ctx: PassContext, options: An
 
 
 def _surpassing(variants: _Variants) -> int:
-    """The variant without all of the passes, if its machine code is better than that of the others
-    can be, which is then not made; else 0."""
+    """The variant without any of the passes, if its machine code is certainly the best, so that no
+    machine code of the others is needed; else 0."""
     last = len(variants.passes)
-    # With as much memory it would be; its own code tells how much that is.
+    # First under the assumption that it needs as much shared memory as with the passes, for which
+    # its own code need not be generated.
     code = variants.code(0)
     alike = code._replace(warps=code.tile_warps)
     if not last or not variants.may_outnumber(alike):
@@ -116,8 +119,9 @@ def _surpassing(variants: _Variants) -> int:
 
 
 def _best(variants: _Variants) -> int:
-    """The variant with the best machine code, which is made of those that may have it: first of
-    the one without all of the passes, as mostly the last of them costs what is lacking."""
+    """The variant with the best machine code. Only variants that may be better than the best so far
+    are compiled to machine code, the one without any of the passes first, as it is mostly the last
+    pass that takes the registers or the memory that are lacking."""
     best = 0
     for i in range(len(variants.passes), 0, -1):
         made = variants.made(best)
