@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 
+from tilewright.layout.banks import wavefronts
 from tilewright.layout.families import (
     blocked,
     mma_m16n8,
@@ -13,6 +14,7 @@ from tilewright.layout.families import (
     mma_scales_a,
     mma_scales_b,
     row_major,
+    shared_across,
     shared_hopper,
     shared_row_major,
     sliced,
@@ -282,6 +284,31 @@ def test_shared_hopper_of_few_rows_is_one_panel_only() -> None:
         shared_hopper((4, 128), 16, 128)
     with pytest.raises(ValueError, match="8 rows of 64 elements along dim0"):
         shared_hopper((32, 64), 16, 128, transposed=True)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("row", [32, 64, 128, 256])
+@pytest.mark.parametrize("contiguous", [0, 1])
+def test_shared_across(bits: int, row: int, contiguous: int) -> None:
+    """Rows of up to 128 bytes, with bits 5 and 6 of the address xored by bits 7 and 8."""
+    size, width, length = bits // 8, min(row, 128), row * 8 // bits
+    shape = (length, 16) if contiguous == 0 else (16, length)
+    mask = {32: 0, 64: 1, 128: 3}[width]
+    for place, offset in offsets(shared_across(shape, bits, contiguous)).items():
+        panel, byte = divmod(place[contiguous] * size, width)
+        address = panel * 16 * width + place[1 - contiguous] * width + byte
+        assert offset * size == address ^ (address >> 7 & mask) << 5
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("row", [32, 64, 128, 256])
+def test_operands_across_k_have_no_bank_conflicts(bits: int, row: int) -> None:
+    length, least = row * 8 // bits, bits // 32
+    of_b = mma_operand_b((16, length), bits, (1, 1))
+    assert wavefronts(of_b, shared_across((16, length), bits, 1), bits, 1) == least
+    if length >= 16:
+        of_a = mma_operand_a((length, 16), bits, (1, 1))
+        assert wavefronts(of_a, shared_across((length, 16), bits, 0), bits, 1) == least
 
 
 def test_batches_are_outermost_in_memory() -> None:

@@ -517,11 +517,39 @@ def shared_hopper(
         raise ValueError(
             f"{tuple(shape)} does not consist of 8 rows of {row} elements along dim{contiguous}"
         )
+    return _in_chunks(shape, (strided, contiguous), log2(row), chunk, repeat=3)
+
+
+def shared_across(shape: Sequence[int], element_bits: int, contiguous: int) -> LinearLayout:
+    """Operands of m16n8 instructions in rows across K, of 32 bytes or more, of elements of 32 or 64
+    bits: threads load single elements, of 8 adjacent ones in each of 4 rows, without conflicts.
+
+    In rows of up to 128 bytes, chunks of 32 bytes are swizzled, as four rows of them fill the
+    banks: chunk j of row i is stored as
+
+        128 bytes: j ^ i % 4      64 bytes: j ^ i // 2 % 2      32 bytes: j
+    """
+    row = min(log2(shape[contiguous]), log2(128 * 8 // element_bits))
+    return _in_chunks(
+        shape, (1 - contiguous, contiguous), row, log2(32 * 8 // element_bits), repeat=2
+    )
+
+
+def _in_chunks(
+    shape: Sequence[int], dims: tuple[int, int], row: int, chunk: int, *, repeat: int
+) -> LinearLayout:
+    """Rows of 2 ** `row` elements, in which chunks of 2 ** `chunk` are combined with the row.
+
+    Args:
+        dims: that along which rows follow each other, and that along which they lie.
+        repeat: log2 of the rows after which the swizzle of the longest ones repeats.
+    """
+    strided, contiguous = dims
     units = _dim_units(shape)
-    phases = log2(row) - chunk
+    phases = row - chunk
     rows = list(units[strided])
-    for i in range(min(phases, len(rows) - (3 - phases))):
-        rows[3 - phases + i] ^= units[contiguous][chunk + i]
-    inner, outer = units[contiguous][: log2(row)], units[contiguous][log2(row) :]
-    batches = [unit for dim in reversed(range(m)) for unit in units[dim]]
+    for i in range(min(phases, len(rows) - (repeat - phases))):
+        rows[repeat - phases + i] ^= units[contiguous][chunk + i]
+    inner, outer = units[contiguous][:row], units[contiguous][row:]
+    batches = [unit for dim in reversed(range(len(shape) - 2)) for unit in units[dim]]
     return _shared(shape, [*inner, *rows, *outer, *batches])

@@ -17,6 +17,7 @@ from tilewright.layout.families import (
     blocked,
     mma_operand_a,
     mma_operand_b,
+    shared_across,
     shared_hopper,
     wgmma_accumulator,
 )
@@ -29,7 +30,7 @@ from tilewright.passes.assign_layouts import ANCHORS
 from tilewright.passes.layout_rules import Demands, coalesced_within
 
 ROWS, COLUMNS = 64, 64
-INTEGER = {8: np.int8, 16: np.int16, 32: np.int32}
+INTEGER = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 
 Calls = list[tuple[int, bool]]
 Operand = Callable[[tuple[int, int], int, tuple[int, int]], LinearLayout]
@@ -105,6 +106,16 @@ def test_operands_arrive(
         assert set(calls) == {(4, False)}
     else:
         assert set(calls) == ({(4, True)} if bits == 16 else set())
+
+
+@pytest.mark.parametrize(("operand", "contiguous"), [(mma_operand_a, 0), (mma_operand_b, 1)])
+@pytest.mark.parametrize("bits", [32, 64])
+def test_operands_across_k_arrive(
+    bits: int, operand: Operand, contiguous: int, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demand(monkeypatch, operand((ROWS, COLUMNS), bits, (2, 1)))
+    check(bits, shared_across((ROWS, COLUMNS), bits, contiguous), 2)
+    assert not calls
 
 
 def test_without_the_instruction(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,39 @@ def test_copies_have_16_bytes(type: str, M: int, N: int, BK: int, warps: int, ar
     assert widths or "cp.async.bulk.tensor" in ptx
 
 
+@pytest.mark.parametrize(
+    ("type", "M", "N", "BK", "warps"),
+    [("fp32", 32, 32, 32, 4), ("fp32", 32, 64, 32, 2), ("fp64", 32, 32, 32, 4)],
+)
+@pytest.mark.parametrize("rows", ["x", "y", "both"])
+def test_elements_of_words_are_copied_16_bytes_at_a_time_across_k(
+    type: str, M: int, N: int, BK: int, warps: int, rows: str
+) -> None:
+    constants = {"M": M, "N": N, "BK": BK, "X": rows != "y", "Y": rows != "x"}
+    source = source_of(across_kernel, f"*{type}:16, *{type}:16, *{type}:16, i32:16", constants)
+    target = NvidiaTarget(90)
+    module = source.module(target.frontend_options(target.parse_options({})))
+    ptx = ptx_of(module, num_warps=warps, num_stages=3)
+    assert "ld.global" not in ptx
+    widths = re.findall(r"cp\.async\.c[ag]\.shared\.global \[[^;]*?, (\d+)", ptx)
+    assert set(widths) == {"16"}
+
+
+@tw.jit
+def across_kernel(
+    a, b, c, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, X: tl.constexpr, Y: tl.constexpr
+):
+    """A product whose left operand has contiguous columns if X, and the right one rows if Y."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    sums = tl.zeros((M, N), c.dtype.element_ty)
+    for start in range(0, K, BK):
+        at = start + k
+        x = tl.load(a + (m[:, None] + at[None, :] * K if X else m[:, None] * K + at[None, :]))
+        y = tl.load(b + (n[None, :] + at[:, None] * K if Y else n[None, :] * K + at[:, None]))
+        sums = tl.dot(x, y, sums)
+    tl.store(c + m[:, None] * N + n[None, :], sums)
+
+
 @tw.jit
 def weights_kernel(
     a, w, c, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, PER_WORD: tl.constexpr

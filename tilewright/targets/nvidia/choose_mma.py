@@ -7,7 +7,7 @@ swizzled layout of the hardware; `ANCHORS` declares the layouts of the instructi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass, optional_part
 from tilewright.ir.rewriter import insert_before
 from tilewright.layout import families
+from tilewright.layout.linear import LinearLayout
 from tilewright.layout.shape import reorder_bits, transpose
 from tilewright.ops.control import For
 from tilewright.ops.dot import Dot
@@ -27,7 +28,13 @@ from tilewright.ops.shape import Join, Permute
 from tilewright.ops.view import View
 from tilewright.passes.assign_layouts import ANCHORS, Demands
 from tilewright.passes.software_pipelining import stages_of
-from tilewright.targets.gpu.operands import ROW_BYTES, comes_from_memory, is_chained, swizzled
+from tilewright.targets.gpu.operands import (
+    ROW_BYTES,
+    comes_from_memory,
+    is_chained,
+    source_of,
+    swizzled,
+)
 from tilewright.targets.nvidia.rewrite_products import (
     FP8_FEATURES,
     K_BYTES,
@@ -41,6 +48,10 @@ TRANSPOSE = optional_part("transpose_products")
 GROUP_WARPS = 4  # warps that issue one wgmma together
 GROUP_ROWS = 64  # rows of one wgmma
 MAX_COLUMNS = 256  # of one wgmma
+WORD_BYTES = 4  # of a register
+
+LayoutOfRows = Callable[[ir.Type, int], LinearLayout]
+"""The layout of a buffer in rows along an axis."""
 
 # The `Wgmma.row_bits` of left operands that are fetched from buffers whose 128-byte rows, swizzled,
 # lie along the rows of the operand, by the size of an element in bytes.
@@ -184,7 +195,7 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
     if _must_turn(lhs, 1, infos):
         # Each thread loads its elements from the buffer, in which they lie as in memory.
         lhs = insert_before(
-            Fetch(shared_operand(op, lhs, 1, infos, as_in_memory=True), own=False), op
+            Fetch(shared_operand(op, lhs, 1, infos, swizzled), own=False), op
         ).result
         row_bits = TURNED_ROWS[ir.dtype_of(lhs.type).nbytes_in_memory]
     elif comes_from_memory(lhs) or _is_transposed_result(lhs):
@@ -292,31 +303,34 @@ def _shared_along_k(op: Dot, infos: AxisMap) -> Value:
     value = op.rhs
     if not _must_turn(value, 0, infos) or ir.shape_of(value.type)[1] < GROUP_ROWS:
         return shared_operand(op, value, 0, infos)
-    source = shared_operand(op, value, 0, infos, as_in_memory=True)
+    source = shared_operand(op, value, 0, infos, swizzled)
     turned = insert_before(Share(insert_before(FetchAcross(source, own=False), op).result), op)
     turned.result.layout = swizzled(value.type, 0)
     return turned.result
 
 
 def shared_operand(
-    op: Op, value: Value, k_axis: int, infos: AxisMap, *, as_in_memory: bool = False
+    op: Op, value: Value, k_axis: int, infos: AxisMap, across_k: LayoutOfRows | None = None
 ) -> Value:
     """The operand in shared memory, in a layout of wgmma.
 
     Adjacent elements are along K, except that those of 16-bit operands may be along the other axis,
-    and with `as_in_memory`, where the instruction does not read the buffer, those of all types.
+    and those of all types in the layout `across_k`, where the instruction does not read the buffer.
     """
     if isinstance(value.op, Permute) and value.op.order == (1, 0):
         # Share the untransposed load, which can become an asynchronous copy, and view it permuted.
-        source = shared_operand(op, value.op.src, 1 - k_axis, infos, as_in_memory=as_in_memory)
+        source = shared_operand(op, value.op.src, 1 - k_axis, infos, across_k)
         view = insert_before(PermuteBuffer(source, (1, 0)), op)
         assert source.layout is not None
         view.results[0].layout = transpose(source.layout, (1, 0))
         return view.results[0]
     share = insert_before(Share(value), op)
-    size = ir.dtype_of(value.type).nbytes_in_memory
-    across = (size == 2 or as_in_memory) and _lies_across(value, k_axis, infos)
-    share.results[0].layout = swizzled(value.type, 1 - k_axis if across else k_axis)
+    if across_k is None and ir.dtype_of(value.type).nbytes_in_memory == 2:
+        across_k = swizzled
+    if across_k is not None and _lies_across(value, k_axis, infos):
+        share.results[0].layout = across_k(value.type, 1 - k_axis)
+    else:
+        share.results[0].layout = swizzled(value.type, k_axis)
     return share.results[0]
 
 
@@ -337,7 +351,25 @@ def staged(op: Op, value: Value, k_axis: int, infos: AxisMap) -> Value:
     can be coalesced and pipelined."""
     if not comes_from_memory(value):
         return value
-    return insert_before(Fetch(shared_operand(op, value, k_axis, infos), own=False), op).result
+    rows = _rows_across if _is_copied_wider(value, infos) else None
+    return insert_before(
+        Fetch(shared_operand(op, value, k_axis, infos, rows), own=False), op
+    ).result
+
+
+def _is_copied_wider(value: Value, infos: AxisMap) -> bool:
+    """Whether copies of elements as they lie in memory are wider than copies to rows along K, of
+    one element each. Of short elements, `ldmatrix` loads more of such rows at once."""
+    load = source_of(value).op
+    size = ir.dtype_of(value.type).nbytes_in_memory
+    if not isinstance(load, Load) or size < WORD_BYTES:
+        return False
+    return infos.access_length(load.ptr, load.mask, infos[load.ptr].order[0], size) > 1
+
+
+def _rows_across(type: ir.Type, contiguous: int) -> LinearLayout:
+    element = ir.dtype_of(type)
+    return families.shared_across(ir.shape_of(type), element.primitive_bitwidth, contiguous)
 
 
 def _fastest_axis(value: Value, infos: AxisMap) -> int:
