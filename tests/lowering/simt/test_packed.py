@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tilewright.compiler.source import ASTSource
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
+from tilewright.lowering.emit import Builder, V
 from tilewright.lowering.simt.kernel import Kernel
 from tilewright.ops import arith
 
@@ -65,3 +67,64 @@ def test_results_are_those_of_single_elements(rows: int, columns: int, warps: in
     theirs = copied(args)
     interpret(module, 1, theirs)
     assert same_bits(found[1][2], theirs[2], close=True)
+
+
+@tw.jit
+def reductions_kernel(x_ptr, rows_ptr, columns_ptr, M: tl.constexpr, N: tl.constexpr):
+    m, n = tl.arange(0, M), tl.arange(0, N)
+    x = tl.load(x_ptr + m[:, None] * N + n[None, :])
+    if x_ptr.dtype.element_ty == tl.float16:
+        tl.store(rows_ptr + m, tl.sum(x, 1))
+        tl.store(columns_ptr + n, tl.sum(x, 0))
+    else:
+        tl.store(rows_ptr + m, tl.xor_sum(x, 1))
+        tl.store(columns_ptr + n, tl.xor_sum(x, 0))
+
+
+@pytest.mark.parametrize(
+    ("element", "shape", "warps"),
+    [
+        ("fp16", (1, 2), 1),
+        ("fp16", (2, 8), 4),
+        ("fp16", (16, 16), 1),
+        ("fp16", (4, 128), 4),
+        ("fp16", (128, 4), 4),
+        ("fp16", (64, 32), 4),
+        ("i16", (64, 32), 1),
+        ("i16", (32, 64), 4),
+    ],
+)
+def test_reductions_of_pairs(
+    element: str, shape: tuple[int, int], warps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of integers, which are exact in any order, of adjacent elements of rows, and of columns;
+    a shuffle moves elements of two rows, where a lane has them."""
+    shuffles = Counter[int]()
+    shuffle = EmulatedHardware.shuffle_xor
+
+    def counted(hw: EmulatedHardware, b: Builder, word: V, mask: int) -> V:
+        shuffles[len(hw.pairs)] += 1
+        return shuffle(hw, b, word, mask)
+
+    monkeypatch.setattr(EmulatedHardware, "shuffle_xor", counted)
+    rows, columns = shape
+    names = ("x_ptr", "rows_ptr", "columns_ptr")
+    constants = {"M": rows, "N": columns}
+    facts: Any = {(i,): [["tt.divisibility", 16]] for i in range(3)}
+    signature = dict.fromkeys(names, f"*{element}")
+    module = ASTSource(reductions_kernel, signature, constants, facts).module(FrontendOptions())
+    ready = laid_out(module, warps=warps, lanes=8, target=EMULATOR)
+    kind = np.float16 if element == "fp16" else np.int16
+    x = np.random.default_rng(rows).integers(-8, 8, shape).astype(kind)
+    args: list[Any] = [x, np.zeros(rows, kind), np.zeros(columns, kind)]
+    theirs = copied(args)
+    interpret(module, 1, theirs)
+    packed = (*PACKED, arith.Xor)
+    for pairs in ((), packed):
+        hardware = EmulatedHardware(8, EMULATOR)
+        hardware.pairs = pairs
+        ours = copied(args)
+        Emulated(ready.clone(), hardware, warps).launch((1, 1, 1), ours, 0)
+        assert all(same_bits(a, b) for a, b in zip(ours, theirs, strict=True))
+    both = shuffles[0] == 2 * shuffles[len(packed)]
+    assert both if rows >= 16 and columns >= 16 else shuffles[len(packed)] <= shuffles[0]

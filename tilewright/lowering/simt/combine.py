@@ -46,8 +46,11 @@ def inline(kernel: Kernel, region: Region, args: Sequence[V]) -> Element:
 
 
 def exchanged(b: Builder, value: V, move: Callable[[V], V]) -> V:
-    """A value of any type, moved between lanes by `move`, which takes words of 32 bits."""
+    """A value of any type, or a pair of 16 bits, moved between lanes by `move`, which takes words
+    of 32 bits."""
     kind = value.type
+    if kind.lanes:
+        return b.bitcast(move(b.bitcast(value, I32)), kind)
     if kind.is_ptr:
         return b.inttoptr(exchanged(b, b.ptrtoint(value), move))
     bits = b.bitcast(value, int_type(kind.bits))

@@ -5,15 +5,19 @@ with identical bits in all of them. A thread emits one combination for each regi
 shuffles for each element that remains, and one barrier if the axis is distributed over warps. In
 that case, several elements that remain are dealt out to the lanes, if these are 8 or more, which
 takes one shuffle for each. Sums that only pick an element take less (`pick`).
+
+Where one instruction combines two elements of 16 bits, such as a sum of fp16, elements stay in the
+pairs in which they come from words of memory: a thread combines pairs along the axis, then makes
+pairs of rows of the halves, which take one shuffle and one instruction a step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.ir.core import Region
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.emit import Builder, V
+from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.simt.combine import (
     Element,
     axis_bits,
@@ -27,8 +31,12 @@ from tilewright.lowering.simt.combine import (
 from tilewright.lowering.simt.kernel import Kernel, emits
 from tilewright.lowering.simt.pick import emit_picked, picked
 from tilewright.lowering.simt.shared_memory import scratch
+from tilewright.lowering.simt.words import WORD_BITS, joined
+from tilewright.lowering.types import register_type
 from tilewright.ops.reduce import Reduce, simple_combine
 from tilewright.passes.layout_rules import reduced_layout
+
+PAIR = 2  # elements of 16 bits in a word
 
 LEAST_STEPS = 3
 """The steps of a butterfly from which on elements are dealt out. On an H200, sums over 4 lanes
@@ -59,7 +67,53 @@ def emit_reduce(kernel: Kernel, op: Reduce) -> None:
         elements = _over_warps(kernel, op, layout, elements, lanes)
     else:
         elements = _over_lanes(kernel, op, elements, lanes, alike=True)
+    elements = _single(kernel.b, elements)
     kernel.bind(op, *(list(registers) for registers in zip(*elements, strict=True)))
+
+
+# -- pairs ----------------------------------------------------------------------------------------
+
+
+def _combines_pairs(kernel: Kernel, op: Reduce) -> bool:
+    """Whether one instruction combines two elements of 16 bits."""
+    inner = simple_combine(op)
+    if inner is None or not inner.commutative or kernel.hw.packed(inner) != PAIR:
+        return False
+    return register_type(inner.results[0].type).bits * PAIR == WORD_BITS
+
+
+def _combined(kernel: Kernel, op: Reduce, left: Element, right: Element) -> Element:
+    """Two elements combined, or two pairs."""
+    inner = simple_combine(op)
+    if inner is None or not left[0].type.lanes:
+        return inline(kernel, op.combine, [*left, *right])
+    lower = lowering_of(type(inner), kernel.hw.name)
+    assert lower is not None
+    return (lower(kernel.b, inner, left[0], right[0]),)
+
+
+def _paired(b: Builder, elements: Sequence[Element]) -> list[Element]:
+    """Pairs of successive elements, whose number is even."""
+    values = [value for (value,) in elements]
+    return [(joined(b, values[i : i + PAIR]),) for i in range(0, len(values), PAIR)]
+
+
+def _single(b: Builder, elements: list[Element]) -> list[Element]:
+    """The elements of pairs, in order."""
+    if not elements[0][0].type.lanes:
+        return elements
+    return [(b.extract(pair, i),) for (pair,) in elements for i in range(PAIR)]
+
+
+def _halves(b: Builder, elements: list[Element]) -> tuple[list[Element], list[Element]]:
+    """The lower and the upper half of elements; those of one pair are single."""
+    if len(elements) == 1:
+        elements = _single(b, elements)
+    middle = len(elements) // 2
+    return elements[:middle], elements[middle:]
+
+
+# -- lanes and warps ------------------------------------------------------------------------------
 
 
 def _over_lanes(
@@ -79,7 +133,7 @@ def _over_lanes(
         def move(word: V, mask: int = 1 << bit) -> V:
             return kernel.hw.shuffle_xor(b, word, mask)
 
-        elements = [inline(kernel, op.combine, [*e, *_moved(b, e, move)]) for e in elements]
+        elements = [_combined(kernel, op, e, _moved(b, e, move)) for e in elements]
     inner = simple_combine(op)
     if not bits or not alike or (inner is not None and inner.commutative):
         return elements
@@ -107,11 +161,11 @@ def _dealt_out(
         return _over_lanes(kernel, op, elements, bits), held
     if held.free_variables(REGISTER):
         return _over_lanes(kernel, op, elements, bits), held
-    while remaining and len(elements) > 1 and not held.bases(LANE)[remaining[0]]:
+    while remaining and held.bases(REGISTER) and not held.bases(LANE)[remaining[0]]:
         bit = remaining.pop(0)
         lower = kernel.all_clear(lanes=1 << bit)
         assert lower is not None
-        halves = elements[: len(elements) // 2], elements[len(elements) // 2 :]
+        halves = _halves(b, elements)
 
         def move(word: V, mask: int = 1 << bit) -> V:
             return kernel.hw.shuffle_xor(b, word, mask)
@@ -119,7 +173,7 @@ def _dealt_out(
         elements = []
         for (x,), (y,) in zip(*halves, strict=True):
             kept, passed = b.select(lower, x, y), b.select(lower, y, x)
-            elements.append(inline(kernel, op.combine, [kept, exchanged(b, passed, move)]))
+            elements.append(_combined(kernel, op, (kept,), (exchanged(b, passed, move),)))
         held = _with_lane(held, bit)
     return _over_lanes(kernel, op, elements, remaining), held
 
@@ -152,11 +206,13 @@ def _over_warps(
     """
     b, reduced = kernel.b, reduced_layout(layout, op.axis)
     dealt, held = _dealt_out(kernel, op, elements, lanes_along)
-    partials = share_partials(kernel, op, layout, dealt, first_lane(kernel, held), held)
+    first_lanes = first_lane(kernel, held)
+    partials = share_partials(kernel, op, layout, _single(b, dealt), first_lanes, held)
     lanes = _sharing_lanes(reduced, partials.count)
     each = partials.count >> len(lanes)
     first = b.mul(compressed(kernel, kernel.lane, lanes), each)
-    found = [_tree(kernel, op.combine, partials.of(i, first, each)) for i in range(len(elements))]
+    rows = range(len(elements) * max(1, elements[0][0].type.lanes))
+    found = [_tree(kernel, op, partials.of(i, first, each)) for i in rows]
     return _over_lanes(kernel, op, found, lanes, alike=True)
 
 
@@ -184,7 +240,7 @@ contract to fused multiply-adds; compared to one chain, latencies overlap."""
 
 
 def _over_registers(kernel: Kernel, op: Reduce, layout: LinearLayout) -> list[Element]:
-    """One element for each register of the reduced tile."""
+    """One element for each register of the reduced tile, or one pair for two of them."""
     copies = layout.free_variables(REGISTER)
     along = sum(1 << bit for bit in axis_bits(layout, REGISTER, op.axis))
     groups: dict[int, list[Element]] = {}
@@ -193,22 +249,47 @@ def _over_registers(kernel: Kernel, op: Reduce, layout: LinearLayout) -> list[El
         # reduced layout, whose bases are the remaining ones.
         if not r & copies:
             groups.setdefault(r & ~along, []).append(element)
-    return [_chained(kernel, op.combine, elements) for elements in groups.values()]
+    rows = list(groups.values())
+    if not _combines_pairs(kernel, op):
+        return [_chained(kernel, op, row) for row in rows]
+    lowest = (copies + 1) & ~copies
+    return _over_pairs(kernel, op, rows, within_rows=bool(along & lowest))
 
 
-def _chained(kernel: Kernel, combine: Region, elements: list[Element]) -> Element:
-    """All elements combined, in `CHAINS` chains; their number is a power of two."""
-    chains = elements[:CHAINS]
-    for i, element in enumerate(elements[CHAINS:]):
-        chains[i % CHAINS] = inline(kernel, combine, [*chains[i % CHAINS], *element])
-    return _tree(kernel, combine, chains)
+def _over_pairs(
+    kernel: Kernel, op: Reduce, rows: list[list[Element]], *, within_rows: bool
+) -> list[Element]:
+    """As `_over_registers`: pairs along the axis, if adjacent registers are `within_rows`, or of
+    two rows."""
+    b = kernel.b
+    if within_rows:
+        rows = [_halved(kernel, op, row) for row in rows]
+    if len(rows) == 1:
+        return [_chained(kernel, op, rows[0])]
+    pairs = zip(rows[::PAIR], rows[1::PAIR], strict=True)
+    columns = [[p for both in zip(*pair, strict=True) for p in _paired(b, both)] for pair in pairs]
+    return [_chained(kernel, op, column) for column in columns]
 
 
-def _tree(kernel: Kernel, combine: Region, elements: list[Element]) -> Element:
+def _halved(kernel: Kernel, op: Reduce, row: list[Element]) -> list[Element]:
+    """The two elements that remain of a row, whose pairs of adjacent elements are combined."""
+    b = kernel.b
+    return _single(b, [_chained(kernel, op, _paired(b, row), CHAINS // PAIR)])
+
+
+def _chained(kernel: Kernel, op: Reduce, elements: list[Element], count: int = CHAINS) -> Element:
+    """All elements combined, in `count` chains; their number is a power of two."""
+    chains = elements[:count]
+    for i, element in enumerate(elements[count:]):
+        chains[i % count] = _combined(kernel, op, chains[i % count], element)
+    return _tree(kernel, op, chains)
+
+
+def _tree(kernel: Kernel, op: Reduce, elements: list[Element]) -> Element:
     """All elements combined pairwise; their number is a power of two."""
     while len(elements) > 1:
         elements = [
-            inline(kernel, combine, [*left, *right])
+            _combined(kernel, op, left, right)
             for left, right in zip(elements[::2], elements[1::2], strict=True)
         ]
     return elements[0]
