@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.amd_emulator import conformance as amd
+from tests.arrays import copied
 from tests.fuzz.derivatives.check import (
     check_applied,
     check_applied_launched,
@@ -28,11 +30,13 @@ from tests.fuzz.derivatives.check import (
     check_tiled_launched,
 )
 from tests.fuzz.disabled import random_disabled
+from tests.fuzz.elements import Graph, random_graph, shrunk
 from tests.fuzz.forms.check import check_forms, check_forms_emulated
 from tests.fuzz.ir_generator import GRID, Features, random_args, random_module
 from tests.fuzz.mutants.check import check_mutant, check_mutant_amd, check_mutant_emulated
 from tests.fuzz.programs.aliased import check_aliased
 from tests.fuzz.programs.check import (
+    AMD_PROCESSORS,
     Difference,
     check,
     check_amd,
@@ -46,10 +50,12 @@ from tests.fuzz.programs.check import (
 from tests.fuzz.programs.program import random_program
 from tests.fuzz.programs.relaunch import check_relaunched
 from tests.fuzz.views import SLOT, views_args, views_module
+from tests.ir_values import same_bits
 from tests.lowering.simt import harness as simt
 from tests.targets.cpu import harness as cpu
 from tilewright.compiler.pipeline import STEPS
 from tilewright.ir.core import Module
+from tilewright.ir.interpret import interpret
 from tilewright.ir.passes import PassContext, run
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import Pointer
@@ -153,6 +159,61 @@ def views_emulated(seed: int) -> set[str]:
     return _agree(seed, range(EMULATED_VIEWS), both)
 
 
+# -- elementwise ops ------------------------------------------------------------------------------
+
+
+def _graph_agrees(seed: int, both: Both) -> set[str]:
+    """Compute the graph; show a small one alone that is wrong."""
+    graph = random_graph(seed)
+
+    def wrong(graph: Graph) -> list[int]:
+        return graph.wrong(*both(graph.module(graph.roots), graph.args()))
+
+    for root in wrong(graph):
+        alone = replace(graph, roots=[root])
+        small = shrunk(alone, wrong) if wrong(alone) else graph
+        shown = print_module(small.module(small.roots))
+        raise Difference(f"value {root} of graph {seed} differs:\n{shown}")
+    return ops_of(graph.module(graph.roots))
+
+
+def elements(seed: int) -> set[str]:
+    """Elementwise ops on the CPU."""
+
+    def both(module: Module, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        run(module, STEPS, PassContext())
+        return cpu.both(module, (1, 1, 1), args, machine=machine_of(seed))
+
+    return _graph_agrees(seed, both)
+
+
+def elements_amd(seed: int) -> set[str]:
+    """Elementwise ops on an emulated AMD processor."""
+    arch = AMD_PROCESSORS[seed % len(AMD_PROCESSORS)]
+
+    def both(module: Module, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        found, expected = copied([*args]), copied([*args])
+        interpret(module, (1, 1, 1), expected)
+        amd.execute(arch, module, (1, 1, 1), found, num_warps=1)
+        return found, expected
+
+    return _graph_agrees(seed, both)
+
+
+def kernel_amd(seed: int) -> set[str]:
+    """Random tile IR on an emulated AMD processor."""
+    module, args = _kernel(seed, EMULATED)
+    expected = copied(args)
+    interpret(module, (GRID, 1, 1), expected)
+    arch = AMD_PROCESSORS[seed % len(AMD_PROCESSORS)]
+    warps = (1, 2, 4)[seed // len(AMD_PROCESSORS) % 3]
+    amd.execute(arch, module, (GRID, 1, 1), args, num_warps=warps)
+    for i, (x, y) in enumerate(zip(args, expected, strict=True)):
+        if not same_bits(np.asarray(x), np.asarray(y)):
+            raise Difference(f"argument {i} differs on {arch}")
+    return ops_of(module)
+
+
 CHECKS: dict[str, Check] = {
     "programs": lambda seed: check(random_program(seed)),
     "programs-launched": lambda seed: check_launched(random_program(seed)),
@@ -166,6 +227,9 @@ CHECKS: dict[str, Check] = {
     "forms-emulated": check_forms_emulated,
     "kernels": kernel,
     "kernels-emulated": kernel_emulated,
+    "kernels-amd": kernel_amd,
+    "elements": elements,
+    "elements-amd": elements_amd,
     "derivatives": check_mixed,
     "derivatives-launched": check_mixed_launched,
     "derivatives-tiled": check_tiled,
