@@ -212,3 +212,13 @@ def test_loop_of_column_sums_has_no_more_instructions_than_that_of_triton(
     source = ASTSource(column_sums, types, {"M": 32, "N": 64}, attrs)
     code = compile(source, target_of(arch), {"num_warps": 4})
     assert max(loops_of(str(code.asm["amdgcn"]))) <= recorded
+
+
+def test_instructions_are_paired_where_the_hardware_waits_for_their_operands() -> None:
+    types = {"x_ptr": "*fp32", "out_ptr": "*fp32"}
+    pairs = {
+        arch: [n for n in counted(compiled(shares, types, arch, BLOCK=256)) if "v_dual" in n]
+        for arch in ("gfx1100", "gfx1200")
+    }
+    assert not pairs["gfx1100"]
+    assert pairs["gfx1200"]

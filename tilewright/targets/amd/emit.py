@@ -16,7 +16,8 @@ object file each need a module of their own.
 from __future__ import annotations
 
 import re
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -117,7 +118,7 @@ def compile_text(text: str, chip: Processor) -> tuple[str, bytes]:
             module.verify()
             clean_up(module, _builder(chip), numbered=not has_long_recurrence(text))
             optimised = repair(str(module), chip)
-        with parsed(optimised) as module, _without_shared_conditions(optimised):
+        with parsed(optimised) as module, _without_faults(optimised, chip):
             return optimised, machine.emit_object(module)
 
 
@@ -127,18 +128,31 @@ _SELECTED = re.compile(r" = select (?:[a-z]+ )*i1 (%[\w.]+),")
 _LONG_EXTREMUM = re.compile(r" @llvm\.[su]m(?:in|ax)\.i64\(")  # a selection by a comparison
 
 
-def _without_shared_conditions(text: str) -> AbstractContextManager[None]:
-    """Generate code without the elimination of common machine instructions, where conditions that
-    only the vector unit computes are branched and selected by.
+@contextmanager
+def _without_faults(text: str, chip: Processor) -> Generator[None]:
+    """Generate code without optimisations of LLVM 22 that are wrong for it."""
+    with ExitStack() as stack:
+        for name, value, default in _wrong_options(text, chip):
+            stack.enter_context(option(name, value, default))
+        yield
 
-    A selection may be one of scalar registers. LLVM 22 makes one instruction of the two that mask
-    such a condition by the active lanes, and deletes it in front of the branch, though the
-    selection reads its flag (LLVM issue 215745).
+
+def _wrong_options(text: str, chip: Processor) -> Iterator[tuple[str, str, str]]:
+    """Options, the values that they need, and LLVM's own values.
+
+    A condition that only the vector unit computes may be branched and selected by, in scalar
+    registers. LLVM makes one instruction of the two that mask it by the active lanes, and deletes
+    it in front of the branch, though the selection reads its flag (LLVM issue 215745). So there the
+    elimination of common machine instructions is left out.
+
+    RDNA3 may read one operand of two instructions that are issued as one before it is written,
+    where LLVM takes the banks of registers for different (LLVM change 220348).
     """
     shared = {*_VECTOR_CONDITION.findall(text)} & {*_BRANCHED.findall(text)}
     if shared and (not shared.isdisjoint(_SELECTED.findall(text)) or _LONG_EXTREMUM.search(text)):
-        return option("disable-machine-cse", "true", "false")
-    return nullcontext()
+        yield "disable-machine-cse", "true", "false"
+    if "dual_issue_hazard" in chip.features:
+        yield "amdgpu-enable-vopd", "false", "true"
 
 
 def _flags() -> str:
@@ -149,6 +163,7 @@ def _flags() -> str:
 
 def assembly_of(llir: str, arch: str) -> str:
     """The assembly text of optimised IR, of which `compile_text` has generated the object file."""
-    with LLVM, parsed(llir) as module, _without_shared_conditions(llir):
+    chip = processor(arch)
+    with LLVM, parsed(llir) as module, _without_faults(llir, chip):
         module.verify()
-        return _target_machine(processor(arch)).emit_assembly(module)
+        return _target_machine(chip).emit_assembly(module)

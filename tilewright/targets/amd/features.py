@@ -86,7 +86,17 @@ _PROCESSORS = (
         *(64, 131072, 8, 8, 4, 160 * KIB, "gfx9"),
         _CDNA | {"mfma_i8_8", "mfma_i8_16", "mfma_fp8_ocp", "mfma_f16_wide", "bf16_conversion"},
     ),
-    Processor("gfx1100", 32, 98304, 24, 16, 2, 64 * KIB, "gfx11", _RDNA | {"wmma_gfx11"}),
+    Processor(
+        "gfx1100",
+        32,
+        98304,
+        24,
+        16,
+        2,
+        64 * KIB,
+        "gfx11",
+        _RDNA | {"wmma_gfx11", "dual_issue_hazard"},
+    ),
     Processor("gfx1200", 32, 98304, 24, 16, 2, 64 * KIB, "gfx12", _RDNA | {"wmma_gfx12"}),
 )
 PROCESSORS = {chip.name: chip for chip in _PROCESSORS}
