@@ -57,6 +57,7 @@ from tilewright.base.amx import amx_permitted
 from tilewright.base.host import host
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
+from tilewright.runtime.devices import faults
 from tilewright.runtime.devices.code import LoadedCode as LoadedCode  # re-exported
 from tilewright.runtime.devices.code import when_unloaded
 from tilewright.runtime.devices.cooperative import report
@@ -72,6 +73,8 @@ else:
 
 SLICE_NS = 50_000_000
 """How long a launch stays in native code before Python handles pending signals, in nanoseconds."""
+
+_OF_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGABRT", "SIGSYS")
 
 _MAX_WORKERS = (1 << 15) - 1  # the width of the field in the pool's state word
 
@@ -266,9 +269,11 @@ class NativePool:
 
 @contextmanager
 def _signals_blocked() -> Generator[None]:
-    """Block all signals: threads created inside inherit the mask, so that signals are delivered to
-    Python's threads only."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    """Block all signals but those of faults: threads created inside inherit the mask, so that
+    signals are delivered to Python's threads only. A fault of a thread that blocks its signal would
+    end the process without calling its handler, such as Python's `faulthandler`."""
+    faults_of_threads = {signal.Signals[name] for name in _OF_FAULTS if hasattr(signal, name)}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults_of_threads)
     try:
         yield
     finally:
@@ -294,6 +299,7 @@ def _make_pool() -> Pool:
                 _pool_code = _pool_code or PoolCode()
                 _pool = NativePool(_pool_code)
                 _pool.use(_team)
+                faults.watch(_pool.state, _pool.address_of("pool_fault"))
                 watch(_pool.running, lambda function: report(_names.get(function, "a kernel")))
             else:
                 _pool = python_pool.PythonPool()
@@ -326,10 +332,12 @@ _names: dict[int, str] = {}
 def name_function(function: int, name: str) -> None:
     """Record the name of the kernel at an address, for messages about its launches."""
     _names[function] = name
+    faults.add(function, name)
 
 
 def _forget(function: int) -> None:
     _names.pop(function, None)
+    faults.drop(function)
     if isinstance(_pool, NativePool):
         _pool.forget(function)
 

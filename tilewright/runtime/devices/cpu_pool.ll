@@ -21,6 +21,9 @@ declare i32 @pthread_cond_signal(ptr)
 declare i32 @posix_memalign(ptr, i64, i64)
 declare i32 @clock_gettime(i32, ptr)
 declare void @free(ptr)
+declare i64 @write(i32, ptr, i64)
+declare i32 @sigaction(i32, ptr, ptr)
+declare i32 @raise(i32)
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
@@ -874,5 +877,56 @@ unlock:
   %u = call i32 @pthread_mutex_unlock(ptr %pool)
   br label %end
 end:
+  ret void
+}
+
+; The memory of faults.py.
+@tilewright_faults = external global i8
+
+; The handler of memory faults; see faults.py.
+define void @pool_fault(i32 %signal, ptr %info, ptr %context) {
+entry:
+  %poolp = getelementptr i8, ptr @tilewright_faults, i64 @FAULT_POOL@
+  %pool = load ptr, ptr %poolp
+  %runningp = getelementptr i8, ptr %pool, i64 @RUNNING@
+  %running = load ptr, ptr %runningp
+  %none = icmp eq ptr %running, null
+  br i1 %none, label %restore, label %search
+search:
+  %firstp = getelementptr i8, ptr @tilewright_faults, i64 @FAULT_REPORTS@
+  br label %next
+next:
+  %linkp = phi ptr [ %firstp, %search ], [ %report, %other ]
+  %report = load ptr, ptr %linkp
+  %end = icmp eq ptr %report, null
+  br i1 %end, label %restore, label %look
+look:
+  %fnp = getelementptr i8, ptr %report, i64 8
+  %fn = load ptr, ptr %fnp
+  %found = icmp eq ptr %fn, %running
+  br i1 %found, label %say, label %other
+other:
+  br label %next
+say:
+  %textp = getelementptr i8, ptr %report, i64 16
+  %text = load ptr, ptr %textp
+  %lengthp = getelementptr i8, ptr %report, i64 24
+  %length = load i64, ptr %lengthp
+  %written = call i64 @write(i32 2, ptr %text, i64 %length)
+  br label %restore
+restore:
+  %is_segv = icmp eq i32 %signal, @SEGV_NUMBER@
+  %offset = select i1 %is_segv, i64 @FAULT_SEGV@, i64 @FAULT_BUS@
+  %before = getelementptr i8, ptr @tilewright_faults, i64 %offset
+  %set = call i32 @sigaction(i32 %signal, ptr %before, ptr null)
+  ; The instruction that faulted is executed again on return. A signal that was sent is sent again.
+  %codep = getelementptr i8, ptr %info, i64 8
+  %code = load i32, ptr %codep
+  %sent = icmp slt i32 %code, 1
+  br i1 %sent, label %resend, label %out
+resend:
+  %raised = call i32 @raise(i32 %signal)
+  br label %out
+out:
   ret void
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from tilewright.base.fact_cache import cached_bytes
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.llvm_version import library_state
 from tilewright.base.machine_code import symbol_of_process
+from tilewright.runtime.devices import faults
 from tilewright.runtime.devices.code import LoadedCode
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ _PTHREAD_SYMBOLS = (
     "pthread_cond_signal",
     "posix_memalign",
     "clock_gettime",
+    "sigaction",
+    "raise",
+    "write",
 )
 
 _MOST_RANGES = 64
@@ -118,6 +123,8 @@ def _pool_ir() -> str:
     declaration, pause = _PAUSES.get(_MACHINE_NAMES.get(machine, machine), ("", ""))
     values: dict[str, object] = {
         **LAYOUT,
+        **faults.LAYOUT,
+        "SEGV_NUMBER": int(signal.SIGSEGV),
         "PAUSE_DECLARATION": declaration,
         "PAUSE": pause,
         "SPINS": _SPINS,
@@ -141,8 +148,9 @@ def _compile_pool() -> LoadedCode:
     text = _pool_ir()
     depends_on = text, sys.platform, platform.machine(), library_state()
     code = cached_bytes("thread pool", depends_on, lambda: llvm.assemble(text, 0))
-    names = ["new", "grow", "launch", "help", "cancel", "forget"]
-    return LoadedCode(code, [f"pool_{name}" for name in names])
+    names = ["new", "grow", "launch", "help", "cancel", "forget", "fault"]
+    imports = {"tilewright_faults": faults.memory()}
+    return LoadedCode(code, [f"pool_{name}" for name in names], imports)
 
 
 def has_threads() -> bool:
