@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ def aligned(array: Any, offset: int = 0) -> Any:
     return found
 
 
-def copied(args: Sequence[Any]) -> list[Any]:
+def copied(args: Sequence[Any], copy_of: Callable[[Any], Any] = np.copy) -> list[Any]:
     """The arguments with copies of the arrays among them, of which those that share memory still
     do; numbers are as they are."""
     roots: dict[int, Any] = {}
@@ -31,9 +31,11 @@ def copied(args: Sequence[Any]) -> list[Any]:
         root = arg
         while isinstance(root.base, np.ndarray):
             root = root.base
-        copy = roots.setdefault(id(root), root.copy())
+        copy = roots.get(id(root))
+        if copy is None:
+            copy = roots[id(root)] = copy_of(root)
         start = arg.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-        raw = copy.reshape(-1).view(np.uint8)
+        raw = copy.ravel(order="K").view(np.uint8)
         found.append(np.ndarray(arg.shape, arg.dtype, raw.data, start, arg.strides))
     return found
 

@@ -39,10 +39,12 @@ class AxisMap:
 
     Args:
         trust_divisors: whether the assumption about divisors is made.
+        trust_hints: whether hints on tiles are believed.
     """
 
-    def __init__(self, *, trust_divisors: bool = True) -> None:
+    def __init__(self, *, trust_divisors: bool = True, trust_hints: bool = True) -> None:
         self.trust_divisors = trust_divisors
+        self.trust_hints = trust_hints
         self._infos: dict[Value, AxisInfo] = {}
         self._visited: dict[Op, list[AxisInfo]] = {}
 
@@ -70,7 +72,7 @@ class AxisMap:
         return False
 
 
-def axis_info(fn: Function, *, trust_divisors: bool = True) -> AxisMap:
+def axis_info(fn: Function, *, trust_divisors: bool = True, trust_hints: bool = True) -> AxisMap:
     """The information of all values of the function.
 
     The divisibility of arguments is ``divisibility`` in `Function.arg_attrs` (for pointers, in
@@ -79,8 +81,11 @@ def axis_info(fn: Function, *, trust_divisors: bool = True) -> AxisMap:
     Args:
         trust_divisors: whether to make the assumption about divisors (see `axis_rules`), or to
             require a proof.
+        trust_hints: whether to believe hints on tiles, or to require a proof. Many of them are
+            false beyond the 16 bytes that an access of a GPU has at most, for which kernels are
+            tested: ``max_contiguous(i % n, BLOCK)`` is, unless `n` is a multiple of the block.
     """
-    infos = AxisMap(trust_divisors=trust_divisors)
+    infos = AxisMap(trust_divisors=trust_divisors, trust_hints=trust_hints)
     for arg, attrs in zip(fn.args, fn.arg_attrs, strict=True):
         divisibility = power_of_two_in(int(attrs.get("divisibility", 1)))
         if not isinstance(arg.type, Tile):
@@ -117,6 +122,8 @@ def _by_rule(op: Op, known: Sequence[AxisInfo], infos: AxisMap) -> AxisInfo | No
     divide = DIVISIONS.get(type(op))
     if divide is not None:
         return divide(op, known, _is_plain_division(op, trust_divisors=infos.trust_divisors))
+    if isinstance(op, arith.Hint) and isinstance(op.result.type, Tile) and not infos.trust_hints:
+        return known[0]
     rule = RULES.get(type(op))
     assert rule is not None
     return rule(op, known)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.arrays import copied
+from tests.fence import fenced
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
 from tilewright.ir.parser import parse_module
@@ -99,11 +100,16 @@ def run_text(
     machine: Machine,
     threads: int = 1,
 ) -> str:
-    """Run a result of `generate`, possibly changed by a test; returns the optimised LLVM IR."""
+    """Run a result of `generate`, possibly changed by a test, on arrays behind which no byte can be
+    accessed; returns the optimised LLVM IR."""
     optimised, code = _compiled(text, machine)
     loaded = device.LoadedCode(code, [name])
-    packed = slots(args)
+    moved = fenced(args)
+    packed = slots(moved)
     device.launch(loaded[name], ctypes.addressof(packed), grid, scratch, threads)
+    for array, result in zip(args, moved, strict=True):
+        if _is_buffer(array) and array.flags.writeable:
+            array[...] = result
     return optimised
 
 

@@ -5,12 +5,17 @@ Input: the pointer, mask and data of an access as `Lanes`. Output: the best inst
 scalar access for all lanes, or a gather or scatter. Reads never touch bytes beyond the first and
 the last active lane: a strided read loads the span between them and no more. Booleans are bytes in
 memory and i1 in registers.
+
+Runs of contiguous elements that only a hint states are checked: where their ends are not as far
+apart as in a run, each element is accessed by itself. Nearly all hints that are false state that
+remainders, or indices with an upper bound, are contiguous; of these, the ends tell.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import gcd
-from typing import overload
+from typing import NamedTuple, overload
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
@@ -18,6 +23,7 @@ from tilewright.lowering.emit import (
     I1,
     I8,
     I64,
+    Block,
     Builder,
     LType,
     V,
@@ -34,9 +40,26 @@ from tilewright.targets.cpu.access_report import Form
 from tilewright.targets.cpu.buffer import Buffer
 from tilewright.targets.cpu.lanes import ZERO, Lanes
 from tilewright.targets.cpu.level import Coords, Level
-from tilewright.targets.cpu.plan import STRIDED_LIMIT
+from tilewright.targets.cpu.plan import LEAST_RUN, STRIDED_LIMIT
 
 SHORTEST_RUN = 4  # shorter runs of contiguous lanes are gathered or scattered
+
+
+class Run(NamedTuple):
+    """The length of the runs of contiguous elements that the lanes consist of.
+
+    proven: whether they are; otherwise a hint states it, which may be false.
+    """
+
+    length: int
+    proven: bool = True
+
+
+Ends = Sequence[tuple[V, V]]
+"""The addresses of the first and the last lane of each run that has to be checked."""
+
+
+NO_RUN = Run(1)
 
 
 def _to_register(level: Level, value: V, element: ir.Scalar) -> V:
@@ -93,43 +116,70 @@ def load(
     ptr: Lanes,
     mask: Lanes | None,
     other: Lanes | None,
+    ends: Ends,
 ) -> Lanes:
-    """Emit `mem.load` at a point, given its operands there."""
+    """Emit `mem.load` at a point, given its operands there, and the addresses at `ends_of_runs`."""
     pointee = memory.pointee_of(op.ptr.type)
     element = memory_type(pointee)
     if register_type(pointee) is I1 and other is not None:
         base = other.base if other.uniform else level.vector(other)
         other = Lanes(to_memory(level, base), other.stride, other.depth)
-    run = contiguous_lanes(level, op.ptr, coords) if ptr.stride is None else 1
+    run = contiguous_lanes(level, op.ptr, coords) if ptr.stride is None else NO_RUN
     if level.kernel.lines is not None:
         form = _form_of_read(level, ptr, element.bits // 8, mask, run)
         level.kernel.accesses.note(op, form, level.width, coords)
-    found = _read(level, ptr, element, mask, other, op.volatile, run)
+    found = _read(level, ptr, element, mask, other, op.volatile, run, ends)
     return Lanes(_to_register(level, found.base, pointee), found.stride, found.depth)
 
 
-def contiguous_lanes(level: Level, ptr: Value, coords: Coords) -> int:
-    """The length of the runs of contiguous elements that the lanes consist of, which are a power of
-    two in number; 1 if there are none, or short ones."""
-    axis = level.lane_axis(coords)
+def contiguous_lanes(level: Level, ptr: Value, coords: Coords) -> Run:
+    """The runs of contiguous elements that the lanes consist of, which are a power of two in
+    number; those of one element if there are none, or short ones."""
+    plan, axis = level.kernel.plan, level.lane_axis(coords)
     if axis is None:
-        return 1
-    run = gcd(level.kernel.facts[ptr].contiguity[axis], level.width)
-    if run < SHORTEST_RUN or not lanes.is_run(coords[axis], run):
-        return 1
-    count = level.width // run
-    return run if count & (count - 1) == 0 else 1
+        return NO_RUN
+    proven, hinted = (gcd(f[ptr].contiguity[axis], level.width) for f in (plan.facts, plan.hinted))
+    run = Run(proven) if proven >= LEAST_RUN else Run(hinted, hinted == proven)
+    if run.length < SHORTEST_RUN or not lanes.is_run(coords[axis], run.length):
+        return NO_RUN
+    count = level.width // run.length
+    return run if count & (count - 1) == 0 else NO_RUN
 
 
-def _form_of_read(level: Level, ptr: Lanes, size: int, mask: Lanes | None, run: int = 1) -> Form:
-    """The form of a read of elements of `size` bytes, of which `run` at a time are contiguous."""
+def ends_of_runs(
+    level: Level, ptr: Value, at: Lanes, coords: Coords
+) -> list[tuple[Coords, Coords]]:
+    """The points of the first and the last lane of each run that has to be checked.
+
+    Args:
+        at: the pointers at `coords`.
+    """
+    run = contiguous_lanes(level, ptr, coords) if at.stride is None else NO_RUN
+    axis = level.lane_axis(coords)
+    if run.proven or axis is None:
+        return []
+    first = Lanes(coords[axis].base, 0, coords[axis].depth, coords[axis].known)
+
+    def point(lane: int) -> Coords:
+        with level.placed(first):
+            place = lanes.add(level.b, first, lanes.index(lane), level.width)
+        return (*coords[:axis], place, *coords[axis + 1 :])
+
+    starts = range(0, level.width, run.length)
+    return [(point(k), point(k + run.length - 1)) for k in starts]
+
+
+def _form_of_read(
+    level: Level, ptr: Lanes, size: int, mask: Lanes | None, run: Run = NO_RUN
+) -> Form:
+    """The form of a read of elements of `size` bytes, which lie in runs."""
     if level.width == 1 or (ptr.uniform and (mask is None or mask.uniform)):
         return Form.ONE
     if ptr.stride == size:
         return Form.WHOLE if mask is None else Form.MASKED
     if ptr.stride and mask is None and ptr.stride % size == 0:
         return Form.STRIDED if abs(ptr.stride // size) <= STRIDED_LIMIT else Form.EACH
-    return Form.RUNS if run > 1 else Form.EACH
+    return Form.RUNS if run.length > 1 else Form.EACH
 
 
 def _read(
@@ -139,7 +189,8 @@ def _read(
     mask: Lanes | None,
     other: Lanes | None,
     volatile: bool = False,
-    run: int = 1,
+    run: Run = NO_RUN,
+    ends: Ends = (),
 ) -> Lanes:
     b = level.b
     # The read may depend on the masks assumed true in this body, so it must not be hoisted.
@@ -162,10 +213,52 @@ def _read(
         assert ptr.stride is not None
         return Lanes(_read_strided(level, ptr.base, element, ptr.stride // size), None, depth)
     pointers = level.pointers(ptr)
-    if form is Form.RUNS:
-        return Lanes(_read_runs(level, pointers, element, run, mask_vector, passthru), None, depth)
-    full = const(like(I1, type), 1)
-    return Lanes(b.gather(type, pointers, mask_vector or full, passthru), None, depth)
+
+    def gathered() -> V:
+        full = const(like(I1, type), 1)
+        return b.gather(type, pointers, mask_vector or full, passthru)
+
+    def in_runs() -> V:
+        starts = _starts(b, pointers, run, ends)
+        return _read_runs(b, starts, element, run.length, mask_vector, passthru)
+
+    if form is Form.EACH:
+        return Lanes(gathered(), None, depth)
+    if run.proven:
+        return Lanes(in_runs(), None, depth)
+    return Lanes(_either(level, _are_runs(b, ends, run, size), in_runs, gathered), None, depth)
+
+
+def _starts(b: Builder, pointers: V, run: Run, ends: Ends) -> list[V]:
+    """The address of the first element of each run."""
+    if not run.proven:
+        return [first for first, _ in ends]
+    return [b.extract(pointers, k) for k in range(0, pointers.type.lanes, run.length)]
+
+
+def _are_runs(b: Builder, ends: Ends, run: Run, size: int) -> V:
+    """Whether the ends are as far apart as those of runs of elements of `size` bytes."""
+    holds = const(I1, 1)
+    for first, last in ends:
+        distance = b.sub(b.ptrtoint(last), b.ptrtoint(first))
+        holds = b.and_(holds, b.icmp("eq", distance, const(I64, (run.length - 1) * size)))
+    return holds
+
+
+def _either(level: Level, condition: V, then: Callable[[], V], otherwise: Callable[[], V]) -> V:
+    """The result of one of two computations, of which only that one is executed."""
+    b = level.b
+    runs, each, after = (b.block(name) for name in ("runs", "each", "after"))
+    b.cond_br(condition, runs, each)
+    found: list[tuple[Block, list[V]]] = []
+    for block, act in ((runs, then), (each, otherwise)):
+        b.at(block)
+        value = act()
+        found.append((b.current, [value]))
+        b.br(after)
+    b.at(after)
+    level.block = b.current
+    return b.merge(*found)[0]
 
 
 @overload
@@ -189,19 +282,17 @@ def _read_strided(level: Level, base: V, element: LType, step: int) -> V:
 
 
 def _read_runs(
-    level: Level, pointers: V, element: LType, run: int, mask: V | None, passthru: V | None
+    b: Builder, starts: list[V], element: LType, run: int, mask: V | None, passthru: V | None
 ) -> V:
-    """One load for each `run` lanes, whose elements are contiguous."""
-    b = level.b
+    """One load for each run of elements, at the address of its first one."""
     type = vector(element, run)
     parts: list[V] = []
-    for start in range(0, level.width, run):
-        at = b.extract(pointers, start)
+    for k, at in enumerate(starts):
         if mask is None:
             parts.append(b.load(type, at))
             continue
         assert passthru is not None
-        within, otherwise = (_part(b, v, start, run) for v in (mask, passthru))
+        within, otherwise = (_part(b, v, k * run, run) for v in (mask, passthru))
         # The lanes' pointers are valid only where the mask is true; a run starts at the first
         # lane's, which is not read if its mask is false.
         parts.append(b.masked_load(type, at, within, otherwise))
@@ -249,8 +340,15 @@ def _read_scalar(
 
 
 def store(
-    level: Level, op: memory.Store, coords: Coords, ptr: Lanes, value: Lanes, mask: Lanes | None
+    level: Level,
+    op: memory.Store,
+    coords: Coords,
+    ptr: Lanes,
+    value: Lanes,
+    mask: Lanes | None,
+    ends: Ends = (),
 ) -> None:
+    """Emit `mem.store` at a point, given its operands there and the addresses at `ends_of_runs`."""
     """Emit `mem.store` at a point, given its operands there."""
     if mask is not None and mask.base.number is not None and mask.base.type is I1:
         if not mask.base.number:
@@ -260,16 +358,17 @@ def store(
     data = value.base if alone and value.uniform else level.vector(value)
     if not data.type.is_ptr and not data.type.element.is_ptr:
         data = to_memory(level, data)
-    run = contiguous_lanes(level, op.ptr, coords) if ptr.stride is None else 1
+    run = contiguous_lanes(level, op.ptr, coords) if ptr.stride is None else NO_RUN
     if level.kernel.lines is not None:
         form = _form_of_write(level, ptr, data, mask, run)
         level.kernel.accesses.note(op, form, level.width, coords)
-    _write(level, ptr, data, mask, nontemporal=op.ptr in level.streamed, run=run)
+    _write(level, ptr, data, mask, nontemporal=op.ptr in level.streamed, run=run, ends=ends)
 
 
-def _form_of_write(level: Level, ptr: Lanes, data: V, mask: Lanes | None, run: int = 1) -> Form:
-    """The form of a write of data, which is one element or a vector, of which `run` lanes at a time
-    are contiguous in memory."""
+def _form_of_write(
+    level: Level, ptr: Lanes, data: V, mask: Lanes | None, run: Run = NO_RUN
+) -> Form:
+    """The form of a write of data, which is one element or a vector that lies in runs in memory."""
     if mask is not None and mask.uniform:
         mask = None
     if level.width == 1 or (ptr.uniform and not data.type.lanes and mask is None):
@@ -279,7 +378,7 @@ def _form_of_write(level: Level, ptr: Lanes, data: V, mask: Lanes | None, run: i
         return Form.WHOLE if mask is None else Form.MASKED
     if ptr.stride == -size and mask is None:
         return Form.STRIDED
-    return Form.RUNS if run > 1 else Form.EACH
+    return Form.RUNS if run.length > 1 else Form.EACH
 
 
 def _write(
@@ -289,7 +388,8 @@ def _write(
     mask: Lanes | None,
     *,
     nontemporal: bool = False,
-    run: int = 1,
+    run: Run = NO_RUN,
+    ends: Ends = (),
 ) -> None:
     b = level.b
     if level.width == 1:
@@ -297,7 +397,7 @@ def _write(
     if mask is not None and mask.uniform:
         # A masked store of all lanes costs more than a branch, which is predictable.
         with b.when(mask.base):
-            _write(level, ptr, data, None, nontemporal=nontemporal, run=run)
+            _write(level, ptr, data, None, nontemporal=nontemporal, run=run, ends=ends)
         level.block = b.current
         return
     form = _form_of_write(level, ptr, data, mask, run)
@@ -321,21 +421,31 @@ def _write(
         last = b.gep(data.type.element, ptr.base, const(I64, 1 - level.width))
         b.store(b.shuffle(data, None, list(reversed(range(level.width)))), last)
         return
-    if form is Form.RUNS:
-        _write_runs(level, ptr, data, mask, run)
-        return
-    set_mask = level.vector(mask) if mask is not None else const(like(I1, data.type), 1)
-    b.scatter(data, level.pointers(ptr), set_mask)
-
-
-def _write_runs(level: Level, ptr: Lanes, data: V, mask: Lanes | None, run: int) -> None:
-    """One store for each `run` lanes, whose elements are contiguous."""
-    b = level.b
     pointers = level.pointers(ptr)
     mask_vector = level.vector(mask) if mask is not None else None
-    for start in range(0, level.width, run):
-        at, part = b.extract(pointers, start), _part(b, data, start, run)
-        if mask_vector is None:
+    if form is Form.EACH:
+        _write_each(b, pointers, data, mask_vector)
+    elif run.proven:
+        _write_runs(b, _starts(b, pointers, run, ends), data, mask_vector, run.length)
+    else:
+        holds = _are_runs(b, ends, run, data.type.element.bits // 8)
+        with b.when(holds):
+            _write_runs(b, _starts(b, pointers, run, ends), data, mask_vector, run.length)
+        with b.when(b.not_(holds)):
+            _write_each(b, pointers, data, mask_vector)
+        level.block = b.current
+
+
+def _write_each(b: Builder, pointers: V, data: V, mask: V | None) -> None:
+    """A scatter."""
+    b.scatter(data, pointers, mask or const(like(I1, data.type), 1))
+
+
+def _write_runs(b: Builder, starts: list[V], data: V, mask: V | None, run: int) -> None:
+    """One store for each run of elements, at the address of its first one."""
+    for k, at in enumerate(starts):
+        part = _part(b, data, k * run, run)
+        if mask is None:
             b.store(part, at)
         else:
-            b.masked_store(part, at, _part(b, mask_vector, start, run))
+            b.masked_store(part, at, _part(b, mask, k * run, run))

@@ -48,7 +48,7 @@ def generate(
     kernel.single_threaded = single_threaded
     text = emit_kernel(kernel)
     if ctx.explain:
-        kernel.accesses.report(module.entry, kernel.facts, ctx)
+        kernel.accesses.report(module.entry, kernel.plan.hinted, ctx)
     return text, kernel.scratch_bytes
 
 

@@ -349,7 +349,10 @@ def _load(level: Level, op: memory.Load, value: Value, coords: Coords) -> Rule:
         mask = None
     other = (yield from _other(op, coords)) if mask is not None else None
     ptr = yield Need(op.ptr, coords)
-    return access.load(level, op, coords, ptr, mask, other)
+    ends: list[tuple[V, V]] = []
+    for first, last in access.ends_of_runs(level, op.ptr, ptr, coords):
+        ends.append(((yield Need(op.ptr, first)).base, (yield Need(op.ptr, last)).base))
+    return access.load(level, op, coords, ptr, mask, other, ends)
 
 
 def _other(op: memory.Load, coords: Coords) -> Rule:

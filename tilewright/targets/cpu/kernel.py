@@ -79,7 +79,7 @@ class Kernel:
 
     @property
     def facts(self) -> AxisMap:
-        """Axis information of the function."""
+        """Axis information of the function that is proven."""
         return self.plan.facts
 
     def constant(self, op: arith.Constant) -> V:

@@ -14,8 +14,9 @@ from functools import cached_property
 from tilewright.analysis.affine import AffineForms
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
-from tilewright.ir.types import shape_of
+from tilewright.ir.types import Tile, shape_of
 from tilewright.ops import control, map
+from tilewright.ops.arith import Hint
 from tilewright.ops.debug import Assert
 from tilewright.targets.cpu.lazy import Costs
 
@@ -117,10 +118,21 @@ class Plan:
 
     @cached_property
     def facts(self) -> AxisMap:
-        """Axis information of the function, computed on demand.
+        """Axis information of the function that is proven, computed on demand.
 
-        Remainders of arguments and of values that are read may be negative here.
+        Remainders of arguments and of values that are read may be negative here, and hints on tiles
+        may be false.
         """
+        return axis_info(self.fn, trust_divisors=False, trust_hints=False)
+
+    @cached_property
+    def hinted(self) -> AxisMap:
+        """What axis information would be if the hints on tiles were true: for choices, and for code
+        that checks it."""
+        if not any(
+            isinstance(op, Hint) and isinstance(op.result.type, Tile) for op in self.fn.walk()
+        ):
+            return self.facts
         return axis_info(self.fn, trust_divisors=False)
 
 
@@ -156,5 +168,5 @@ def _is_contiguous(plan: Plan, pointer: Value, axis: int) -> bool:
     those at `i % n` are."""
     stride = plan.forms.constant_strides(pointer)[axis]
     if stride is None:
-        return plan.facts[pointer].contiguity[axis] % LEAST_RUN == 0
+        return plan.hinted[pointer].contiguity[axis] % LEAST_RUN == 0
     return stride == 1

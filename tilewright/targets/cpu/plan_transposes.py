@@ -119,7 +119,7 @@ def _axes(
     stride = plan.forms.constant_strides(op.ptr)[to]
     if shape[to] % LEAST_RUN or (stride is not None and abs(stride) <= STRIDED_LIMIT):
         return None
-    facts = plan.facts[op.ptr]
+    facts = plan.hinted[op.ptr]
     if facts.contiguity[to] > 1 or facts.constancy[to] > 1:
         return None
     for axis, extent in enumerate(shape):

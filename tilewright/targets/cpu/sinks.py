@@ -130,7 +130,7 @@ class StoreSink(Sink):
         self.mask = op.mask
         self.may_skip = op.mask is not None
         self.written = (op.ptr,)
-        self.at: tuple[Lanes, Lanes, Lanes | None] | None = None
+        self.at: tuple[Lanes, Lanes, Lanes | None, access.Ends] | None = None
 
     def pointers(self) -> list[Value]:
         return [*super().pointers(), self.stored.ptr]
@@ -138,7 +138,12 @@ class StoreSink(Sink):
     def evaluate(self, level: Level, coords: Coords) -> None:
         op = self.stored
         mask = evaluate(level, op.mask, coords) if op.mask is not None else None
-        self.at = evaluate(level, op.ptr, coords), evaluate(level, op.value, coords), mask
+        ptr, value = evaluate(level, op.ptr, coords), evaluate(level, op.value, coords)
+        ends = [
+            (evaluate(level, op.ptr, first).base, evaluate(level, op.ptr, last).base)
+            for first, last in access.ends_of_runs(level, op.ptr, ptr, coords)
+        ]
+        self.at = ptr, value, mask, ends
 
     def commit(self, level: Level, coords: Coords) -> None:
         assert self.at is not None
@@ -220,7 +225,7 @@ class Update(Sink):
         ptr = self.at[0]
         if ptr.stride is not None:
             return ptr.stride == memory_type(self.updated.value.type).bits // 8
-        return access.contiguous_lanes(level, self.updated.ptr, coords) == level.width
+        return access.contiguous_lanes(level, self.updated.ptr, coords) == access.Run(level.width)
 
     def _add_vector(
         self, level: Level, ptr: Lanes, value: Lanes, mask: Lanes | None = None

@@ -47,7 +47,7 @@ class _Transpose:
         registers = self.kernel.machine.vector_bytes * 8 // self.buffer.element.bits
         most = min(LARGEST_SIDE, registers)
         assert isinstance(self.value.op, memory.Load)
-        run = self.kernel.facts[self.value.op.ptr].contiguity[self.axis]
+        run = self.kernel.plan.hinted[self.value.op.ptr].contiguity[self.axis]
         return gcd(gcd(self.shape[self.axis], self.shape[self.to]), gcd(run, most))
 
     def emit(self, level: Level) -> None:
