@@ -282,7 +282,11 @@ Source = ASTSource | IRSource
 
 
 def signature_type(type: Type) -> str:
-    """The type string of an IR type, as in a signature: ``*fp32`` for ``ptr<fp32>``."""
+    """The type string of an IR type, as in a signature: ``*fp32`` for ``ptr<fp32>``.
+
+    Raises:
+        ValueError: it is not the type of a kernel's argument.
+    """
     if isinstance(type, Tile | Shared | TensorMemory):
         raise ValueError(f"a kernel takes scalars and pointers, not {type}")
     if isinstance(type, Pointer):

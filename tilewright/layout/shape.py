@@ -2,7 +2,7 @@
 
 Each function returns the layout of the result for which the operation moves no data: every thread
 keeps its elements, and only their coordinates change. The docstring specifies how registers are
-renumbered, if they are.
+renumbered, if they are. If there is no such layout, the functions raise ValueError.
 """
 
 from __future__ import annotations

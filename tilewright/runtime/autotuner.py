@@ -257,7 +257,11 @@ class Autotuner(NativeInterface):
 
     @staticmethod
     def merged(kwargs: Mapping[str, Any], config: Config) -> dict[str, Any]:
-        """The keywords of a launch with a configuration."""
+        """The keywords of a launch with a configuration.
+
+        Raises:
+            ValueError: a keyword is also set by the configuration.
+        """
         chosen = config.all_kwargs()
         if not chosen.keys().isdisjoint(kwargs):
             conflicts = [name for name in kwargs if name in chosen]

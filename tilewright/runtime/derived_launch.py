@@ -256,7 +256,11 @@ def not_written(plan: Plan, of_wrt: Arrays) -> tuple[str, ...]:
 
 
 def zero(name: str, array: Any) -> None:
-    """Zero a gradient."""
+    """Zero a gradient.
+
+    Raises:
+        TypeError: the array has no method for that.
+    """
     if hasattr(array, "zero_"):
         array.zero_()
     elif hasattr(array, "fill"):
@@ -269,7 +273,12 @@ def zero(name: str, array: Any) -> None:
 
 
 def require_same_layout(name: str, array: Any, derivative: Any) -> None:
-    """Raise ValueError unless a derivative is addressed like its array."""
+    """Require that a derivative is addressed like its array.
+
+    Raises:
+        TypeError: the derivative is not an array.
+        ValueError: its shape or its strides differ.
+    """
     if find_reader(derivative) is None:
         raise TypeError(f"the derivative of {name} is {derivative!r}, not an array")
     mine, other = _layout(array), _layout(derivative)

@@ -255,7 +255,11 @@ def _parameter_list(signature: Signature) -> str:
 
 
 def binder_source(name: str, signature: Signature, params: Sequence[KernelParam]) -> str:
-    """The source of a kernel's binder, for debugging."""
+    """The source of a kernel's binder, which `make_binder` compiles.
+
+    Raises:
+        TypeError: the kernel takes further named arguments (``**kwargs``).
+    """
     for parameter in signature.parameters.values():
         if parameter.kind is Parameter.VAR_KEYWORD:
             raise TypeError(

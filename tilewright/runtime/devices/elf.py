@@ -171,7 +171,12 @@ class _File:
             yield Symbol(self._text(names + name), info >> 4, info & 15, section, value)
 
     def relocations(self, number: int) -> Iterator[tuple[int, int, int, int]]:
-        """Offset, type, symbol index and addend of each relocation of a section."""
+        """Offset, type, symbol index and addend of each relocation of a section.
+
+        Raises:
+            Unsupported: they have no addends.
+            Malformed: one lies outside of the section.
+        """
         for table in self.sections:
             if table.info != number or table.type not in (_RELA, _REL):
                 continue

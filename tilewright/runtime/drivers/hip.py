@@ -60,7 +60,7 @@ class HipDriver(GpuDriver):
         return 0.0
 
     def peak_tflops(self, index: int, element: str, matrix: bool, clock: float | None) -> float:
-        """Not known."""
+        """Raises ValueError: they are not known."""
         raise ValueError("the peak rates of AMD GPUs are not known")
 
     def known_peaks(self, arch: int | str) -> Iterable[Peaks]:

@@ -17,7 +17,15 @@ def cheapest(configs: list[Config], most: int, estimate: Callable[..., float]) -
 
 
 def number_kept(top_k: float | int, count: int) -> int:
-    """The number of configurations to keep of so many; `top_k` may be a fraction."""
+    """The number of configurations to keep of `count`.
+
+    Args:
+        top_k: that number, or as a float up to 1.0 the fraction of `count`, of which at least one
+            is kept.
+
+    Raises:
+        TypeError: `top_k` is a float above 1.0.
+    """
     if isinstance(top_k, float) and top_k <= 1.0:
         return max(1, int(count * top_k))
     if isinstance(top_k, float):

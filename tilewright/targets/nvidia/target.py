@@ -74,7 +74,12 @@ class NvidiaTarget(GpuTarget):
 
     @property
     def processor(self) -> Processor:
-        """The architecture to compile for."""
+        """The architecture to compile for: that of the setting `runtime.override_arch`, or else the
+        target's own.
+
+        Raises:
+            ValueError: the setting is not the name of an architecture, such as ``sm90``.
+        """
         override = knobs.runtime.override_arch
         if override is None:
             return self._own
