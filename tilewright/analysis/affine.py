@@ -54,9 +54,9 @@ from tilewright.ops import arith, memory, shape
 from tilewright.ops.control import For
 from tilewright.ops.view import View
 
-MAX_COEFFICIENT = 2**64
-MAX_PIECES = 4
-MAX_ASSUMED = 8
+MAX_COEFFICIENT = 2**64  # of a term of a polynomial
+MAX_PIECES = 4  # of a form
+MAX_ASSUMED = 8  # values that a form assumes not to wrap
 MAX_STEPS = 8  # increments of a loop-carried value per iteration
 _TRIPS: Range = (0, 2**63 - 1)
 

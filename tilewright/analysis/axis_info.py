@@ -31,7 +31,7 @@ from tilewright.ir.types import Tile
 from tilewright.ops import arith, control
 from tilewright.ops.view import View
 
-MAX_ROUNDS = 8
+MAX_ROUNDS = 8  # over the body of a loop, until what it carries is a fixed point
 
 
 class AxisMap:

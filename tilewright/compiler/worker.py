@@ -20,7 +20,7 @@ from tilewright.ir.parser import parse_module
 from tilewright.targets.protocol import Lowered
 from tilewright.targets.registry import target as find_target
 
-IDLE_SECONDS = 60.0
+IDLE_SECONDS = 60.0  # without a job, after which the process ends
 
 
 def run(job: Job) -> Lowered:

@@ -31,8 +31,8 @@ from tilewright.ops.shape import Reshape
 from tilewright.passes.layout_rules import derived_demands, result_layout, spread
 
 NAME = "spread_reductions"
-LEAST_WARPS = 8
-LEAST_READ = 512
+LEAST_WARPS = 8  # that share a row
+LEAST_READ = 512  # partial results that a warp would read of all warps
 
 
 class _Run(NamedTuple):

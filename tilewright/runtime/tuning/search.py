@@ -28,7 +28,7 @@ from tilewright.runtime.tuning.report import Progress, median_of, milliseconds
 QUANTILES = (0.5, 0.2, 0.8)
 CONTENDER = 1.05
 """Configurations within this factor of the best are measured again, for longer."""
-MAX_CONTENDERS = 4
+MAX_CONTENDERS = 4  # that are measured again
 ROUNDS = 3
 """In so many rounds, each in order and then in reverse order: the clock rate of a device changes
 during a search by more than good configurations differ. Few runs are not split so often. One more

@@ -115,7 +115,7 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
 
 # -- code generation without one pass --------------------------------------------------------------
 
-MOST_PAIRS = 2600
+MOST_PAIRS = 2600  # up to which straight-line strength reduction runs; see `_assembly`
 
 _SLSR = "slsr"  # straight-line strength reduction
 
