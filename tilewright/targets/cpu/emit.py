@@ -15,8 +15,10 @@ from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.repairs import repair
 
 
+@cache
 def target_machine(machine: Machine, *, jit: bool = True) -> llvm.TargetMachine:
-    """LLVM's code generator for a machine.
+    """LLVM's code generator for a machine; to be used under the lock. Kept, as a new one spends
+    more than a millisecond on what it knows of the processor.
 
     Args:
         jit: whether the code is loaded into this process, where the functions it refers to may be
