@@ -10,11 +10,13 @@ import inspect
 import re
 import warnings
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
 
 import tilewright.language as tl
+from tests.covering import covering
 from tests.frontend.kernels import build, kernel_from
 from tilewright.base.diagnostics import CompilationError, CompileTimeAssertionFailure, IRError
 from tilewright.frontend.source import JITCallable
@@ -54,15 +56,17 @@ def _calls(name: str) -> Iterator[str]:
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [p for p in params if p.default is p.empty and p.kind not in variadic]
     count = max(len(needed), 1)
-    for good in GOOD:
-        for at, param in enumerate(params):
-            for wrong in WRONG:
-                args = [good] * count
-                if at < count:
-                    args[at] = wrong
-                elif param.kind not in variadic:
-                    args.append(f"{param.name}={wrong}")
-                yield f"tl.{name}({', '.join(args)})"
+    places = range(len(params))
+    # Most functions take tiles of integers.
+    combined = [(GOOD[0], at, wrong) for at, wrong in product(places, WRONG)]
+    combined += covering(GOOD[1:], places, WRONG) if params else []
+    for good, at, wrong in combined:
+        args = [good] * count
+        if at < count:
+            args[at] = wrong
+        elif params[at].kind not in variadic:
+            args.append(f"{params[at].name}={wrong}")
+        yield f"tl.{name}({', '.join(args)})"
 
 
 def _fault(call: str) -> str | None:

@@ -251,6 +251,16 @@ def errors(name: str, result: np.ndarray, exact: Any, args: Sequence[np.ndarray]
         return np.where(np.isfinite(found), found, np.inf)
 
 
+def largest_error(
+    name: str, result: np.ndarray, exact: Any, args: Sequence[np.ndarray]
+) -> tuple[float, str]:
+    """The largest of `errors`, and where it is."""
+    found = errors(name, result, exact, args)
+    worst = int(np.argmax(found))
+    place = ", ".join(repr(float(a[worst])) for a in args)
+    return float(found[worst]), f"{result[worst]!r} at {place}"
+
+
 # -- targets ---------------------------------------------------------------------------------------
 
 
@@ -265,23 +275,25 @@ def on_cuda(kernel: SourceFunction, arrays: list[np.ndarray]) -> None:
 TARGETS: dict[str, Run] = {**RUNS, "cuda": on_cuda}
 
 
+def call(name: str) -> str:
+    """A call of the function on `a`, `b`, ..."""
+    count = 1 if name in UNARY else OPERANDS.get(name, 2)
+    function = f"tl.{name}" if CASES[name].core else f"libdevice.{name}"
+    return f"{function}({', '.join('abcd'[:count])})"
+
+
 def measure(
     name: str, dtype: Any, targets: Sequence[str], count: int
 ) -> dict[str, tuple[float, str]]:
     """The largest error of a function on each target, and where it is."""
     args = arguments(name, dtype, count)
     exact = exact_values(name, args)
-    called = f"tl.{name}" if CASES[name].core else f"libdevice.{name}"
-    expression = f"{called}({', '.join('abcd'[: len(args)])})"
-    kernel = kernel_of(expression, len(args), libdevice=tl.extra.libdevice)
+    kernel = kernel_of(call(name), len(args), libdevice=tl.extra.libdevice)
     found: dict[str, tuple[float, str]] = {}
     for target in targets:
         arrays = [np.zeros_like(args[0]), *[a.copy() for a in args]]
         TARGETS[target](kernel, arrays)
-        all_errors = errors(name, arrays[0], exact, args)
-        worst = int(np.argmax(all_errors))
-        place = ", ".join(repr(float(a[worst])) for a in args)
-        found[target] = float(all_errors[worst]), f"{arrays[0][worst]!r} at {place}"
+        found[target] = largest_error(name, arrays[0], exact, args)
     return found
 
 

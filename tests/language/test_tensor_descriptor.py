@@ -32,13 +32,13 @@ def kernel(x, y, M, N, row, column, PAD: tl.constexpr):
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
 def test_block_is_read_and_padded(element: Any) -> None:
     x = aligned(random_array(Tile((20, 32), element), np.random.default_rng(1)))
-    for at in ((8, 16), (-3, 5), (16, 20), (-8, 0), (2**31 - 4, 2)):
-        for padding in ("zero", "nan") if has_nan(element) else ("zero",):
-            y = aligned(np.zeros((8, 16), x.dtype))
-            run_everywhere(COPY, x, y, 20, 27, *at, constexprs={"PAD": padding})
-            fill = np.nan if padding == "nan" else np.zeros((), x.dtype)
-            want = block_of(x[:, :27], at, (8, 16), fill)
-            np.testing.assert_array_equal(y.view(np.uint8), want.view(np.uint8))
+    for i, at in enumerate(((8, 16), (-3, 5), (16, 20), (-8, 0), (2**31 - 4, 2))):
+        padding = "nan" if i % 2 and has_nan(element) else "zero"
+        y = aligned(np.zeros((8, 16), x.dtype))
+        run_everywhere(COPY, x, y, 20, 27, *at, constexprs={"PAD": padding})
+        fill = np.nan if padding == "nan" else np.zeros((), x.dtype)
+        want = block_of(x[:, :27], at, (8, 16), fill)
+        np.testing.assert_array_equal(y.view(np.uint8), want.view(np.uint8))
 
 
 @pytest.mark.parametrize("stride", [1, 3, 27, 40])

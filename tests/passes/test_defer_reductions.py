@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tests.lowering.simt.harness import assert_same, laid_out
+from tests.lowering.simt.harness import assert_same, comparison, laid_out
 from tests.targets.nvidia.lowered import ptx_of
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
@@ -139,16 +139,17 @@ def test_extrema_of_floats_are_exact(machine: dict[str, Any], n: int) -> None:
     module = module_of(floats_kernel, "fp32")
     # Of min(min(v, 1), 0), the inner one, unless the outer one is across threads, too.
     assert in_loops(laid_out(module, **machine)) == (2 if machine["warps"] == 1 else 0)
+    compare = comparison(module, **machine)
     for special in ([], [np.nan], [np.inf, -np.inf, 0.0, -0.0, np.nan], [-0.0, 0.0]):
         x = rng.standard_normal(n * R * BLOCK).astype(np.float32)
         if special:
             x = np.where(rng.random(x.shape) < 0.5, x, rng.choice(special, x.shape))
         for first in (-1.5, np.nan, -np.inf, -0.0):
             out = np.full(R + 2, first, np.float32)
-            assert_same(module, (1, 1, 1), [x.astype(np.float32), out, R, n], **machine)
+            compare([x.astype(np.float32), out, R, n])
         x[:] = np.nan if special else -0.0
         out = np.full(R + 2, -0.0, np.float32)
-        assert_same(module, (1, 1, 1), [x.astype(np.float32), out, R, n], **machine)
+        compare([x.astype(np.float32), out, R, n])
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -158,10 +159,11 @@ def test_integers_are_exact(machine: dict[str, Any], type: str) -> None:
     limits = np.iinfo(dtype)
     rng, module = np.random.default_rng(1), module_of(integers_kernel, type)
     assert in_loops(laid_out(module, **machine)) <= 1  # of `column`, which has three uses
+    compare = comparison(module, **machine)
     for n in (0, 1, 3):
         x = rng.integers(limits.min, limits.max, n * R * BLOCK, dtype, endpoint=True)
         out = rng.integers(limits.min, limits.max, 2 * R + 3, dtype)
-        assert_same(module, (1, 1, 1), [x, out, R, n], **machine)
+        compare([x, out, R, n])
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -169,11 +171,12 @@ def test_sums_of_floats(machine: dict[str, Any]) -> None:
     """Exact where all sums are; and -0.0 in total if all summands are."""
     module = module_of(sums_kernel, "fp32")
     assert in_loops(laid_out(module, **machine)) == 0
+    compare = comparison(module, **machine)
     for n in (0, 1, 5):
         x = np.random.default_rng(n).integers(-9, 9, n * R * BLOCK).astype(np.float32)
-        assert_same(module, (1, 1, 1), [x, np.ones(R + 1, np.float32), R, n], **machine)
+        compare([x, np.ones(R + 1, np.float32), R, n])
         x[:] = -0.0
-        assert_same(module, (1, 1, 1), [x, np.ones(R + 1, np.float32), R, n], **machine)
+        compare([x, np.ones(R + 1, np.float32), R, n])
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -187,6 +190,7 @@ def test_sums_that_are_scaled_down(
     monkeypatch.setattr(defer_reductions, "_is_shrinking", lambda factor: False)
     assert in_loops(laid_out(module, **machine)) == loops + 2
     monkeypatch.undo()
+    compare = comparison(module, **machine)
     rng = np.random.default_rng(n)
     for special in ([], [-np.inf], [np.inf], [np.nan]):
         x = rng.integers(-4, 4, n * R * BLOCK).astype(np.float32)
@@ -194,7 +198,7 @@ def test_sums_that_are_scaled_down(
             x = np.where(rng.random(x.shape) < 0.01, rng.choice(special, x.shape), x)
         for most, total in ((-3.0, 5.0), (9.0, 5.0), (-np.inf, 0.0), (np.nan, 1.0)):
             out = np.array([most] * R + [total] * R + [most, total], np.float32)
-            assert_same(module, (1, 1, 1), [x.astype(np.float32), out, R, n], **machine)
+            compare([x.astype(np.float32), out, R, n])
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -88,16 +88,19 @@ class _Words:
         self.contexts = np.zeros((MAX_THREADS, CONTEXT_BYTES), np.uint8)
         self.stacks = np.frombuffer(mmap.mmap(-1, MAX_THREADS * STACK_BYTES), np.uint8)
         self.stacks = self.stacks.reshape(MAX_THREADS, STACK_BYTES)
-
-    def context(self, thread: int) -> int:
-        return self.contexts.ctypes.data + thread * CONTEXT_BYTES
+        # NumPy takes microseconds to find an address.
+        arrays = [a for a in vars(self).values() if isinstance(a, np.ndarray)]
+        self.places = {id(a): V(f"inttoptr (i64 {a.ctypes.data} to ptr)", PTR) for a in arrays}
+        self.scheduler_address, start = self.scheduler.ctypes.data, self.contexts.ctypes.data
+        self.context_addresses = [start + i * CONTEXT_BYTES for i in range(MAX_THREADS)]
 
 
 _words = cache(_Words)
 
 
 def _at(array: np.ndarray[Any, Any]) -> V:
-    return V(f"inttoptr (i64 {array.ctypes.data} to ptr)", PTR)
+    """The place of an array of `_words`."""
+    return _words().places[id(array)]
 
 
 _RUNTIME = """
@@ -478,6 +481,7 @@ class EmulatedCode:
         self.threads, self.lanes, self.size = threads, lanes, shared_bytes
         self.teams = teams or {}
         self.text = text
+        self.stacks = _words().stacks.ctypes.data
         self.shared = np.empty(shared_bytes + 2 * GUARD + ALIGN, np.uint8)
         start = self.shared.ctypes.data
         self.first = -(-(start + GUARD) // ALIGN) * ALIGN - start
@@ -509,7 +513,7 @@ class EmulatedCode:
         while len(ready):
             for thread in rng.permutation(ready).tolist():
                 words.thread[0] = thread
-                runtime.swapcontext(words.scheduler.ctypes.data, words.context(thread))
+                runtime.swapcontext(words.scheduler_address, words.context_addresses[thread])
             ready = self._released()
         if words.stacks[: self.threads, :GUARD].any():
             raise EmulationError("a thread's stack is full; STACK_BYTES must grow")
@@ -527,11 +531,11 @@ class EmulatedCode:
         address, flags and size of the stack.
         """
         words, runtime = _words(), _runtime()
-        context = words.context(thread)
+        context = words.context_addresses[thread]
         runtime.getcontext(context)
         fields = ctypes.cast(context, ctypes.POINTER(ctypes.c_uint64))
-        fields[1] = words.scheduler.ctypes.data
-        fields[2] = words.stacks.ctypes.data + thread * STACK_BYTES
+        fields[1] = words.scheduler_address
+        fields[2] = self.stacks + thread * STACK_BYTES
         fields[4] = STACK_BYTES
         runtime.makecontext(context, self.code["start"], 0)
 

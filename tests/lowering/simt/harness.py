@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,19 @@ def run_emulated(
     return compiled
 
 
+def comparison(module: Module, *, warps: int, lanes: int) -> Callable[[Sequence[Any]], None]:
+    """`assert_same` of one program, as a function of the arguments: compiles once."""
+    code = Emulated(laid_out(module, warps=warps, lanes=lanes), EmulatedHardware(lanes), warps)
+
+    def compare_on(args: Sequence[Any]) -> None:
+        ours, theirs = copied(args), copied(args)
+        code.launch((1, 1, 1), ours)
+        interpret(module, (1, 1, 1), theirs)
+        compare(ours, theirs)
+
+    return compare_on
+
+
 def both(
     module: Module | str, grid: Grid, args: Sequence[Any], **options: Any
 ) -> tuple[list[Any], list[Any]]:
@@ -99,7 +112,11 @@ def assert_same(
     module: Module | str, grid: Grid, args: Sequence[Any], *, close: bool = False, **options: Any
 ) -> None:
     """Both runs must leave the same bits (any NaN is like any other)."""
-    ours, theirs = both(module, grid, args, **options)
+    compare(*both(module, grid, args, **options), close=close)
+
+
+def compare(ours: Sequence[Any], theirs: Sequence[Any], *, close: bool = False) -> None:
+    """Fail where arrays differ."""
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         if is_buffer(a) and not same_bits(a, b, close=close):
             same = [same_bits(a[k], b[k], close=close) for k in range(len(a))]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.covering import covering
 from tests.frontend.kernels import build, kernel_from
 from tests.ir_values import floats_in
 from tests.lowering.simt.harness import assert_same
@@ -72,10 +73,9 @@ def check(
         assert_same(module, (1, 1, 1), args, warps=warps, lanes=lanes)
 
 
-@pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("kind", KINDS[:6])
-def test_product(kind: str, batch: int) -> None:
-    check(kind, batch, SHAPES[0], None)
+@pytest.mark.parametrize(("kind", "threads", "batch"), covering(KINDS[:6], THREADS, [1, 4]))
+def test_product(kind: str, threads: Threads, batch: int) -> None:
+    check(kind, batch, SHAPES[0], None, [threads])
 
 
 @pytest.mark.parametrize("kind", KINDS[6:])
@@ -84,15 +84,12 @@ def test_product_of_fp8(kind: str) -> None:
     runs once, each format on all numbers of threads, with and without a batch."""
     left, right, _ = kind.split()
     turn = FP8_TYPES.index(left) + FP8_TYPES.index(right)
-    for batch in (1, 4):
-        threads = THREADS[(turn + batch) % len(THREADS)]
-        check(kind, batch, SHAPES[0], None, [threads])
+    check(kind, (1, 4)[turn % 2], SHAPES[0], None, [THREADS[turn % len(THREADS)]])
 
 
-@pytest.mark.parametrize("shape", SHAPES[1:])
-@pytest.mark.parametrize("kind", KINDS[:6])
-def test_small_product(kind: str, shape: tuple[int, int, int]) -> None:
-    check(kind, 1, shape, None)
+@pytest.mark.parametrize(("kind", "shape", "threads"), covering(KINDS[:6], SHAPES[1:], THREADS))
+def test_small_product(kind: str, shape: tuple[int, int, int], threads: Threads) -> None:
+    check(kind, 1, shape, None, [threads])
 
 
 @pytest.mark.parametrize("precision", ["tf32", "tf32x3", "bf16x3", "bf16x6"])

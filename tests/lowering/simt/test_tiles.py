@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.covering import covering
 from tests.lowering.simt.harness import run_emulated
 from tests.lowering.simt.tiles import THREADS, Threads, check, splat, tile, tile_kernel
 from tilewright.ir import types as ir
@@ -197,7 +198,7 @@ def test_scan_keeps_the_order(shape: tuple[int, ...], reverse: bool) -> None:
             for result in b.insert(Scan([x, y], axis, reverse, region(elements, affine))).results
         ]
 
-    threads = [*THREADS, Threads(8, 4)]
+    threads = [*THREADS[reverse::2], Threads(8, 4)]
     check(build, [tile(ir.I64, *shape)] * 2, columns=(1,), threads=threads)
 
 
@@ -241,14 +242,17 @@ MANY_WARPS = [Threads(16, 1), Threads(16, 4), Threads(32, 2), Threads(32, 8), Th
 LONG = [(1024,), (2, 1024), (64, 16), (16, 64), (1024, 1)]
 
 
-@pytest.mark.parametrize("shape", LONG, ids=ids)
-@pytest.mark.parametrize("element", [ir.I1, ir.I8, ir.FP16, ir.I32, ir.FP64], ids=ids)
-def test_extremum_over_many_warps(shape: tuple[int, ...], element: ir.DType) -> None:
+@pytest.mark.parametrize(
+    ("shape", "element", "threads"), covering(LONG, ELEMENTS, MANY_WARPS), ids=ids
+)
+def test_extremum_over_many_warps(
+    shape: tuple[int, ...], element: ir.DType, threads: Threads
+) -> None:
     def build(b: Builder, x: Value) -> list[Value]:
         axes = range(len(shape))
         return [b.value(Reduce([x], axis, region([element], larger))) for axis in axes]
 
-    check(build, [tile(element, *shape)], threads=MANY_WARPS)
+    check(build, [tile(element, *shape)], threads=[threads])
 
 
 @pytest.mark.parametrize("threads", [Threads(4, 8), Threads(2, 32), Threads(8, 4)], ids=str)

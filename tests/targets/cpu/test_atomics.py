@@ -7,7 +7,8 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tests.frontend.kernels import kernel_from, launch
+from tests.covering import covering
+from tests.frontend.kernels import build, kernel_from, type_string
 from tests.ir_values import random_array
 from tests.language.test_atomic import SUPPORTED
 from tests.targets.cpu.harness import PLAIN_AVX2, PLAIN_SSE2, assert_same, host
@@ -16,9 +17,12 @@ from tilewright.ir.passes import PassContext, run
 from tilewright.ir.types import SCALARS, Tile
 
 TYPES = {t.short: t for t in SCALARS}
-CASES = [(kind, short) for kind, types in SUPPORTED.items() for short in types]
+KINDS = [(kind, short) for kind, types in SUPPORTED.items() for short in types]
+MASKS = ("None", "tl.load(values + i) != 0", "i < n")
+FEATURES = {"host": None, "AVX2": PLAIN_AVX2, "SSE2": PLAIN_SSE2}
 SHAPES = ((64,), (3, 32), (4, 1), (24,), (5, 3), (2, 4, 16))
 
+NAMES = "x", "at", "values", "n"
 TEXT = """
 def kernel(x, at, values, n):
     i = tl.arange(0, {count}).reshape({shape})
@@ -27,23 +31,26 @@ def kernel(x, at, values, n):
 """
 
 
-@pytest.mark.parametrize("features", [None, PLAIN_AVX2, PLAIN_SSE2], ids=["host", "AVX2", "SSE2"])
-@pytest.mark.parametrize(("kind", "short"), CASES)
-def test_order_is_that_of_the_elements(kind: str, short: str, features: str | None) -> None:
+@pytest.mark.parametrize(
+    ("of", "shape", "mask", "features"), covering(KINDS, SHAPES, MASKS, FEATURES)
+)
+def test_order_is_that_of_the_elements(
+    of: tuple[str, str], shape: tuple[int, ...], mask: str, features: str
+) -> None:
     """Several elements update one place: sums of numbers round differently in another order."""
     rng = np.random.default_rng(3)
-    for shape in SHAPES:
-        count = int(np.prod(shape))
-        values = random_array(Tile((count,), TYPES[short]), rng)
-        at = rng.integers(0, 7, count).astype(np.int32)
-        for mask in ("None", "tl.load(values + i) != 0", "i < n"):
-            text = TEXT.format(count=count, shape=shape, kind=kind, mask=mask)
-            args = [random_array(Tile((7,), TYPES[short]), rng), at, values, count // 2]
-            before = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
-            with np.errstate(all="ignore"):
-                module = launch(kernel_from(text), *args)
-                run(module, STEPS, PassContext(), [])
-                assert_same(module, (1, 1, 1), before, machine=host(features))
+    kind, short = of
+    count = int(np.prod(shape))
+    values = random_array(Tile((count,), TYPES[short]), rng)
+    at = rng.integers(0, 7, count).astype(np.int32)
+    text = TEXT.format(count=count, shape=shape, kind=kind, mask=mask)
+    args = [random_array(Tile((7,), TYPES[short]), rng), at, values, count // 2]
+    with np.errstate(all="ignore"):
+        module = build(
+            kernel_from(text), {n: type_string(a) for n, a in zip(NAMES, args, strict=True)}
+        )
+        run(module, STEPS, PassContext(), [])
+        assert_same(module, (1, 1, 1), args, machine=host(FEATURES[features]))
 
 
 @tw.jit

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.covering import covering
 from tests.targets.cpu.amx_emulation import emulated
 from tests.targets.cpu.dot_cases import KINDS, LAYOUTS, Extents, arrays, dot_module, dot_of
 from tests.targets.cpu.harness import PLAIN_AVX2, assert_same, both, host, slots
@@ -60,32 +60,39 @@ EXTENTS: list[Extents] = [
 # -- every way to multiply -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_product(layout: str, kind: str, machine: str) -> None:
-    for extents in EXTENTS:
-        module = dot_module(kind, layout, extents)
-        assert_same(module, ONE, arrays(kind, extents), machine=MACHINES[machine])
+@pytest.mark.parametrize(
+    ("layout", "kind", "machine", "extents"),
+    covering(LAYOUTS, KINDS, MACHINES, EXTENTS, strength=3),
+)
+def test_product(layout: str, kind: str, machine: str, extents: Extents) -> None:
+    module = dot_module(kind, layout, extents)
+    assert_same(module, ONE, arrays(kind, extents), machine=MACHINES[machine])
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("kind", ["i8", "bf16", "fp32"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_product_of_masked_operands(layout: str, kind: str, machine: str) -> None:
-    sizes: list[Extents] = [(32, 64, 32), (17, 20, 9)]
-    for extents, cut in product(sizes, (0, 1, 16, 40)):
-        module = dot_module(kind, layout, extents, cut=cut)
-        assert_same(module, ONE, arrays(kind, extents), machine=MACHINES[machine])
+@pytest.mark.parametrize(
+    ("layout", "kind", "machine", "cut", "extents"),
+    covering(
+        LAYOUTS,
+        ["i8", "bf16", "fp32"],
+        MACHINES,
+        [0, 1, 16, 40],
+        [(32, 64, 32), (17, 20, 9)],
+        strength=3,
+    ),
+)
+def test_product_of_masked_operands(
+    layout: str, kind: str, machine: str, cut: int, extents: Extents
+) -> None:
+    module = dot_module(kind, layout, extents, cut=cut)
+    assert_same(module, ONE, arrays(kind, extents), machine=MACHINES[machine])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_products_of_a_batch(layout: str, kind: str) -> None:
-    sizes: list[Extents] = [(16, 32, 16), (3, 5, 7)]
-    for extents in sizes:
-        module = dot_module(kind, layout, extents, batch=3)
-        assert_same(module, ONE, arrays(kind, extents, batch=3))
+@pytest.mark.parametrize(
+    ("layout", "kind", "extents"), covering(LAYOUTS, KINDS, [(16, 32, 16), (3, 5, 7)])
+)
+def test_products_of_a_batch(layout: str, kind: str, extents: Extents) -> None:
+    module = dot_module(kind, layout, extents, batch=3)
+    assert_same(module, ONE, arrays(kind, extents, batch=3))
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -188,12 +195,16 @@ def test_instruction(kind: str, features: set[str], expected: str) -> None:
     assert code.count("ldtilecfg") == (expected[0] == "t")
 
 
-@pytest.mark.parametrize("kind", ["i8", "bf16", "fp32"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("machine", [host(), SAPPHIRE_RAPIDS], ids=["host", "AMX"])
-def test_size_of_code_does_not_grow_with_the_tile(layout: str, kind: str, machine: Machine) -> None:
+SIZED = {"host": host(), "AMX": SAPPHIRE_RAPIDS}
+
+
+@pytest.mark.parametrize(
+    ("layout", "kind", "machine"), covering(LAYOUTS, ["i8", "bf16", "fp32"], SIZED)
+)
+def test_size_of_code_does_not_grow_with_the_tile(layout: str, kind: str, machine: str) -> None:
     small, large = (
-        _assembly(dot_module(kind, layout, (n, n, n)), machine).count("\n") for n in (128, 512)
+        _assembly(dot_module(kind, layout, (n, n, n)), SIZED[machine]).count("\n")
+        for n in (128, 512)
     )
     assert large <= small * 1.1
 
@@ -203,31 +214,28 @@ def test_size_of_code_does_not_grow_with_the_tile(layout: str, kind: str, machin
 AMX_EXTENTS: list[Extents] = [
     (16, 16, 16), (32, 32, 64), (16, 64, 10), (48, 32, 130), (64, 80, 64),
 ]  # fmt: skip
+AMX_CASES = covering(LAYOUTS, ["i8", "u8", "bf16", "fp8"], AMX_EXTENTS)
 
 
 @pytest.mark.skipif("avx512f" not in host().features, reason="emulated in AVX-512 vectors")
-@pytest.mark.parametrize("kind", ["i8", "u8", "bf16", "fp8"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_amx_emulated(layout: str, kind: str) -> None:
-    for extents in AMX_EXTENTS:
-        module = dot_module(kind, layout, extents)
-        text, scratch = generate(module, SAPPHIRE_RAPIDS)
-        _, code = emit.compile_text(emulated(text), host())
-        ours, theirs = arrays(kind, extents), arrays(kind, extents)
-        loaded, packed = device.LoadedCode(code, ["k"]), slots(ours)
-        device.launch(loaded["k"], ctypes.addressof(packed), ONE, scratch, 1)
-        interpret(module, ONE, theirs)
-        np.testing.assert_array_equal(ours[2], theirs[2])
+@pytest.mark.parametrize(("layout", "kind", "extents"), AMX_CASES)
+def test_amx_emulated(layout: str, kind: str, extents: Extents) -> None:
+    module = dot_module(kind, layout, extents)
+    text, scratch = generate(module, SAPPHIRE_RAPIDS)
+    _, code = emit.compile_text(emulated(text), host())
+    ours, theirs = arrays(kind, extents), arrays(kind, extents)
+    loaded, packed = device.LoadedCode(code, ["k"]), slots(ours)
+    device.launch(loaded["k"], ctypes.addressof(packed), ONE, scratch, 1)
+    interpret(module, ONE, theirs)
+    np.testing.assert_array_equal(ours[2], theirs[2])
 
 
 @pytest.mark.skipif(not amx_permitted(), reason="this machine has no AMX, or does not permit it")
-@pytest.mark.parametrize("kind", ["i8", "u8", "bf16", "fp8"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_amx(layout: str, kind: str) -> None:
-    for extents in AMX_EXTENTS:
-        module = dot_module(kind, layout, extents)
-        assert scheme_of(dot_of(module), host()).name.startswith("amx")
-        assert_same(module, ONE, arrays(kind, extents))
+@pytest.mark.parametrize(("layout", "kind", "extents"), AMX_CASES)
+def test_amx(layout: str, kind: str, extents: Extents) -> None:
+    module = dot_module(kind, layout, extents)
+    assert scheme_of(dot_of(module), host()).name.startswith("amx")
+    assert_same(module, ONE, arrays(kind, extents))
 
 
 @pytest.mark.parametrize("permitted", [False, True])

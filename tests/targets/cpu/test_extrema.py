@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.covering import covering
 from tests.targets.cpu.harness import PLAIN_AVX2, assert_same, host, places_ir
 from tilewright.targets.cpu import avx512
 from tilewright.targets.cpu.machine import Machine
@@ -20,13 +20,18 @@ SIGNALING = {
 ROWS = 24
 
 
-def machines() -> Iterator[Machine]:
-    yield host()
+def _machines() -> dict[str, Machine]:
+    found = {"host": host()}
     if avx512.has_extremum(host()):  # as it would be without the instruction for it
         features = host().features - {"avx512dq"}
-        yield dataclasses.replace(host(), features=features, without=frozenset({"avx512dq"}))
+        without = frozenset({"avx512dq"})
+        found["AVX-512"] = dataclasses.replace(host(), features=features, without=without)
     if "avx2" in host().features:
-        yield host(PLAIN_AVX2)
+        found["AVX2"] = host(PLAIN_AVX2)
+    return found
+
+
+MACHINES = _machines()
 
 
 def hard_rows(element: str, length: int) -> np.ndarray:
@@ -80,14 +85,15 @@ func @extrema(%x: ptr<{element}>, %o: ptr<{element}>, %n: i32) {{
 """
 
 
-@pytest.mark.parametrize("op", ["max", "min"])
-@pytest.mark.parametrize("length", [1, 2, 5, 16, 100])
-@pytest.mark.parametrize("element", NARROW)
-def test_extremum_is_nan_only_where_all_are(element: str, length: int, op: str) -> None:
+@pytest.mark.parametrize(
+    ("element", "length", "machine", "axis", "op"),
+    covering(NARROW, [1, 2, 5, 16, 100], MACHINES, [1, 0], ["max", "min"], strength=3),
+)
+def test_extremum_is_nan_only_where_all_are(
+    element: str, length: int, machine: str, axis: int, op: str
+) -> None:
     x = hard_rows(element, length)
-    for axis in (1, 0):
-        text = module(element, length, axis, op)
-        out = np.zeros((ROWS, length)[1 - axis], x.dtype)
-        for machine in machines():
-            for n in {length, length * 2 // 3, 0}:
-                assert_same(text, (1, 1, 1), [x, out, np.int32(n)], machine=machine)
+    text = module(element, length, axis, op)
+    out = np.zeros((ROWS, length)[1 - axis], x.dtype)
+    for n in {length, length * 2 // 3, 0}:
+        assert_same(text, (1, 1, 1), [x, out, np.int32(n)], machine=MACHINES[machine])

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tests.covering import covering
 from tests.frontend.kernels import function_from
 from tests.targets.cpu.harness import PLAIN_AVX2, assert_same, both, host, run_compiled
 from tilewright.compiler import ASTSource
@@ -164,13 +165,14 @@ def masked(x, y, o, n, lo, B: tl.constexpr, KIND: tl.constexpr):
     tl.store(o + 2 * B + 1, tl.max(a, 0))
 
 
-@pytest.mark.parametrize("kind", range(9))
-@pytest.mark.parametrize("n", [-5, 0, 1, 15, 16, 17, 100, 127, 128, 2**31 - 1])
-def test_masks(kind: int, n: int) -> None:
+ENDS = [-5, 0, 1, 15, 16, 17, 100, 127, 128, 2**31 - 1]
+
+
+@pytest.mark.parametrize(("kind", "n", "lo"), covering(range(9), ENDS, [0, 3, 2**31 - 20]))
+def test_masks(kind: int, n: int, lo: int) -> None:
     x = np.arange(128, dtype=np.float32)
-    args = [x, x * 2, np.zeros(260, np.float32), np.int32(n)]
-    for lo in (0, 3, 2**31 - 20):
-        same(masked, [*args, np.int32(lo)], B=128, KIND=kind)
+    args = [x, x * 2, np.zeros(260, np.float32), np.int32(n), np.int32(lo)]
+    same(masked, args, B=128, KIND=kind)
 
 
 @tw.jit

@@ -12,6 +12,7 @@ from functools import cache
 
 import pytest
 
+from tests.covering import covering
 from tests.gpu import products
 from tests.gpu.programs import HOPPER, Program, source_of
 from tests.targets.nvidia.lowered import lower
@@ -47,9 +48,9 @@ def test_variant_with_fewer_spills_fits(stages: int, warps: int) -> None:
     assert kernel.metadata.shared <= TARGET.processor.shared_limit
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("stages", [1, 2, 3])
-@pytest.mark.parametrize("tensor_copies", [False, True])
+@pytest.mark.parametrize(
+    ("stages", "causal", "tensor_copies"), covering([1, 2, 3], [False, True], [False, True])
+)
 def test_gradients(stages: int, causal: bool, tensor_copies: bool) -> None:
     for positions in (128, 256):
         program = _gradients(positions, causal=causal)
