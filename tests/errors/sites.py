@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import tilewright
@@ -54,6 +54,7 @@ class Reached:
 
     def __init__(self) -> None:
         self.lines: set[tuple[str, int]] = set()
+        self.inside: dict[CodeType, bool] = {}  # whether code is the package's
 
     def run(self) -> None:
         """Run all cases."""
@@ -67,13 +68,20 @@ class Reached:
             sys.settrace(before)
 
     def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
-        file = frame.f_code.co_filename
-        if not file.startswith(str(PACKAGE)):
+        """A call, of which there are millions."""
+        code = frame.f_code
+        if code not in self.inside:
+            self.inside[code] = code.co_filename.startswith(str(PACKAGE))
+        if not self.inside[code]:
             return None
         frame.f_trace_lines = False
+        return self._trace_within
+
+    def _trace_within(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "exception":
-            self.lines.add((Path(file).relative_to(PACKAGE).as_posix(), frame.f_lineno))
-        return self._trace
+            file = Path(frame.f_code.co_filename).relative_to(PACKAGE).as_posix()
+            self.lines.add((file, frame.f_lineno))
+        return self._trace_within
 
     def __contains__(self, site: Site) -> bool:
         return any((site.file, line) in self.lines for line in range(site.first, site.last + 1))

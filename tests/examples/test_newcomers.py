@@ -11,21 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.forked import TORCH, output
+
 ROOT = Path(__file__).parents[2]
-
-
-def _run(folder: Path, text: str, *options: str) -> str:
-    """The output of a program in a fresh process: of a file, as kernels are read from it."""
-    pytest.importorskip("torch", minversion="2.9")
-    file = folder / "program.py"
-    file.write_text(text)
-    command = [sys.executable, *options, str(file)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = subprocess.run(
-        command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    return run.stdout.strip()
 
 
 TUTORIAL = '''
@@ -78,7 +66,16 @@ benchmark.run(print_data=True)
 
 def test_tutorial_runs_unchanged(tmp_path: Path) -> None:
     """With a kernel, autotuning and a benchmark, and without any name of tilewright."""
-    lines = _run(tmp_path, TUTORIAL, "-m", "tilewright", "run").splitlines()
+    pytest.importorskip("torch", minversion="2.9")
+    file = tmp_path / "program.py"
+    file.write_text(TUTORIAL)
+    run = subprocess.run(
+        [sys.executable, "-m", "tilewright", "run", str(file)],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    lines = run.stdout.strip().splitlines()
     assert lines[0] == "True"
     assert lines[1] == "relu-times:"
     # Sizes and speeds, with the number of the row where pandas prints them.
@@ -135,12 +132,14 @@ print(len(calls))
 """
 
 
-def test_library_replaces_operators_of_torch(tmp_path: Path) -> None:
+def test_library_replaces_operators_of_torch() -> None:
     """A context manager in which torch's operators are tile kernels."""
-    assert _run(tmp_path, LIBRARY) == "3"
+    pytest.importorskip("torch", minversion="2.9")
+    assert output(LIBRARY, TORCH) == "3"
 
 
-def test_model_is_compiled_as_the_page_shows(tmp_path: Path) -> None:
+def test_model_is_compiled_as_the_page_shows() -> None:
+    pytest.importorskip("torch", minversion="2.9")
     page = (ROOT / "docs" / "torch-compile.md").read_text()
     found = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert found is not None
@@ -153,4 +152,4 @@ torch.testing.assert_close(torch.compile(model)(x), model(x))
 torch.testing.assert_close(f(x, x), torch.relu(x + x))
 print(len(launches) > 1)
 """
-    assert _run(tmp_path, found[1] + use) == "True"
+    assert output(found[1] + use, TORCH) == "True"

@@ -1,14 +1,11 @@
-"""Launches on the threads of torch's OpenMP runtime, after `tilewright.torch.enable`, in fresh
-processes."""
+"""Launches on the threads of torch's OpenMP runtime, after `tilewright.torch.enable`, in processes
+that have used neither."""
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.interop.forked import TORCH, output
 
 START = """
 import os, signal, sys, threading, warnings
@@ -96,14 +93,6 @@ except Stop:
     print("stopped")""", "stopped", id="signal"),
     ],
 )  # fmt: skip
-def test_launches_run_on_threads_of_torch(rest: str, expected: str, tmp_path: Path) -> None:
+def test_launches_run_on_threads_of_torch(rest: str, expected: str) -> None:
     pytest.importorskip("torch", minversion="2.9")
-    program = tmp_path / "program.py"
-    program.write_text(START + rest)
-    run = subprocess.run(
-        [sys.executable, str(program)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip() == expected
+    assert output(START + rest, TORCH) == expected
