@@ -24,7 +24,7 @@ import pytest
 
 # A pure function of the tests, so that a failure is reproducible; random seeds are an option.
 DEFAULT_FUZZ_SEED = 0
-DEFAULT_FUZZ_COUNT = 20
+DEFAULT_FUZZ_COUNT = 10
 
 
 def _load_hypothesis_profile() -> None:
@@ -36,6 +36,7 @@ def _load_hypothesis_profile() -> None:
     hypothesis.settings.register_profile(
         "tilewright-ci",
         deadline=None,
+        max_examples=40,  # always the same ones
         suppress_health_check=slow_machine,
         derandomize=True,
         database=None,
@@ -136,6 +137,22 @@ def _verify_after_each_pass(config: pytest.Config) -> None:
 def _refuse_slow_products(config: pytest.Config) -> None:
     """Have a kernel fail whose products ptxas serialises, whichever test compiles it."""
     _set_for_the_session(config, "TILEWRIGHT_STRICT_PRODUCTS", "1")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without a device, keep one case of each test that needs one, which tells the reason."""
+    if missing_cuda_device() is None:
+        return
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
+    seen: set[str] = set()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        again = test in seen and item.get_closest_marker("gpu") is not None
+        (dropped if again else kept).append(item)
+        seen.add(test)
+    items[:] = kept
+    config.hook.pytest_deselected(items=dropped)
 
 
 def pytest_collection_finish() -> None:

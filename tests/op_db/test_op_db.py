@@ -19,16 +19,15 @@ from tests.op_db import cases, run  # noqa: E402
 ROOT = Path(__file__).parents[2]
 
 CHOSEN = (
-    "add:float32", "softmax:bfloat16", "cumsum:int64", "std:float32", "gather:float32",
-    "index_put:float32", "nn.functional.gelu:bfloat16", "nn.functional.layer_norm:float32",
-    "nn.functional.max_pool2d:float32", "masked.argmax:int64", "bitwise_left_shift:int64",
-    "sort:float32", "where:bfloat16", "addmm:float32",
+    "softmax:bfloat16", "cumsum:int64", "std:float32", "gather:float32", "index_put:float32",
+    "nn.functional.gelu:bfloat16", "nn.functional.max_pool2d:float32", "masked.argmax:int64",
+    "bitwise_left_shift:int64", "addmm:float32",
 )  # fmt: skip
 """Of each kind of kernel: pointwise, reductions, scans, gathers, atomics, extern calls."""
 
 
 def test_chosen_operators_agree_with_eager_execution(tmp_path: Path) -> None:
-    """It takes 30 seconds on an idle core; all cases take an hour."""
+    """It takes 15 seconds on an idle core; all cases take an hour."""
     names, output = tmp_path / "cases.txt", tmp_path / "op_db.jsonl"
     names.write_text("\n".join(CHOSEN))
     command = [sys.executable, "-m", "tests.op_db.run", "--samples=1"]
@@ -93,11 +92,9 @@ def test_a_process_that_ends_fails_its_case_only() -> None:
     workers = run.Workers(1, 0)
     try:
         workers.worker.process.kill()
-        workers.worker.process.wait()
-        assert workers.check("abs:float32", "triton")["kind"] == "same"
-        workers.worker.process.kill()
         broken = workers.worker.check("abs:float32", "triton")
         assert broken["kind"] == "failed"
         assert "exit status -9" in broken["detail"]
+        assert workers.check("abs:float32", "triton")["kind"] == "same"
     finally:
         workers.worker.end()

@@ -53,9 +53,9 @@ def failures(cases: list[Case]) -> dict[str, str]:
     return {n: f"{o.status}: {o.detail}" for n, o in found.items() if o.status not in good}
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_npu_passes_a_sample_of_all_levels(part: int) -> None:
-    assert not failures(Selection(levels="12345F", part=part, parts=40).cases())
+def test_npu_passes_a_sample_of_all_levels() -> None:
+    """CI runs ten times as many by the command."""
+    assert not failures(Selection(levels="12345F", part=3, parts=40).cases())
 
 
 def test_npu_keeps_to_the_protocol_and_the_runtime_works() -> None:
