@@ -127,13 +127,14 @@ class Graph:
     loop: Loop | None = None
 
     def args(self) -> list[Any]:
-        """For each type the inputs, and room for the results; a number of each type."""
+        """For each type the inputs, and room for the results; then numbers."""
         rng = np.random.default_rng(self.seed)
         found: list[Any] = []
         for dtype in self.types:
             found.append(_content(INPUTS * self.extent, dtype, rng))
             found.append(np.zeros(max(1, len(self.roots)) * self.extent, dtype.numpy))
-        return [*found, np.int32(TRIPS)]
+        numbers = [_content(1, t, rng)[0] for t in self.types if t not in FP8 for _ in range(2)]
+        return [*found, *numbers, np.int32(TRIPS)]
 
     def wrong(self, found: Sequence[Any], expected: Sequence[Any]) -> list[int]:
         """The roots of which the arguments after a launch hold other results than expected."""
@@ -155,14 +156,13 @@ class Graph:
     def module(self, roots: Sequence[int]) -> Module:
         """A verified kernel that computes and stores these."""
         pointers = [Pointer(t) for t in self.types for _ in range(2)]
-        fn = Function("kernel", [*pointers, I32])
-        for arg in fn.args[:-1]:
-            fn.arg_attrs[arg.index]["divisibility"] = 16
+        numbers = [t for t in self.types if t not in FP8 for _ in range(2)]
+        fn = Function("kernel", [*pointers, *numbers, I32])
+        for number in range(len(pointers)):
+            fn.arg_attrs[number]["divisibility"] = 16
         build = Builder()
         with build.at_end(fn.body):
-            pairs = zip(fn.args[:-1:2], fn.args[1::2], strict=True)
-            arrays = dict(zip(self.types, pairs, strict=True))
-            _Kernel(self, build, arrays, fn.args[-1]).store(roots)
+            _Kernel(self, build, fn).store(roots)
             build.insert(Return([]))
         module = Module([fn])
         verify_module(module)
@@ -179,10 +179,12 @@ def _content(length: int, dtype: DType, rng: np.random.Generator) -> np.ndarray:
 class _Kernel:
     """Builds a graph in a function."""
 
-    def __init__(
-        self, graph: Graph, build: Builder, arrays: dict[DType, tuple[Value, Value]], trips: Value
-    ) -> None:
-        self.graph, self.build, self.arrays, self.trips = graph, build, arrays, trips
+    def __init__(self, graph: Graph, build: Builder, fn: Function) -> None:
+        self.graph, self.build, self.trips = graph, build, fn.args[-1]
+        count = 2 * len(graph.types)
+        pairs = zip(fn.args[:count:2], fn.args[1:count:2], strict=True)
+        self.arrays = dict(zip(graph.types, pairs, strict=True))
+        self.numbers = fn.args[count:-1]
         self.values: dict[int, Value] = {}
         self.places = build.value(Arange(0, graph.extent))
 
@@ -214,6 +216,9 @@ class _Kernel:
         return value
 
     def _input(self, source: Input) -> Value:
+        """A tile is loaded, a number is an argument, if there are arguments of its type."""
+        if not source.is_tile and source.dtype not in FP8:
+            return [x for x in self.numbers if x.type is source.dtype][source.number % 2]
         start = self.build.value(arith.Constant(source.number * self.graph.extent, I32))
         pointer = self.build.value(AddPtr(self.arrays[source.dtype][0], start))
         if source.is_tile:

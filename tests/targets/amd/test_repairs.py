@@ -1,7 +1,7 @@
 """What LLVM's back end loses: the signs of zeros that become fp16, and of those that are subtracted
 from zero; the signs of shifted words; operations between a sum and a product of bytes; zeros that
 are selected; quotients of 24 bits; blocks behind a trap; the operands of differences between
-lanes; and conditions that are branched and selected by."""
+lanes; conditions that are branched and selected by; and the masks of factors of 24 bits."""
 
 from __future__ import annotations
 
@@ -367,3 +367,28 @@ def test_conditions_that_are_branched_and_selected_by(arch: str) -> None:
         arguments = [x, np.zeros(100, np.float32), a, 2.0, 5, 9]
         _, found = launch(code, arch, 1, (1,), arguments)
         np.testing.assert_array_equal(found, expected)
+
+
+@tw.jit
+def short_products(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    masked = (x & 0xFFFFFF).to(tl.int64) * (y & 0xFFFFFF).to(tl.int64)
+    shifted = ((x << 8) >> 8).to(tl.int64) * ((y << 8) >> 8).to(tl.int64)
+    tl.store(out_ptr + i, masked + y)
+    tl.store(out_ptr + BLOCK + i, shifted + y)
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
+@pytest.mark.parametrize("type", ["i32", "u32"])
+def test_sums_with_products_of_24_bits(type: str, arch: str) -> None:
+    dtype = np.dtype(f"{type[0]}4")
+    x, y = np.random.default_rng(0).integers(0, 2**32, (2, 64)).astype(np.uint32).view(dtype)
+    types = {"x_ptr": f"*{type}", "y_ptr": f"*{type}", "out_ptr": "*i64"}
+    code = compiled(short_products, types, arch, BLOCK=64).asm["hsaco"]
+    assert isinstance(code, bytes)
+    *_, found = launch(code, arch, 1, (1,), [x, y, np.zeros(2 * 64, np.int64)])
+    eight, long = dtype.type(8), np.int64
+    masked = (x & 0xFFFFFF).astype(long) * (y & 0xFFFFFF) + y
+    shifted = (x << eight >> eight).astype(long) * (y << eight >> eight) + y
+    np.testing.assert_array_equal(found, np.concatenate([masked, shifted]))

@@ -21,6 +21,8 @@ def repair(text: str, chip: Processor) -> str:
         text = with_signed_zeros(text)
     if "div i" in text or "rem i" in text:
         text = with_wide_divisors(text)
+    if "mul " in text and " i64 " in text:
+        text = with_wide_factors(text)
     if "@llvm.amdgcn.update.dpp." in text:
         text = with_moved_subtrahends(text)
     text = _TRAP.sub(r"\g<trap>ret void", text)
@@ -206,21 +208,55 @@ def _with_permute(text: str, before: str) -> str:
 
 
 def _wide_divisor(found: re.Match[str]) -> str:
-    name, divisor = f"%divisor.{found.start()}", found["divisor"]  # unique, as offsets are
-    if found["bits"] == "32":
-        lines = [f"{name} = call {_PERMUTE.format(word=divisor)}"]
-    else:
-        lines = [
-            f"{name}.shifted = lshr i64 {divisor}, 32",
-            f"{name}.above = trunc i64 {name}.shifted to i32",
-            f"{name}.hidden = call {_PERMUTE.format(word=f'{name}.above')}",
-            f"{name}.wide = zext i32 {name}.hidden to i64",
-            f"{name}.high = shl i64 {name}.wide, 32",
-            f"{name}.low = and i64 {divisor}, 4294967295",
-            f"{name} = or i64 {name}.high, {name}.low",
-        ]
-    lines.append(found["head"] + name + found["rest"])
+    name = f"%divisor.{found.start()}"  # unique, as offsets are
+    lines = _hidden(name, found["bits"] == "64", found["divisor"])
+    return _indented(found, [*lines, found["head"] + name + found["rest"]])
+
+
+def _hidden(name: str, is_long: bool, value: str) -> list[str]:
+    """What gives a value another name, and its last 32 bits unknown ones."""
+    if not is_long:
+        return [f"{name} = call {_PERMUTE.format(word=value)}"]
+    return [
+        f"{name}.word = trunc i64 {value} to i32",
+        f"{name}.hidden = call {_PERMUTE.format(word=f'{name}.word')}",
+        f"{name}.low = zext i32 {name}.hidden to i64",
+        f"{name}.high = and i64 {value}, -4294967296",
+        f"{name} = or i64 {name}.high, {name}.low",
+    ]
+
+
+def _indented(found: re.Match[str], lines: list[str]) -> str:
     return "\n".join(found["indent"] + line for line in lines)
+
+
+_MASK = re.compile(
+    r" = (?:and i(?:32|64) %[\w.]+, (?P<mask>\d+)"
+    r"|[al]shr (?:exact )?(?:i32 [^,]+, 8|i64 [^,]+, 40))(?=,|$)",
+    re.MULTILINE,
+)
+_LONG_PRODUCT = re.compile(
+    r"^(?P<indent>\s*)(?P<head>%[\w.]+ = mul (?:[a-z]+ )*i64 )(?P<factor>%[\w.]+)(?P<rest>, .*)$",
+    re.MULTILINE,
+)
+
+
+def with_wide_factors(text: str) -> str:
+    """Hide from the back end how few bits a factor of a product of 64 bits has.
+
+    LLVM 22 removes the mask of a factor of 24 bits, as an instruction that multiplies so many bits
+    ignores the others. But if a sum follows, it selects `v_mad_u64_u32`, which does not.
+    """
+    masks = [found["mask"] for found in _MASK.finditer(text)]
+    if not any(mask is None or int(mask).bit_length() == 24 for mask in masks):
+        return text
+    return _with_permute(_LONG_PRODUCT.sub(_wide_factor, text), text)
+
+
+def _wide_factor(found: re.Match[str]) -> str:
+    name = f"%factor.{found.start()}"  # unique, as offsets are
+    lines = _hidden(name, True, found["factor"])
+    return _indented(found, [*lines, found["head"] + name + found["rest"]])
 
 
 _MOVE = re.compile(
