@@ -136,8 +136,8 @@ _PLAIN: dict[str, Callable[..., Array]] = {
     **{f"s_fmac_{kind}": fma for kind in ("f16", "f32")},
     **{f"s_{name}_f32": fma for name in ("fmaak", "fmamk")},
     **{f"s_{name}_f32": UNARY[name] for name in ("ceil", "floor", "trunc", "rndne")},
-    "s_minimum_f32": minimum,
-    "s_maximum_f32": maximum,
+    **{f"s_minimum_{kind}": minimum for kind in ("f16", "f32")},
+    **{f"s_maximum_{kind}": maximum for kind in ("f16", "f32")},
     "s_cvt_f16_f32": lambda a: quiet(a.astype(np.float16)),
     "s_cvt_f32_f16": lambda a: quiet(a.astype(np.float32)),
     "s_cvt_hi_f32_f16": lambda a: quiet(

@@ -64,6 +64,7 @@ s_fmaak_f32: f32=f32,f32,K
 s_fmamk_f32: f32=f32,K,f32
 s_ceil_f32 s_floor_f32 s_trunc_f32 s_rndne_f32: f32=f32
 s_add_f16 s_sub_f16 s_mul_f16 s_min_f16 s_max_f16: f16=f16,f16
+s_minimum_f16 s_maximum_f16: f16=f16,f16
 s_fmac_f16: f16=f16,f16,D
 s_cvt_f16_f32: f16=f32
 s_cvt_f32_f16: f32=f16

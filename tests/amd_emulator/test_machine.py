@@ -196,3 +196,22 @@ def test_a_constant_of_64_bits_is_added_to_a_product() -> None:
     x = np.arange(256, dtype=np.float64).reshape(16, 16) % 7
     _, found = launch(code, "gfx942", 1, (1,), [x, np.zeros_like(x)])
     assert np.array_equal(found, x @ x + 1)
+
+
+@tw.jit
+def larger_half(out_ptr, a, b):
+    x, y = a.to(tl.float16), b.to(tl.float16)
+    tl.store(out_ptr, tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL))
+    tl.store(out_ptr + 1, tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL))
+
+
+def test_extrema_of_halves_in_scalar_registers() -> None:
+    types = {"out_ptr": "*fp16", "a": "fp32", "b": "fp32"}
+    kernel = compiled(larger_half, types, "gfx1200")
+    assert "s_maximum_f16" in str(kernel.asm["amdgcn"])
+    code = kernel.asm["hsaco"]
+    assert isinstance(code, bytes)
+    (found,) = launch(code, "gfx1200", 1, (1,), [np.zeros(2, np.float16), 1.5, -2.0])
+    np.testing.assert_array_equal(found, [1.5, -2.0])
+    (found,) = launch(code, "gfx1200", 1, (1,), [np.zeros(2, np.float16), 1.5, float("nan")])
+    assert np.isnan(found).all()
