@@ -98,7 +98,7 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
         elif _fits_mma(op, ctx):
             lhs, rhs = op.lhs, op.rhs
             if not is_batched(op):
-                lhs, rhs = staged(op, lhs, 1, infos), staged(op, rhs, 0, infos)
+                lhs, rhs = staged(op, lhs, 1, infos, ctx), staged(op, rhs, 0, infos, ctx)
             mma = insert_before(
                 Mma(lhs, rhs, op.acc, op.precision, op.max_imprecise, chained=False), op
             )
@@ -346,25 +346,31 @@ def _must_turn(value: Value, k_axis: int, infos: AxisMap) -> bool:
     return size != 2 and comes_from_memory(value) and _lies_across(value, k_axis, infos)
 
 
-def staged(op: Op, value: Value, k_axis: int, infos: AxisMap) -> Value:
+def staged(op: Op, value: Value, k_axis: int, infos: AxisMap, ctx: PassContext) -> Value:
     """An operand in registers. One loaded from memory is staged in shared memory, so that its loads
     can be coalesced and pipelined."""
     if not comes_from_memory(value):
         return value
-    rows = _rows_across if _is_copied_wider(value, infos) else None
+    rows = _rows_across if _keeps_order(value, infos, ctx) else None
     return insert_before(
         Fetch(shared_operand(op, value, k_axis, infos, rows), own=False), op
     ).result
 
 
-def _is_copied_wider(value: Value, infos: AxisMap) -> bool:
-    """Whether copies of elements as they lie in memory are wider than copies to rows along K, of
-    one element each. Of short elements, `ldmatrix` loads more of such rows at once."""
+def _keeps_order(value: Value, infos: AxisMap, ctx: PassContext) -> bool:
+    """Whether rows as in memory are better than rows along K: those are filled element by element.
+
+    From rows along K, `ldmatrix` loads several elements of up to 32 bits at once, which outweighs
+    wider stores, but not asynchronous copies, each of which needs an address.
+    """
     load = source_of(value).op
     size = ir.dtype_of(value.type).nbytes_in_memory
     if not isinstance(load, Load) or size < WORD_BYTES:
         return False
-    return infos.access_length(load.ptr, load.mask, infos[load.ptr].order[0], size) > 1
+    if infos.access_length(load.ptr, load.mask, infos[load.ptr].order[0], size) == 1:
+        return False
+    loop = load.parent and load.parent.parent
+    return size > WORD_BYTES or (isinstance(loop, For) and stages_of(loop, ctx) > 1)
 
 
 def _rows_across(type: ir.Type, contiguous: int) -> LinearLayout:

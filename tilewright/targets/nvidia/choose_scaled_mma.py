@@ -42,7 +42,7 @@ def choose_scaled_mma(fn: Function, ctx: PassContext) -> bool:
         assert infos is not None
         b = Builder()
         with b.before(op):
-            values = [staged(op, side.value, 2 + side.k_axis, infos) for side in op.sides]
+            values = [staged(op, side.value, 2 + side.k_axis, infos, ctx) for side in op.sides]
             sides = [
                 _operand(b, side._replace(value=value), kind)
                 for side, value in zip(op.sides, values, strict=True)
