@@ -3,8 +3,9 @@
 The terms, the rules for each op and what these assume are in `axis_rules.py`. This is the forward
 dataflow analysis over the structured control flow. For loop-carried values it computes the greatest
 fixed point: it starts from the initial values, takes the meet with the yielded values, and repeats;
-after `MAX_ROUNDS` rounds the values become unknown. Linear in the number of ops times the rounds of
-the enclosing loops. The IR is not modified.
+after `MAX_ROUNDS` rounds the values become unknown. A loop in a loop is visited again only if what
+it depends on has changed. Linear in the number of ops times the rounds of the enclosing loops. The
+IR is not modified.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class AxisMap:
         self.trust_hints = trust_hints
         self._infos: dict[Value, AxisInfo] = {}
         self._visited: dict[Op, list[AxisInfo]] = {}
+        self._sources: dict[Op, list[Value]] = {}
 
     def __getitem__(self, value: Value) -> AxisInfo:
         found = self._infos.get(value)
@@ -70,6 +72,18 @@ class AxisMap:
             return True
         self._visited[op] = known
         return False
+
+    def is_visited_loop(self, loop: Op) -> bool:
+        """As `is_visited`, for a loop with all that is in it: else one in d others would be visited
+        2^d times, as each needs a second round to see that nothing changes."""
+        sources = self._sources.get(loop)
+        if sources is None:
+            inside = list(loop.walk())
+            made = {v for op in inside for v in op.results}
+            made.update(v for op in inside for region in op.regions for v in region.args)
+            used = dict.fromkeys(v for op in inside for v in op.operands)
+            sources = self._sources[loop] = [v for v in used if v not in made]
+        return self.is_visited(loop, [self[v] for v in sources])
 
 
 def axis_info(fn: Function, *, trust_divisors: bool = True, trust_hints: bool = True) -> AxisMap:
@@ -170,6 +184,8 @@ def _normalised(value: Value, info: AxisInfo) -> AxisInfo:
 
 def _visit_control(op: Op, infos: AxisMap) -> None:
     match op:
+        case control.For() | control.While() if infos.is_visited_loop(op):
+            pass
         case control.For():
             _visit_for(op, infos)
         case control.If():
