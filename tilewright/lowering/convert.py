@@ -140,8 +140,34 @@ def _with_sticky_bit(b: Builder, x: V, signed: bool) -> V:
 
 def _float_to_int(b: Builder, x: V, to: ir.DType) -> V:
     target = like(register_type(to), x.type)
+    if x.type.lanes and not b.saturates_vectors:
+        return _vector_to_int(b, x, to)
     name = "llvm.fptosi.sat" if to.is_int_signed() else "llvm.fptoui.sat"
     return b.intrinsic(name, target, [x], overloads=[target, x.type])
+
+
+def _vector_to_int(b: Builder, x: V, to: ir.DType) -> V:
+    """`_float_to_int` of a vector, by comparisons: where there is no saturating instruction, LLVM
+    converts one element after the other, each with two branches.
+
+    The instruction's result is poison beyond the range, where none of it is selected.
+    """
+    if to.primitive_bitwidth < 32:
+        wide = _vector_to_int(b, x, ir.I32)
+        least, most = (const(wide.type, bound) for bound in to.int_bounds)
+        low = b.intrinsic("llvm.smax", wide.type, [wide, least], overloads=[wide.type])
+        high = b.intrinsic("llvm.smin", wide.type, [low, most], overloads=[wide.type])
+        return b.trunc(high, register_type(to))
+    target = like(register_type(to), x.type)
+    least, most = to.int_bounds
+    convert = b.fptosi if to.is_int_signed() else b.fptoui
+    above = b.fcmp("oge", x, const(x.type, float(most + 1)))
+    found = b.select(above, const(target, most), convert(x, register_type(to)))
+    if to.is_int_signed():
+        below = b.fcmp("olt", x, const(x.type, float(least)))
+        found = b.select(below, const(target, least), found)
+        return b.select(b.fcmp("uno", x, x), const(target, 0), found)
+    return b.select(b.fcmp("ult", x, const(x.type, 0.0)), const(target, 0), found)
 
 
 def _float_to_float(b: Builder, x: V, source: ir.DType, to: ir.DType, rounding: str) -> V:

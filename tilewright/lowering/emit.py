@@ -85,6 +85,8 @@ class Builder(ValueBuilder):
             used by `lowering.convert`.
         rounds_to_bf16: whether the target's instruction from fp32 to bf16 rounds to nearest even
             and preserves subnormals; used by `lowering.convert`.
+        saturates_vectors: whether LLVM converts vectors of floats to integers, saturating, by
+            instructions for vectors; used by `lowering.convert`.
 
     An operand may be a Python number if another operand determines its type. Integer instructions
     on constants are folded, as are identities such as ``x + 0`` and ``x * 1``.

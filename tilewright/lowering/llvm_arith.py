@@ -86,7 +86,7 @@ class ValueBuilder:
 
     __slots__ = (
         "_fast", "_known", "_lines", "current", "flag_text", "float_fence", "function", "has_fma",
-        "location", "module", "own_cast", "own_scale", "rounds_to_bf16",
+        "location", "module", "own_cast", "own_scale", "rounds_to_bf16", "saturates_vectors",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +103,7 @@ class ValueBuilder:
         self.own_scale: OwnScale | None = None
         self.float_fence = "llvm.arithmetic.fence"
         self.rounds_to_bf16 = rounds_to_bf16
+        self.saturates_vectors = True
         self.location: str | None = None
         self.fast_flags = fast_flags
         self._lines: list[str] = _CLOSED
@@ -471,6 +472,10 @@ class ValueBuilder:
     def fptosi(self, value: V, type: LType) -> V:
         """Float to signed integer, truncated; poison when out of range."""
         return self._cast("fptosi", value, type)
+
+    def fptoui(self, value: V, type: LType) -> V:
+        """Float to unsigned integer, truncated; poison when out of range."""
+        return self._cast("fptoui", value, type)
 
     def sitofp(self, value: V, type: LType) -> V:
         """Signed integer to float, rounded to nearest even."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Op, Value
 from tilewright.ir.verify import verify_module
 from tilewright.ops import arith, control, math, memory, shape
+from tilewright.targets.cpu.codegen import generate
 
 SIZE = 77  # four whole vectors of 16 and a rest
 INTS = [t for t in ir.SCALARS if t.is_int()]
@@ -149,6 +151,28 @@ def test_integers_between_two_floats_round_once(source: ir.DType, to: ir.DType) 
     for begin in range(0, len(numbers), SIZE):
         x = np.resize(numbers[begin : begin + SIZE], SIZE)
         assert_same(module, (1, 1, 1), [x, np.zeros(SIZE, to.numpy)])
+
+
+MACHINES = [None, PLAIN_AVX2, PLAIN_SSE2] if "avx2" in host().features else [None]
+
+
+@pytest.mark.parametrize("features", MACHINES, ids=["host", "avx2", "sse2"][: len(MACHINES)])
+@pytest.mark.parametrize("source", [ir.FP32, ir.FP64, ir.BF16], ids=ids)
+def test_floats_at_the_bounds_of_integers(source: ir.DType, features: str | None) -> None:
+    """Conversions saturate from the first float beyond the range on, and vectors are not converted
+    by LLVM's saturating intrinsic, which takes two branches for each element on x86."""
+    machine = host(features)
+    bounds = [sign * 2.0**e for e in (0, 7, 8, 15, 16, 31, 32, 63, 64) for sign in (1, -1)]
+    exact = np.array(bounds, source.numpy)
+    up, down = (np.nextafter(exact, np.array(end, source.numpy)) for end in (np.inf, -np.inf))
+    numbers = np.concatenate([exact, up, down, floats_in(np.array([np.nan, -np.inf]), source)])
+    x = np.resize(numbers, SIZE)
+    for to in (t for t in INTS if not t.is_bool()):
+        module = kernel(lambda x, to=to: arith.Cast(x, to=to, rounding="rtne"), [source], to)
+        assert_same(module, (1, 1, 1), [x, np.zeros(SIZE, to.numpy)], machine=machine)
+        if machine.is_x86:
+            text = generate(module, machine)[0]
+            assert not re.search(r"call <.*@llvm\.fpto.i\.sat", text)
 
 
 @pytest.mark.parametrize("source", [ir.FP32, ir.FP64, ir.FP16], ids=ids)

@@ -75,6 +75,27 @@ def look_up_modulo(table, o, divisor, BLOCK: tl.constexpr):
     tl.store(o + BLOCK + i, tl.load(table + i // divisor))
 
 
+@tw.jit
+def interpolate(x, o, n, C: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Rows of WIDTH channels-last pixels from rows of WIDTH // 2, between two pixels each."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < n
+    place = tl.maximum(((i // C) % WIDTH + 0.5) * 0.5 - 0.5, 0.0)
+    left = place.to(tl.int32)
+    right = tl.minimum(left + 1, WIDTH // 2 - 1)
+    row = (i // (C * WIDTH)) * (C * (WIDTH // 2)) + i % C
+    a, b = tl.load(x + row + C * left, mask), tl.load(x + row + C * right, mask)
+    tl.store(o + i, a + (b - a) * (place - left), mask)
+
+
+@tw.jit
+def look_up_half(table, o, first, C: tl.constexpr, BLOCK: tl.constexpr):
+    """The quotients of negative numbers are equal in other runs: `table` points into an array."""
+    i = tl.arange(0, BLOCK)
+    at = (((i + first) // C) * 0.5 + BLOCK).to(tl.int32)
+    tl.store(o + i, tl.load(table + at * C + i % C))
+
+
 def floats(n: int) -> Any:
     return np.random.default_rng(n).random(n, np.float32)
 
@@ -113,6 +134,21 @@ def test_neighbours_of_channels_last(channels: int) -> None:
     check(halve_width, args, -(-n // BLOCK), C=channels, WIDTH=12)
 
 
+@pytest.mark.parametrize("channels", [3, 8, 24, 32])
+def test_indices_computed_as_floats(channels: int) -> None:
+    n = 3 * 12 * channels
+    x = floats(n // 2)
+    x[channels : channels + 2] = np.nan, np.inf
+    args = [x, np.zeros(n, np.float32), n]
+    check(interpolate, args, -(-n // BLOCK), C=channels, WIDTH=12)
+
+
+@pytest.mark.parametrize("first", [0, -8, -129])
+def test_indices_computed_as_floats_from_negative_dividends(first: int) -> None:
+    args = [floats(2 * BLOCK * 16), np.zeros(BLOCK, np.float32), first]
+    check(look_up_half, args, 1, C=16)
+
+
 @pytest.mark.parametrize("n", [512, 500])
 @pytest.mark.parametrize("channels", [3, 4, 8, 24, 32])
 def test_stores_of_rows_with_gaps(channels: int, n: int) -> None:
@@ -149,6 +185,7 @@ def test_runs_as_long_as_vectors_need_no_gather() -> None:
     assert counts(scale_planes, scaled, C=5, PLANE=64, BLOCK=BLOCK) == (1, 0)
     assert counts(halve_width, [x, x, n], C=32, WIDTH=12, BLOCK=BLOCK) == (0, 0)
     assert counts(spread_channels, [x, x, n], C=32, GAP=5, BLOCK=BLOCK) == (0, 0)
+    assert counts(interpolate, [x, x, n], C=32, WIDTH=16, BLOCK=BLOCK) == (0, 0)
 
 
 def test_shorter_runs_are_shorter_vectors() -> None:

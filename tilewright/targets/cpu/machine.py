@@ -61,6 +61,10 @@ class Machine:
         return self.triple.startswith(("aarch64", "arm64"))
 
     @property
+    def is_x86(self) -> bool:
+        return self.triple.startswith(("x86_64", "i686"))
+
+    @property
     def vector_registers(self) -> int:
         wide = "avx512f" in self.features or self.is_aarch64
         return 32 if wide else 16
@@ -68,7 +72,12 @@ class Machine:
     @property
     def converts_fp16(self) -> bool:
         """Whether there are conversions between fp16 and fp32: always, except on older x86."""
-        return "f16c" in self.features or not self.triple.startswith(("x86_64", "i686"))
+        return "f16c" in self.features or not self.is_x86
+
+    @property
+    def saturates_vectors(self) -> bool:
+        """Whether instructions for vectors convert floats to integers, saturating."""
+        return not self.is_x86
 
     @property
     def has_fma(self) -> bool:

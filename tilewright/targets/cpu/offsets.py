@@ -31,7 +31,7 @@ def offset_of(level: Level, value: Value, coords: Coords) -> Rule:
     Signed arithmetic of addresses of 32 bits or more is performed in 64 bits throughout, which
     keeps lanes linear. It differs from 32-bit arithmetic only for offsets that overflow within a
     tile, and these are not offsets of elements of a tensor. Other values are computed in their own
-    type, and extended.
+    type, and extended; those that are equal at all lanes, only once.
     """
     signed = ir.dtype_of(value.type).is_int_signed()
     op = value.op
@@ -42,7 +42,32 @@ def offset_of(level: Level, value: Value, coords: Coords) -> Rule:
             if rule is not None:
                 with level.kernel.line_of(op):
                     return (yield from rule(level, op, coords))
-        return level.extend((yield Need(value, coords)), signed)
+        return level.extend((yield Need(value, _at_one_lane(level, value, coords))), signed)
+
+
+def _at_one_lane(level: Level, value: Value, coords: Coords) -> Coords:
+    """The point at the first lane if the lanes are in one run of equal elements, else at all lanes.
+
+    An index that is computed from a quotient by other than integer arithmetic, such as that of a
+    pixel that is interpolated, is uniform so, and lanes that are added to it remain linear.
+    """
+    axis = level.lane_axis(coords)
+    if axis is None or not _is_constant(level, value, axis, coords):
+        return coords
+    lane = coords[axis]
+    home = level.home((lane,))
+    known = home.moved.setdefault(
+        (_at_one_lane, lane), (Lanes(lane.base, 0, lane.depth, lane.known),)
+    )
+    return (*coords[:axis], *known, *coords[axis + 1 :])
+
+
+def _is_constant(level: Level, value: Value, axis: int, coords: Coords) -> bool:
+    """Whether the elements at all lanes are in one run of equal elements."""
+    return (
+        lanes.is_run(coords[axis], level.span)
+        and level.kernel.facts[value].constancy[axis] % level.span == 0
+    )
 
 
 def _offset_moved(level: Level, op: View, coords: Coords) -> Rule:

@@ -36,6 +36,7 @@ def emit_kernel(kernel: Kernel) -> str:
     attributes = kernel.machine.function_attributes
     program = kernel.module.function(name, VOID, params, attributes=attributes, linkage="internal")
     kernel.b = Builder(program, has_fma=kernel.machine.has_fma, fast_flags=kernel.fast_flags)
+    kernel.b.saturates_vectors = kernel.machine.saturates_vectors
     if not kernel.machine.converts_fp16:
         kernel.b.own_cast = cast_fp16
     elif avx512.converts_bf16(kernel.machine):
