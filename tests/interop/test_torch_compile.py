@@ -429,3 +429,45 @@ def test_arguments_of_kernels_are_apart_unless_they_share_memory() -> None:
     apart, shared = output(OVERLAPS).splitlines()
     assert apart == "['in_ptr0', 'in_ptr1', 'out_ptr0'] 3"
     assert shared == "[('in_ptr0', 1), ('in_ptr1', 0), ('out_ptr1', 0)]"
+
+
+ONLY_CPP = (
+    START
+    + """
+from types import SimpleNamespace
+tilewright.torch.enable()
+from torch._inductor import config, graph
+from torch._inductor.codegen.cpp_wrapper_cpu import DeferredCpuTritonCallWrapper
+from torch._inductor.virtualized import V
+from torch.nn.attention.flex_attention import flex_attention
+
+def run(*_):
+    raise ValueError(f"{config.cpu_backend} {config.epilogue_fusion}.")
+
+graph.GraphLowering.run = run
+x = torch.zeros(1, 1, 16, 16)
+with config.patch(force_disable_caches=True, compile_threads=1):
+    for f, options in (
+        (lambda x: x + 1, {}),
+        (lambda x: x + 1, {"cpp_wrapper": True}),
+        (lambda x: flex_attention(x, x, x) + 1, {}),
+    ):
+        try:
+            torch.compile(f, options=options)(x)
+        except Exception as error:
+            print(str(error).partition("ValueError: ")[2].partition(".")[0])
+call = SimpleNamespace(kernel_name="add_0")
+with V.set_graph_handler(SimpleNamespace(aot_mode=False)):
+    try:
+        DeferredCpuTritonCallWrapper.generate(call, None)
+    except RuntimeError as error:
+        print(error)
+"""
+)
+
+
+def test_what_torch_generates_only_in_cpp_is_generated_in_cpp() -> None:
+    pytest.importorskip("torch", minversion="2.13")
+    *backends, text = output(ONLY_CPP).splitlines()
+    assert backends == ["triton True", "cpp True", "cpp False"]
+    assert "such as add_0, but for AOTInductor. Compile this function without" in text

@@ -1,6 +1,7 @@
 """Corrections of torch's code for tile kernels on the CPU, which torch itself has no tests of.
 
-Each is of a fault in torch 2.13, and has no effect on a release that lacks the function.
+Each is of a fault in torch 2.13, or of a gap, and has no effect on a release that lacks the
+function.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ def correct_inductor() -> None:
     _keep_scalar_inputs()
     _indent_streams()
     _guard_the_cpu()
+    _generate_cpp()
+    _explain_calls()
 
 
 def _describe_arguments() -> None:
@@ -101,6 +104,73 @@ def _guard_the_cpu() -> None:
     interface: Any = CpuInterface
     if interface.device is DeviceInterface.device:
         interface.device = nullcontext
+
+
+ONLY_CPP = "flex_attention"
+"""How the names of operators begin that torch has only C++ templates of on the CPU."""
+
+
+def _generate_cpp() -> None:
+    """Have Inductor generate C++ for graphs that it has no complete tile kernels of on the CPU:
+    those with flex attention, a template, and those whose kernels C++ code calls (`cpp_wrapper`,
+    AOTInductor). It raised errors about its own functions. The program's kernels are unaffected.
+    """
+    from torch._inductor import compile_fx, config
+
+    compiler: Any = getattr(compile_fx, "_InProcessFxCompile", None)
+    compile_graph: Any = getattr(compiler, "codegen_and_compile", None)
+    if compile_graph is None or _is_ours(compile_graph):
+        return
+
+    @wraps(compile_graph)
+    def codegen_and_compile(self: Any, gm: Any, *rest: Any, **named: Any) -> Any:
+        settings: Any = config
+        *_, options = (*rest, *named.values())
+        patches: dict[str, Any] = {}
+        if settings.cpu_backend == "triton":
+            if options.get("cpp_wrapper"):
+                patches = {"cpu_backend": "cpp"}
+            elif _has_only_cpp(gm):  # its template raises an error for what is fused behind it
+                patches = {"cpu_backend": "cpp", "epilogue_fusion": False}
+        with settings.patch(patches):
+            return compile_graph(self, gm, *rest, **named)
+
+    compiler.codegen_and_compile = codegen_and_compile
+
+
+def _has_only_cpp(graph: Any) -> bool:
+    """Whether a graph calls an operator of `ONLY_CPP` on the CPU."""
+    calls = [node for node in graph.graph.nodes if str(node.target).startswith(ONLY_CPP)]
+    return any(_is_on_cpu(node.args[0]) for node in calls)
+
+
+def _is_on_cpu(argument: Any) -> bool:
+    return argument.meta["val"].device.type == "cpu"
+
+
+def _explain_calls() -> None:
+    """Say that C++ code of `cpp_wrapper` calls no kernels of the program on the CPU: torch has such
+    calls for AOTInductor only. Its own error names a cache, and a setting that does not help.
+    """
+    from torch._inductor.codegen import cpp_wrapper_cpu
+    from torch._inductor.virtualized import V
+
+    call: Any = getattr(cpp_wrapper_cpu, "DeferredCpuTritonCallWrapper", None)
+    generate: Any = getattr(call, "generate", None)
+    if generate is None or _is_ours(generate):
+        return
+
+    @wraps(generate)
+    def generate_call(self: Any, wrapper: Any) -> None:
+        if not V.graph.aot_mode:
+            raise RuntimeError(
+                f"torch._inductor.config.cpp_wrapper: torch generates no C++ code that calls "
+                f"kernels of the program on the CPU, such as {self.kernel_name}, but for "
+                "AOTInductor. Compile this function without cpp_wrapper"
+            )
+        generate(self, wrapper)
+
+    call.generate = generate_call
 
 
 def _is_ours(function: Any) -> bool:
