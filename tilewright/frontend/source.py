@@ -9,7 +9,6 @@ import ast
 import inspect
 import re
 import sys
-import textwrap
 import types
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -21,15 +20,11 @@ from tilewright.base.lazy import cached_property
 from tilewright.base.locks import Lock
 from tilewright.frontend.annotations import Scope, annotation_of, scope_of, signature_of
 from tilewright.frontend.captured import Captured
+from tilewright.frontend.definition import definition_of, is_def, parse, source_text
 from tilewright.frontend.dependencies import ABSENT, Recorded, dependencies
 from tilewright.language.values import constexpr
 
 NO_SOURCE = "@jit functions should be defined in a Python file"
-_DEF = re.compile(r"^def\s+\w+\s*\(", re.MULTILINE)
-
-# CPython 3.11 shares the recursion counter of AST construction between threads, so that concurrent
-# parsing fails with "AST constructor recursion depth mismatch".
-_PARSING = Lock()
 _HASHING = Lock()
 
 _DEEP = 20_000
@@ -217,9 +212,12 @@ class JITCallable:
         if self._read is not None:
             return self._read
         try:
-            return inspect.getsourcelines(self.fn)
+            found = definition_of(self.fn)
         except (OSError, TypeError) as error:
             raise ValueError(NO_SOURCE) from error
+        if self._src is None:
+            self._ast = found.tree
+        return found.lines, found.first
 
     @property
     def raw_src(self) -> list[str]:
@@ -235,17 +233,16 @@ class JITCallable:
     def src(self) -> str:
         """The source from ``def`` on, without indentation."""
         if self._src is None:
-            text = textwrap.dedent("".join(self.raw_src))
-            found = _DEF.search(text)
-            if found is None:
+            text = source_text(self.raw_src)
+            if text is None:
                 raise ValueError(NO_SOURCE)
-            self._src = text[found.start() :]
+            self._src = text
         return self._src
 
     @cached_property
     def def_line(self) -> int:
         """The line of ``def`` in the file."""
-        before = [i for i, line in enumerate(self.raw_src) if _DEF.match(line.lstrip())]
+        before = [i for i, line in enumerate(self.raw_src) if is_def(line)]
         return self.starting_line_number + (before[0] if before else 0)
 
     @cached_property
@@ -256,9 +253,9 @@ class JITCallable:
 
     def parse(self) -> ast.Module:
         """The syntax tree of `src`, a module with one function; cached."""
+        text = self.src  # finding its end may parse it
         if self._ast is None:
-            with _PARSING:
-                tree = ast.parse(self.src)
+            tree = parse(text)
             assert len(tree.body) == 1
             assert isinstance(tree.body[0], ast.FunctionDef)
             self._ast = tree
