@@ -17,9 +17,9 @@ from collections.abc import Iterator
 LIMIT = 64  # passes, where LLVM's is 100
 
 _PHI = " = phi "
-_PHIS = re.compile(r"(?:[ \t]*%[^ \n]+ = phi [^\n]*\n)+")
-_DEFINITION = re.compile(r"^[ \t]*(%[^ ]+) = (.*)", re.MULTILINE)
-_NAME = re.compile(r"%[^ ,)\]}]+")
+_PHIS = r"(?:[ \t]*%[^ \n]+ = phi [^\n]*\n)+"
+_DEFINITION = r"(?m)^[ \t]*(%[^ ]+) = (.*)"
+_NAME = r"%[^ ,)\]}]+"
 
 
 def has_long_recurrence(text: str) -> bool:
@@ -34,7 +34,7 @@ def _has_long(function: str) -> bool:
     later: dict[str, str] = {}
     end = len(function)
     for found in reversed(list(_blocks(function))):
-        later.update(_DEFINITION.findall(function, found.end(), end))
+        later.update(re.compile(_DEFINITION).findall(function, found.end(), end))
         end = found.end()
         if _is_long(found[0], later):
             return True
@@ -45,7 +45,7 @@ def _blocks(text: str) -> Iterator[re.Match[str]]:
     """The phis of each block that has many."""
     at = text.find(_PHI)
     while at >= 0:
-        found = _PHIS.match(text, text.rfind("\n", 0, at) + 1)
+        found = re.compile(_PHIS).match(text, text.rfind("\n", 0, at) + 1)
         if found is not None and found[0].count("\n") >= LIMIT:
             yield found
         at = text.find(_PHI, found.end() if found else at + 1)
@@ -53,9 +53,9 @@ def _blocks(text: str) -> Iterator[re.Match[str]]:
 
 def _is_long(block: str, later: dict[str, str]) -> bool:
     """Whether the phis of a block are, given the definitions behind it."""
-    phis = _DEFINITION.findall(block)
+    phis = re.findall(_DEFINITION, block)
     slices = _Slices(later, [name for name, _ in phis])
-    depends = [slices.union(_NAME.findall(operands)) for _, operands in phis]
+    depends = [slices.union(re.findall(_NAME, operands)) for _, operands in phis]
     return any(_levels(depends, first) >= LIMIT for first in set(depends))
 
 
@@ -97,7 +97,7 @@ class _Slices:
         """A value, its operands, and those of them that have not been looked at."""
         self.reached[name] = 0
         definition = self.definitions.get(name)
-        operands = _NAME.findall(definition) if definition else []
+        operands = re.findall(_NAME, definition) if definition else []
         return name, operands, iter(operands)
 
 

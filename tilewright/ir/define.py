@@ -201,13 +201,13 @@ def require(condition: object, op: CoreOp, code: str, message: str, **facts: obj
         raise IRError(code, f"{op.name}: {message.format(**shown)}", op.loc)
 
 
-_STATEMENT = re.compile(r"^ *(?:layout !|(?:%\w+.* = )?([a-z]\w*\.[a-z_0-9]+) )", re.M)
+_STATEMENT = r"(?m)^ *(?:layout !|(?:%\w+.* = )?([a-z]\w*\.[a-z_0-9]+) )"
 
 
 def example_of(cls: type[CoreOp]) -> str:
     """The IR example in the op's docstring: its text from the first line of IR on."""
     doc = cls.__doc__ or ""
-    lines = (m for m in _STATEMENT.finditer(doc) if m[1] is None or m[1] in REGISTRY)
+    lines = (m for m in re.finditer(_STATEMENT, doc) if m[1] is None or m[1] in REGISTRY)
     found = next(lines, None)
     return textwrap.dedent(doc[found.start() :]).strip() if found else ""
 

@@ -458,11 +458,11 @@ def canonical_name(name: str) -> str:
 
 
 # The element type, the shape, and further properties, such as the padding.
-_DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[(\d+(?:, *\d+)*)\](.*)>$")
+_DESCRIPTOR = r"tensordesc<(\w+)\[(\d+(?:, *\d+)*)\](.*)>$"
 
 
 def _descriptor_type(name: str) -> tensor_descriptor_type:
-    found = _DESCRIPTOR.match(name)
+    found = re.match(_DESCRIPTOR, name)
     if found is None:
         raise ValueError(f"there is no type {name!r}; descriptors are tensordesc<fp16[64, 64]>")
     element, shape, rest = found.groups()

@@ -66,7 +66,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-_ESCAPED = re.compile(r'["\\\x00-\x1f\x7f]')  # characters that a string of LLVM IR cannot contain
+_ESCAPED = r'["\\\x00-\x1f\x7f]'  # characters that a string of LLVM IR cannot contain
 
 
 class Builder(ValueBuilder):
@@ -309,7 +309,7 @@ class Builder(ValueBuilder):
         """
         effect = "sideeffect " if side_effects else ""
         tail = " convergent" if convergent else ""
-        escaped = _ESCAPED.sub(lambda found: f"\\{ord(found[0]):02X}", code)
+        escaped = re.sub(_ESCAPED, lambda found: f"\\{ord(found[0]):02X}", code)
         written = ", ".join([repr(a) for a in args])
         line = f'call {ret.text} asm {effect}"{escaped}", "{constraints}"({written}){tail}'
         if ret is VOID:

@@ -31,10 +31,11 @@ LONG, PART = 10_000, 4_000
 """Lines of LLVM IR from which a function is split, and of one part. Kernels of the examples and
 benchmarks have up to 5,000."""
 
-_NAME = re.compile(r"%[vp]\d+\b")
-_LABEL = re.compile(r"label %([\w.]+)")
-_ADDRESS = re.compile(r"  (%v\d+) = getelementptr \w+, ptr %p\d+, i64 \d+(?:, !dbg !\d+)?$")
-_SCOPE = re.compile(r"(scope|inlinedAt): (!\d+)")
+# Compiled when a function is split, which few are.
+_NAME = r"%[vp]\d+\b"
+_LABEL = r"label %([\w.]+)"
+_ADDRESS = r"  (%v\d+) = getelementptr \w+, ptr %p\d+, i64 \d+(?:, !dbg !\d+)?$"
+_SCOPE = r"(scope|inlinedAt): (!\d+)"
 _DBG = ", !dbg "
 _NEVER = 1 << 20  # words of a value that is not passed to a function: a struct or an array
 
@@ -87,9 +88,11 @@ class _Code:
         self.first = {p.text: -1 for p in function.params}
         self.last: dict[str, int] = {}
         self.cheap = {
-            found[1]: line for line in function.entry.lines if (found := _ADDRESS.match(line))
+            found[1]: line for line in function.entry.lines if (found := re.match(_ADDRESS, line))
         }
-        function.entry.lines = [line for line in function.entry.lines if not _ADDRESS.match(line)]
+        function.entry.lines = [
+            line for line in function.entry.lines if not re.match(_ADDRESS, line)
+        ]
         self.uses: dict[str, list[int]] = {name: [] for name in self.cheap}
         self.exact = True
         possible = _passed_once(function.blocks)
@@ -99,13 +102,13 @@ class _Code:
             for at, line in enumerate(block.lines):
                 self._add(line, (index, at) if possible[index] else None)
         for name, line in self.cheap.items():  # parameters are live to the last repetition
-            base = _NAME.findall(line)[1]
+            base = re.findall(_NAME, line)[1]
             self.last[base] = max(self.last.get(base, -1), self.last[name])
 
     def _add(self, line: str, place: tuple[int, int] | None) -> None:
         number = len(self.places)
         self.places.append(place)
-        for name in _NAME.findall(line):
+        for name in re.findall(_NAME, line):
             self.first.setdefault(name, number)
             self.last[name] = number
             if name in self.uses:
@@ -142,7 +145,7 @@ def _passed_once(blocks: Sequence[Block]) -> list[bool]:
     index = {block.label: i for i, block in enumerate(blocks)}
     change = [0] * (len(blocks) + 1)
     for i, block in enumerate(blocks):
-        for label in _LABEL.findall(block.lines[-1]):
+        for label in re.findall(_LABEL, block.lines[-1]):
             target = index[label]
             if target > i:  # bypasses the blocks between
                 change[i + 1] += 1
@@ -237,7 +240,7 @@ def _relocate(part: Function, function: Function) -> None:
     def copy(node: str) -> str:
         if node not in copies:
             old = module.node(node)
-            new = _SCOPE.sub(lambda found: f"{found[1]}: {copy(found[2])}", old)
+            new = re.sub(_SCOPE, lambda found: f"{found[1]}: {copy(found[2])}", old)
             made = module.metadata(new.removeprefix("distinct "), new.startswith("distinct "))
             copies[node] = node if new == old else made
         return copies[node]

@@ -17,7 +17,7 @@ WORD = 32  # bits of the register into which narrower elements are packed
 REGISTERS = {"b": 1, "c": 16, "h": 16, "r": 32, "l": 64, "N": 64, "f": 32, "d": 64}
 """Bits of the registers that a constraint may name, as PTX does."""
 _FLOATS = "fd"
-_CLOBBER = re.compile(r"~\{[\w.$%]+\}")
+_CLOBBER = r"~\{[\w.$%]+\}"
 
 
 def elements_in_word(element: Scalar, pack: int) -> int:
@@ -66,7 +66,7 @@ class _InlineAsm(Op):
         self._verify_registers(outputs, self.types, [])
         self._verify_registers(inputs, [element_of(v.type) for v in self.args], outputs)
         for clobber in self.constraints.replace(" ", "").split(","):
-            known = not clobber.startswith("~") or _CLOBBER.fullmatch(clobber)
+            known = not clobber.startswith("~") or re.fullmatch(_CLOBBER, clobber)
             self._require_known(bool(known), clobber, "a clobber is of the form ~{name}")
 
     def _require_known(self, known: bool, constraint: str, reason: str) -> None:

@@ -4,11 +4,10 @@
 `branch`, `loop`, `loop_while` and `call` have the handlers; `join` and `carried` have their common
 parts: merges of branches and loop-carried variables. `call_function` compiles the `@jit` functions
 that are called, `call_python` evaluates Python's. `explain` and `advice` add notes and suggestions
-to errors. Importing this package registers all handlers and rules.
+to errors, which import them. Importing this package registers all handlers.
 """
 
 from tilewright.frontend.ast_to_ir import (
-    advice,
     branch,
     call,
     expr,
@@ -21,7 +20,6 @@ from tilewright.frontend.ast_to_ir import (
 )
 
 __all__ = [
-    "advice",
     "branch",
     "call",
     "expr",

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base.codes import Code, Mark, mark_of, marked
 from tilewright.base.diagnostics import CompilationError, UnsupportedLanguageConstruct
-from tilewright.frontend.ast_to_ir.explain import notes
+from tilewright.base.lazy_import import lazy_import
 from tilewright.frontend.ast_to_ir.frame import Frame
+
+if TYPE_CHECKING:
+    from tilewright.frontend.ast_to_ir import advice
+else:
+    advice = lazy_import("tilewright.frontend.ast_to_ir.advice")
 
 
 def error_at(
@@ -16,7 +21,7 @@ def error_at(
 ) -> CompilationError:
     """An error at `node`, with notes if it has a cause."""
     mark = mark_of(cause)
-    explained = () if cause is None else notes(frame, node, cause, mark)
+    explained = () if cause is None else advice.notes(frame, node, cause, mark)
     return marked(CompilationError(frame.fn.src, node, message, explained), mark)
 
 
@@ -25,7 +30,7 @@ def unsupported(
 ) -> UnsupportedLanguageConstruct:
     """An error at `node` for an unsupported construct; `base/codes.py` lists the codes."""
     mark = None if code is None else Mark(code, facts)
-    explained = notes(frame, node, None, mark)
+    explained = advice.notes(frame, node, None, mark)
     return marked(UnsupportedLanguageConstruct(frame.fn.src, node, message, explained), mark)
 
 

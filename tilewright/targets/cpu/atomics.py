@@ -21,13 +21,11 @@ from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import over_axes
-from tilewright.targets.cpu.steps import emits
 from tilewright.targets.cpu.update import ORDER, update
 
 Exchange = Callable[[Level, Coords], V]
 
 
-@emits(atomic.AtomicRMW)
 def emit_rmw(kernel: Kernel, level: Level, op: atomic.AtomicRMW) -> None:
     """An update of a scalar, or one whose result is used: `sinks.Update` is the other."""
 
@@ -39,7 +37,6 @@ def emit_rmw(kernel: Kernel, level: Level, op: atomic.AtomicRMW) -> None:
     _each(kernel, level, op, op.ptr, exchange)
 
 
-@emits(atomic.AtomicCAS)
 def emit_cas(kernel: Kernel, level: Level, op: atomic.AtomicCAS) -> None:
     def exchange(at: Level, coords: Coords) -> V:
         b = at.b
@@ -58,7 +55,6 @@ def emit_cas(kernel: Kernel, level: Level, op: atomic.AtomicCAS) -> None:
     _each(kernel, level, op, op.ptr, exchange)
 
 
-@emits(atomic.AtomicLoad)
 def emit_load(kernel: Kernel, level: Level, op: atomic.AtomicLoad) -> None:
     register, bits = register_type(op.result.type), _bits_of(op.ptr)
 
@@ -75,7 +71,6 @@ def emit_load(kernel: Kernel, level: Level, op: atomic.AtomicLoad) -> None:
     _each(kernel, level, op, op.ptr, read)
 
 
-@emits(atomic.AtomicStore)
 def emit_store(kernel: Kernel, level: Level, op: atomic.AtomicStore) -> None:
     bits = _bits_of(op.ptr)
 
@@ -93,7 +88,6 @@ def emit_store(kernel: Kernel, level: Level, op: atomic.AtomicStore) -> None:
     _each(kernel, level, op, op.ptr, write)
 
 
-@emits(atomic.AtomicPoll)
 def emit_poll(kernel: Kernel, level: Level, op: atomic.AtomicPoll) -> None:
     def wait(at: Level, coords: Coords) -> V:
         ptr, expected = evaluate(at, op.ptr, coords).base, evaluate(at, op.expected, coords).base

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from tilewright.base.lazy_import import lazy_import
 from tilewright.ir.core import Module
-from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PassContext
 from tilewright.lowering import arith as _arith_lowerings
-from tilewright.targets.cpu import atomics as _atomic_steps
 from tilewright.targets.cpu import control as _control_steps
 from tilewright.targets.cpu import debug as _debug_steps
-from tilewright.targets.cpu import histogram as _histogram_steps
-from tilewright.targets.cpu import map as _map_steps
-from tilewright.targets.cpu import scan as _scan_steps
-from tilewright.targets.cpu import sort as _sort_steps
-from tilewright.targets.cpu.dot import step as _dot_steps
+from tilewright.targets.cpu import rare_steps as _rare_steps
 from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.plan_loops import plan_function
-from tilewright.targets.cpu.print_plan import print_plan
 from tilewright.targets.cpu.program import emit_kernel
 
+if TYPE_CHECKING:
+    from tilewright.ir import parser
+    from tilewright.targets.cpu import print_plan
+else:
+    parser = lazy_import("tilewright.ir.parser")
+    print_plan = lazy_import("tilewright.targets.cpu.print_plan")
+
 # Importing these modules registers their emitters and lowerings.
-REGISTERED = (
-    *(_arith_lowerings, _atomic_steps, _control_steps, _debug_steps, _dot_steps, _histogram_steps),
-    *(_map_steps, _scan_steps, _sort_steps),
-)
+REGISTERED = (_arith_lowerings, _control_steps, _debug_steps, _rare_steps)
 
 
 def generate(
@@ -54,5 +54,5 @@ def generate(
 
 def plan_text(module: str) -> str:
     """The plan of a kernel's tile IR, both as text."""
-    fn = parse_module(module).entry
-    return print_plan(fn, plan_function(fn))
+    fn = parser.parse_module(module).entry
+    return print_plan.print_plan(fn, plan_function(fn))

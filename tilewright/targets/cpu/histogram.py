@@ -10,10 +10,8 @@ from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.level import Level
 from tilewright.targets.cpu.loops import loop, over_axes
-from tilewright.targets.cpu.steps import emits
 
 
-@emits(Histogram)
 def emit_histogram(kernel: Kernel, level: Level, op: Histogram) -> None:
     """Elements that are not counted increment an extra bin after the last: no branch is needed."""
     b = kernel.b

@@ -13,10 +13,9 @@ from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import ZERO, Lanes, add, divmod_const, index
 from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import loop
-from tilewright.targets.cpu.steps import emit_region, emits
+from tilewright.targets.cpu.steps import emit_region
 
 
-@emits(Map)
 def emit_map(kernel: Kernel, level: Level, op: Map) -> None:
     b = kernel.b
     shape = ir.shape_of(op.srcs[0].type)

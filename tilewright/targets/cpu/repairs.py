@@ -7,6 +7,7 @@ The patterns arise from constant folding, so they are applied after optimisation
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from tilewright.lowering.selected_zeros import with_selected_zeros
 from tilewright.targets.cpu.machine import BLOCK, Machine
@@ -29,12 +30,19 @@ def repair(text: str, machine: Machine) -> str:
     return text
 
 
-_MASKED_STORE = re.compile(
-    r"""^(?P<indent>\s*)(?:tail\ )?call\ void\ @llvm\.masked\.store\.[\w.]+\(
+def _replaced(part: str, pattern: str, by: Callable[[re.Match[str]], str], text: str) -> str:
+    """The text with all matches of a pattern replaced.
+
+    Args:
+        part: what every match contains. Compiling a pattern takes longer than searching a text for
+            its part, which few have.
+    """
+    return re.sub(pattern, by, text) if part in text else text
+
+
+_MASKED_STORE = r"""(?mx)^(?P<indent>\s*)(?:tail\ )?call\ void\ @llvm\.masked\.store\.[\w.]+\(
         (?P<type><\d+\ x\ (?P<element>\w+)>)\ (?P<value>%[\w.]+),\ ptr\ (?:align\ (?P<align>\d+)\ )?
-        (?P<ptr>%[\w.]+),\ <\d+\ x\ i1>\ <(?P<mask>i1\ \w+(?:,\ i1\ \w+)*)>\).*$""",
-    re.MULTILINE | re.VERBOSE,
-)
+        (?P<ptr>%[\w.]+),\ <\d+\ x\ i1>\ <(?P<mask>i1\ \w+(?:,\ i1\ \w+)*)>\).*$"""
 
 
 def without_lone_lanes(text: str) -> str:
@@ -43,7 +51,7 @@ def without_lone_lanes(text: str) -> str:
     If the value was truncated from 32 bits, LLVM 22's back end for AVX-512 combines truncation and
     store, and then stores the lane without truncating it.
     """
-    return _MASKED_STORE.sub(_lone_lane, text)
+    return _replaced("@llvm.masked.store.", _MASKED_STORE, _lone_lane, text)
 
 
 def _lone_lane(found: re.Match[str]) -> str:
@@ -60,9 +68,7 @@ def _lone_lane(found: re.Match[str]) -> str:
     )
 
 
-_STORE_OF_THREE_BYTES = re.compile(
-    r"^(?P<indent>\s*)store <3 x i8> (?P<value>%[\w.]+), (?P<rest>ptr .*)$", re.MULTILINE
-)
+_STORE_OF_THREE_BYTES = r"(?m)^(?P<indent>\s*)store <3 x i8> (?P<value>%[\w.]+), (?P<rest>ptr .*)$"
 
 
 def without_stores_of_three_bytes(text: str) -> str:
@@ -70,7 +76,7 @@ def without_stores_of_three_bytes(text: str) -> str:
 
     If the bytes were truncated from 64 bits, LLVM 22's back end for AArch64 fails an assertion.
     """
-    return _STORE_OF_THREE_BYTES.sub(_as_integer, text)
+    return _replaced("store <3 x i8>", _STORE_OF_THREE_BYTES, _as_integer, text)
 
 
 def _as_integer(found: re.Match[str]) -> str:
@@ -89,12 +95,9 @@ _OPERAND = r"(?:<[^>]*>|splat\ \([^)]*\)|[^\s,()]+)"
 MOST_LANES = 512
 """Lanes of vector divisions in a module up to which they are left where they are."""
 
-_DIVISION = re.compile(
-    rf"""^(?P<before>\s*%[\w.]+\ =)\ (?P<name>[su](?:div|rem)(?:\ exact)?)
+_DIVISION = rf"""(?mx)^(?P<before>\s*%[\w.]+\ =)\ (?P<name>[su](?:div|rem)(?:\ exact)?)
         \ (?P<type><(?P<lanes>\d+)\ x\ i(?P<bits>\d+)>)
-        \ (?P<lhs>{_OPERAND}),\ (?P<rhs>{_OPERAND})(?P<after>,\ !.*)?$""",
-    re.MULTILINE | re.VERBOSE,
-)
+        \ (?P<lhs>{_OPERAND}),\ (?P<rhs>{_OPERAND})(?P<after>,\ !.*)?$"""
 
 
 def with_called_divisions(text: str) -> str:
@@ -105,11 +108,13 @@ def with_called_divisions(text: str) -> str:
     instructions: its time is quadratic in their number. What a call costs is little beside the
     divisions that it does.
     """
-    found = list(_DIVISION.finditer(text))
+    if not any(f"{operation} " in text for operation in ("sdiv", "udiv", "srem", "urem")):
+        return text
+    found = list(re.finditer(_DIVISION, text))
     if sum(int(match["lanes"]) for match in found if _is_by_lanes(match)) <= MOST_LANES:
         return text
     functions: dict[tuple[str, str, str], str] = {}
-    text = _DIVISION.sub(lambda match: _called_division(match, functions), text)
+    text = re.sub(_DIVISION, lambda match: _called_division(match, functions), text)
     return text + "".join(map(_dividing_function, functions.values(), functions))
 
 
@@ -148,13 +153,10 @@ define internal fastcc {type} {name}({params}) noinline nounwind memory(none) {{
 """
 
 
-_VECTOR_EXTREMUM = re.compile(
-    rf"""^(?P<indent>\s*)(?P<result>%[\w.]+)\ =\ (?:tail\ )?call\ (?:[a-z]+\ )*
+_VECTOR_EXTREMUM = rf"""(?mx)^(?P<indent>\s*)(?P<result>%[\w.]+)\ =\ (?:tail\ )?call\ (?:[a-z]+\ )*
         (?P<type><(?P<lanes>\d+)\ x\ (?P<element>float|double)>)
         \ @llvm\.(?P<which>minimum|maximum)num\.v\d+f\d+
-        \(<\d+\ x\ \w+>\ (?P<lhs>{_OPERAND}),\ <\d+\ x\ \w+>\ (?P<rhs>{_OPERAND})\).*$""",
-    re.MULTILINE | re.VERBOSE,
-)
+        \(<\d+\ x\ \w+>\ (?P<lhs>{_OPERAND}),\ <\d+\ x\ \w+>\ (?P<rhs>{_OPERAND})\).*$"""
 
 
 def with_scalable_extrema(text: str, vector_bytes: int) -> str:
@@ -165,7 +167,9 @@ def with_scalable_extrema(text: str, vector_bytes: int) -> str:
     makes it one if both operands are the same.
     """
     used: set[str] = set()
-    text = _VECTOR_EXTREMUM.sub(lambda found: _scalable(found, vector_bytes, used), text)
+    text = _replaced(
+        "mumnum.v", _VECTOR_EXTREMUM, lambda found: _scalable(found, vector_bytes, used), text
+    )
     missing = sorted(line for line in used if line.partition("(")[0] not in text)
     return text + "".join(f"\n{line}\n" for line in missing)
 
@@ -202,13 +206,10 @@ def _scalable(found: re.Match[str], vector_bytes: int, used: set[str]) -> str:
     return "\n".join(found["indent"] + line for line in lines)
 
 
-_MASKED_LOAD = re.compile(
-    r"""^(?P<indent>\s*)
+_MASKED_LOAD = r"""(?mx)^(?P<indent>\s*)
         (?P<call>%[\w.]+\ =\ (?:tail\ )?call\ [^@\n]*
         @llvm\.masked\.load\.v(?P<lanes>\d+)(?:[if](?P<bits>32|64)|p0)\.p0\(
-        [^<\n]*<\d+\ x\ i1>)\ (?P<mask>%[\w.]+|<[^>]*>),""",
-    re.MULTILINE | re.VERBOSE,
-)
+        [^<\n]*<\d+\ x\ i1>)\ (?P<mask>%[\w.]+|<[^>]*>),"""
 _REGISTER = 128, 256  # bits of the vectors that inline assembly accepts as operands
 
 
@@ -219,7 +220,7 @@ def with_opaque_masks(text: str) -> str:
     no lane of a register is set, it creates a constant whose other bits are not zero, takes that
     for a mask with all lanes set, and reads the whole register, out of bounds.
     """
-    return _MASKED_LOAD.sub(_opaque, text)
+    return _replaced("@llvm.masked.load.", _MASKED_LOAD, _opaque, text)
 
 
 def _opaque(found: re.Match[str]) -> str:
@@ -245,12 +246,9 @@ def _resized(mask: str, lanes: int, to: int) -> str:
     return f"shufflevector {old} {mask}, {old} zeroinitializer, <{to} x i32> <{picked}>"
 
 
-_EXTREMUM = re.compile(
-    r"""^(?P<indent>\s*)
+_EXTREMUM = r"""(?mx)^(?P<indent>\s*)
         (?P<call>%[\w.]+\ =\ (?:tail\ )?call\ [^@\n]*@llvm\.(?:minimum|maximum)num\.f(?:32|64))
-        \((?P<type>float|double)\ (?P<lhs>%[\w.]+),\ (?:float|double)\ (?P<rhs>%[\w.]+)\)""",
-    re.MULTILINE | re.VERBOSE,
-)
+        \((?P<type>float|double)\ (?P<lhs>%[\w.]+),\ (?:float|double)\ (?P<rhs>%[\w.]+)\)"""
 
 
 def with_opaque_extrema(text: str) -> str:
@@ -259,7 +257,7 @@ def with_opaque_extrema(text: str) -> str:
     If LLVM 22's back end for AVX-512 can prove that one operand is not NaN, such as a converted
     integer, it returns the other one even if that is NaN.
     """
-    return _EXTREMUM.sub(_opaque_operand, text)
+    return _replaced("mumnum.f", _EXTREMUM, _opaque_operand, text)
 
 
 def _opaque_operand(found: re.Match[str]) -> str:
@@ -272,9 +270,7 @@ def _opaque_operand(found: re.Match[str]) -> str:
     )
 
 
-_HALF = re.compile(
-    r"^(?P<indent>\s*)(?P<result>%[\w.]+) = bitcast i16 (?P<word>%[\w.]+) to half\b", re.MULTILINE
-)
+_HALF = r"(?m)^(?P<indent>\s*)(?P<result>%[\w.]+) = bitcast i16 (?P<word>%[\w.]+) to half\b"
 
 
 def with_opaque_halves(text: str) -> str:
@@ -284,7 +280,7 @@ def with_opaque_halves(text: str) -> str:
     LLVM 22's back end for AVX512-FP16 ends the process ("Cannot select: f16 = bitcast") if the
     integer is a comparison of floats for which one flag of the processor does not suffice.
     """
-    return _HALF.sub(_opaque_word, text)
+    return _replaced("bitcast i16 ", _HALF, _opaque_word, text)
 
 
 def _opaque_word(found: re.Match[str]) -> str:

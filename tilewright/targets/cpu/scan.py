@@ -20,10 +20,8 @@ from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import ZERO, Lanes, index, neighbours, sub
 from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import loop, over_axes, straight
-from tilewright.targets.cpu.steps import emits
 
 
-@emits(reduce.Scan)
 def emit_scan(kernel: Kernel, level: Level, op: reduce.Scan) -> None:
     buffers = [kernel.buffer(r) for r in op.results]
     scan = _Scan(kernel, op, buffers)

@@ -18,10 +18,8 @@ from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import Lanes, neighbours
 from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import loop, over_axes, straight
-from tilewright.targets.cpu.steps import emits
 
 
-@emits(Sort)
 def emit_sort(kernel: Kernel, level: Level, op: Sort) -> None:
     sort = _Sort(kernel, op)
     over_axes(level, sort.shape, list(range(len(sort.shape) - 1)), sort.row)

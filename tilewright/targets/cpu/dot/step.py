@@ -25,10 +25,8 @@ from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import over_axes
 from tilewright.targets.cpu.nest import run_sinks
 from tilewright.targets.cpu.sinks import Copy
-from tilewright.targets.cpu.steps import emits
 
 
-@emits(dot.Dot)
 def emit_dot(kernel: Kernel, level: Level, op: dot.Dot) -> None:
     scheme = scheme_of(op, kernel.machine)
     result, start = _accumulator(kernel, level, op, scheme)
