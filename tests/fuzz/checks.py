@@ -10,7 +10,6 @@ raises, or `Difference`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +52,7 @@ from tests.fuzz.views import SLOT, views_args, views_module
 from tests.ir_values import same_bits
 from tests.lowering.simt import harness as simt
 from tests.targets.cpu import harness as cpu
+from tilewright.base.record import replace
 from tilewright.compiler.pipeline import STEPS
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret

@@ -19,7 +19,7 @@ EAGER = {
     "plug_ins spelling triton_knobs",
     "tilewright.compat": "extras install names",
     "tilewright.compiler": "artifact driver overrides source version",
-    "tilewright.frontend": "annotations captured constant_key dependencies source",
+    "tilewright.frontend": "annotations captured constant_key definition dependencies source",
     "tilewright.ir": "types",
     "tilewright.language": "aggregate asm atomic block_pointer block_values core debug hints "
     "iteration math operators products random shape standard target_info tensor_descriptor types "

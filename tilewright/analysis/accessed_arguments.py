@@ -7,9 +7,9 @@ follows a chain, this follows pointers through loops, branches and calls.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from tilewright.analysis.pointers import base_of
+from tilewright.base.record import record
 from tilewright.ir.core import Function, Module, Op, Region, Value
 from tilewright.ir.types import Pointer, Type, element_of
 from tilewright.ops.asm import InlineAsmEffect
@@ -18,7 +18,7 @@ from tilewright.ops.control import Call, For, If, Return, While
 from tilewright.ops.memory import Access, Store
 
 
-@dataclass(frozen=True)
+@record
 class ArgumentAccesses:
     """Indices of pointer arguments, for each access of memory in the order of the module.
 

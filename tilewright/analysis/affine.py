@@ -34,7 +34,6 @@ The IR is not modified; a pass that modifies it must create a new `AffineForms`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from tilewright.analysis.affine_form import (
@@ -47,6 +46,7 @@ from tilewright.analysis.affine_form import (
 )
 from tilewright.analysis.polynomial import ONE, ZERO, Atom, Iteration, Polynomial, Range
 from tilewright.analysis.ranges import may_wrap, type_range, value_range
+from tilewright.base.record import replace
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import Pointer, Tile, element_of, is_int, is_pointer, shape_of

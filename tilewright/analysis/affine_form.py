@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from tilewright.analysis.polynomial import ZERO, Polynomial
+from tilewright.base.record import field, record, replace
 from tilewright.ir.core import Value
 from tilewright.ir.index_map import Along, Fixed, IndexMap, Part, Reversed, reshape_groups
 from tilewright.ops import arith
@@ -19,7 +19,7 @@ MAX_TERMS = 16  # the maximum number of terms of a polynomial
 Axes = tuple[int | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Piece:
     """A non-affine term of an index: the result of an op.
 
@@ -45,7 +45,7 @@ class Piece:
         return self.index is not None and isinstance(self.value.op, arith.Rem)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Affine:
     """An affine form, see `affine.py`.
 

@@ -20,18 +20,18 @@ Linear in the number of terms times axes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd
 
 from tilewright.analysis.mask_bounds import MaskBounds
 from tilewright.analysis.polynomial import ZERO, Atom, Iteration, Polynomial, Term
+from tilewright.base.record import record
 from tilewright.ir.core import Region
 from tilewright.ops import control
 
 MAX_DEPTH = 8  # ops to look through to prove that a scalar is launch-invariant
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Split:
     """The distributed start of an address.
 

@@ -40,7 +40,6 @@ affine is rejected, with a `NoBlock.code`. Linear in the number of ops, as `affi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from tilewright.analysis.affine import AffineForms
@@ -48,6 +47,7 @@ from tilewright.analysis.affine_form import Affine, Piece
 from tilewright.analysis.block_begins import split_start
 from tilewright.analysis.mask_bounds import Conjunct, MaskBounds, bounds_of
 from tilewright.analysis.polynomial import Iteration, Polynomial
+from tilewright.base.record import record
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import Pointer, element_of, is_float, shape_of
 from tilewright.ops import arith, atomic, control, memory, shape
@@ -71,7 +71,7 @@ class Reason(Enum):
     COMPUTED = "computed"  # a product of two axes, a bitwise operation, or anything else
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BlockAxis:
     """One axis of a block; see the module docstring.
 
@@ -106,7 +106,7 @@ class BlockAxis:
         return self.begin.coefficient(Iteration(loop))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Block:
     """The memory that an access touches; see the module docstring.
 
@@ -149,7 +149,7 @@ class Block:
         return not self.residual and all(axis.end is None for axis in self.axes)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NoBlock:
     """The reason for which an access is not a block.
 

@@ -14,12 +14,11 @@ conjuncts; the IR is not modified.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from tilewright.analysis.affine import AffineForms
 from tilewright.analysis.affine_form import Affine, Axes, over_axes, sum_of
 from tilewright.analysis.polynomial import Polynomial, Term
 from tilewright.analysis.ranges import type_range
+from tilewright.base.record import record, replace
 from tilewright.ir.core import Value
 from tilewright.ir.index_map import Along
 from tilewright.ir.types import Tile, dtype_of, element_of, is_int, shape_of
@@ -30,7 +29,7 @@ _Comparison = tuple[Value, Value, str]
 _INVERSE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Conjunct:
     """A conjunct of a mask.
 
@@ -44,7 +43,7 @@ class Conjunct:
     axes: Axes
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class MaskBounds:
     """A decomposed mask; see the module docstring.
 

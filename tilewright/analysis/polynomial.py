@@ -13,17 +13,17 @@ pairs of terms.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
+from tilewright.base.record import record
 from tilewright.ir.core import Value
 from tilewright.ops.control import For
 
 Range = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Iteration:
     """The iteration number of a `for`: 0, 1, 2, …"""
 

@@ -4,10 +4,10 @@ addresses."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.registry import derivative_error
+from tilewright.base.record import field, record
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import DType, Pointer, is_pointer
@@ -22,7 +22,7 @@ _KNOWN = (Access, Barrier, Print, Assert)
 """The ops that write memory, or do nothing to it in spite of their traits."""
 
 
-@dataclass
+@record(frozen=False)
 class Array:
     """A pointer argument and its accesses, in the order of the ops."""
 

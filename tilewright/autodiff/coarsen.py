@@ -28,7 +28,6 @@ other elements of it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from math import prod
 
@@ -36,11 +35,12 @@ from tilewright.analysis.blocks import BlockFinder
 from tilewright.autodiff.arrays import Array
 from tilewright.autodiff.distinct import Verdict, distinct, lanes_are_distinct
 from tilewright.autodiff.points import Points, UnknownNumber
+from tilewright.base.record import record
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ops.control import Condition, For, If, ProgramId, While, Yield
 
 
-@dataclass(frozen=True)
+@record
 class Coarsening:
     """The axes of the grid that workers loop over, and the arrays whose gradients they add up.
 
@@ -59,7 +59,7 @@ class Coarsening:
         return (*self.verdicts, *self.rows)
 
 
-@dataclass(frozen=True)
+@record
 class Parts:
     """Gradients of which each program stores its part in a row of partial sums.
 

@@ -19,7 +19,6 @@ has a loop over tiles; then each of its iterations counts as a program.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import NamedTuple
@@ -27,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.autodiff.points import Array, Points, UnknownNumber
+from tilewright.base.record import record
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import Tile, is_int
 from tilewright.ops import arith
@@ -40,7 +40,7 @@ class Origin(NamedTuple):
     below: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Coordinates:
     """The coordinates of a launch's programs.
 

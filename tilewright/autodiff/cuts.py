@@ -9,13 +9,13 @@ attention's gradient.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from tilewright.autodiff.coordinates import Coordinates
 from tilewright.autodiff.derived import Saved
 from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.replay import Replay
+from tilewright.base.record import record
 from tilewright.ir.core import Value
 from tilewright.ir.types import (
     I32,
@@ -35,7 +35,7 @@ from tilewright.ops.shape import Arange, Reshape, Splat
 NewArg = Callable[[str, str, Type], Value]
 
 
-@dataclass(frozen=True)
+@record
 class Cut:
     """The loops at whose ends values are saved, and the coordinates of programs.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tilewright.autodiff.tapes import Tape
+from tilewright.base.record import field, record
 from tilewright.ir.core import Function, Module
 from tilewright.ir.types import DType, Pointer
 from tilewright.ops.memory import Load
@@ -25,7 +25,7 @@ class Role(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True)
+@record
 class Saved:
     """A buffer with values of each program, which another kernel needs.
 
@@ -40,7 +40,7 @@ class Saved:
     lanes: int
 
 
-@dataclass(frozen=True)
+@record
 class Derived:
     """A derived kernel.
 

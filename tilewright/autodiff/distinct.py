@@ -28,7 +28,6 @@ modulo a number that it reaches.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
 
@@ -41,11 +40,12 @@ from tilewright.analysis.overlap import Overlap, overlap
 from tilewright.analysis.ranges import type_range
 from tilewright.autodiff.exclusive import exclusive_at
 from tilewright.autodiff.points import Array, Points, UnknownNumber, joined
+from tilewright.base.record import record
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import shape_of
 
 
-@dataclass(frozen=True)
+@record
 class Verdict:
     """The answer for one array.
 
@@ -67,7 +67,7 @@ class Verdict:
     elements: int | None = None
 
 
-@dataclass
+@record(frozen=False)
 class _Boxes:
     """The boxes of one access: by stride the low and high end of the index at each point."""
 
@@ -179,7 +179,7 @@ def _block(op: BlockAccess, finder: BlockFinder) -> Block | None:
     return None if block.never else block
 
 
-@dataclass
+@record(frozen=False)
 class _Alternatives:
     """Accesses of the same block, of which at most one is made each time that an op runs."""
 

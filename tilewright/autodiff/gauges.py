@@ -29,7 +29,6 @@ All of this is required:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.chains import adds_to, is_only_updated
@@ -47,6 +46,7 @@ from tilewright.autodiff.weights import (
     symbol,
     times,
 )
+from tilewright.base.record import record
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import is_float
 from tilewright.ops import arith
@@ -58,7 +58,7 @@ from tilewright.ops.reduce import Reduce
 from tilewright.ops.view import View
 
 
-@dataclass(eq=False)
+@record(eq=False, frozen=False)
 class Gauge:
     """The running maximum of a loop.
 
@@ -89,7 +89,7 @@ class Gauge:
         return self.loop.results[self.index] if self.after is None else self.after.final
 
 
-@dataclass
+@record(frozen=False)
 class Gauges:
     """The maxima of a function on which no result depends.
 

@@ -15,13 +15,13 @@ other, and compute the addresses and masks of their loads from the counter by th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from tilewright.autodiff.points import Array as Numbers
 from tilewright.autodiff.schedules import Part, Regrid
+from tilewright.base.record import replace
 from tilewright.ir.core import Value
 from tilewright.ops.control import For
 

@@ -20,12 +20,12 @@ of every registered op, so that no op is skipped silently.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from tilewright.autodiff.emitter import Emitter
 from tilewright.base.diagnostics import CompilationError
 from tilewright.base.located import error_at
+from tilewright.base.record import record
 from tilewright.ir.core import Op, Region, Value
 
 
@@ -94,14 +94,14 @@ Tangent = Callable[[Any, Any], "list[Value | None]"]
 Adjoint = Callable[[Any, Any, "list[Value | None]"], None]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Elementwise:
     """`apply(point, op, index, t)` is ∂result/∂operand[index] · t, element by element."""
 
     apply: Apply
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pair:
     """`tangent(point, op)` returns the tangents of the results; `adjoint(point, op, adjoints)`
     gives each operand its share of the results' adjoints, of which at least one is not None."""
@@ -110,21 +110,21 @@ class Pair:
     adjoint: Adjoint
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Zero:
     """The derivative is zero wherever it exists."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Refused:
     """There is no derivative: an active operand is an error with this reason."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Structural:
     """The walks handle the op themselves."""
 

@@ -21,7 +21,6 @@ iteration only; and the tiles of different programs of the new grid have no elem
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -34,6 +33,7 @@ from tilewright.autodiff.joined_loops import joined
 from tilewright.autodiff.points import Array as Numbers
 from tilewright.autodiff.points import Points, UnknownNumber
 from tilewright.autodiff.schedules import Part, Regrid, nest_of
+from tilewright.base.record import replace
 from tilewright.ir.core import Function, Value
 from tilewright.ir.types import is_float
 from tilewright.ops.arith import Add

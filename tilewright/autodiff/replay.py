@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import Array
@@ -23,6 +22,7 @@ from tilewright.autodiff.reloads import Reload, emit_reload
 from tilewright.autodiff.residuals import Residual, emit_loaded, emit_residual
 from tilewright.autodiff.shares import NeedsMaximumError, Shares
 from tilewright.base.located import line_of
+from tilewright.base.record import field, record
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ops.arith import Constant
@@ -39,7 +39,7 @@ from tilewright.ops.control import (
 from tilewright.ops.memory import Load, Store
 
 
-@dataclass
+@record(frozen=False)
 class Scope:
     """A region of the forward function that is replayed, and what is known of its values."""
 

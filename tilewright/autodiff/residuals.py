@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewright.analysis.pointers import base_of
@@ -30,6 +29,7 @@ from tilewright.autodiff.lanes import lanes_of
 from tilewright.autodiff.memo import once_for_each_value
 from tilewright.autodiff.smooth import HALF, is_used_smoothly
 from tilewright.autodiff.weights import Form, Weights
+from tilewright.base.record import record
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Value
 from tilewright.ir.numbers import array_of, first_number
@@ -44,7 +44,7 @@ from tilewright.ops.view import viewed
 SINGLE = 32  # bits of the narrowest float in which a logarithm of sums is exact enough
 
 
-@dataclass(frozen=True)
+@record
 class Residual:
     """The results of a loop, by their index.
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.autodiff.coordinates import Coordinates
 from tilewright.autodiff.distinct import Verdict
 from tilewright.autodiff.points import Array as Numbers
+from tilewright.base.record import record, replace
 from tilewright.ir.core import Region
 from tilewright.ops.control import For
 from tilewright.ops.memory import Load
 
 
-@dataclass(frozen=True)
+@record
 class Part:
     """The contribution of one loop of the kernel to the tiles of a schedule.
 
@@ -42,7 +42,7 @@ class Part:
         return self.uniform or self.bounds is not None
 
 
-@dataclass(frozen=True)
+@record
 class Regrid:
     """The schedule of loads in one loop, or in several that load the same tiles.
 

@@ -21,13 +21,13 @@ All of this is required:
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.gauges import Gauges
 from tilewright.autodiff.memo import once_for_each_value
 from tilewright.autodiff.smooth import is_rounded, is_used_smoothly
 from tilewright.autodiff.weights import InconsistentError, Weights, is_maximum, plus, symbol
+from tilewright.base.record import field, record
 from tilewright.ir.core import Function, Value
 from tilewright.ir.types import is_float
 from tilewright.ops import arith
@@ -41,7 +41,7 @@ class NeedsMaximumError(Exception):
     """A maximum is needed for which a sum is not 1."""
 
 
-@dataclass
+@record(frozen=False)
 class Shares:
     """Values for other maxima than the kernel has.
 

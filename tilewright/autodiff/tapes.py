@@ -20,13 +20,13 @@ distance of checkpoints accordingly.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from math import isqrt, prod
 
 from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.errors import long_tape, unknown_loop
 from tilewright.autodiff.points import Points, UnknownNumber
 from tilewright.base.located import line_of
+from tilewright.base.record import record
 from tilewright.ir.core import Value
 from tilewright.ir.types import I1, I8, I32, I64, DType, Pointer, Type, element_of, shape_of
 from tilewright.ops.arith import Add, Cast, Mul
@@ -43,7 +43,7 @@ take. On an H200, the gradient of a selective scan whose state takes 512 MiB in 
 UNKNOWN_SLOTS = 1 << 10  # checkpoints, if the number of iterations is not known at the launch
 
 
-@dataclass(frozen=True)
+@record
 class Tape:
     """A buffer for one value that a loop carries.
 
@@ -67,7 +67,7 @@ class Tape:
         return max(1, self.slots) * self.lanes * _size(self.element)
 
 
-@dataclass(frozen=True)
+@record
 class Slots:
     """The slots of a loop.
 

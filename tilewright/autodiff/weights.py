@@ -24,9 +24,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tilewright.base.record import field, record
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.index_map import Along
 from tilewright.ir.types import Type, is_float, shape_of
@@ -59,7 +59,7 @@ Form = Mapping[Symbol, float]
 TOLERANCE = 1e-9
 
 
-@dataclass(frozen=True)
+@record
 class Weight:
     """The change of a value; see the module's docstring.
 

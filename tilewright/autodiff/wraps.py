@@ -16,7 +16,6 @@ That is shown in the numbers of a launch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from tilewright.autodiff.distinct import NotProven, range_of
 from tilewright.autodiff.lanes import lanes_of
 from tilewright.autodiff.memo import once_for_each_value
 from tilewright.autodiff.points import Points, UnknownNumber
+from tilewright.base.record import record
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.index_map import Along
@@ -40,7 +40,7 @@ from tilewright.ops.shape import Broadcast, ExpandDims, Reshape
 from tilewright.ops.view import View
 
 
-@dataclass(frozen=True)
+@record
 class _Wrap:
     """An index that is replaced beyond a limit.
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from tilewright.base.record import record
 
 CONTEXT_LINES = 12
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Loc:
     """A location in user code: file, line and column (both from 1), and the enclosing function.
 

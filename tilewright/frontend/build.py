@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import CompilationError
+from tilewright.base.record import record
 from tilewright.frontend import ast_to_ir
 from tilewright.frontend.ast_to_ir.call_function import as_argument, run_body
 from tilewright.frontend.ast_to_ir.errors import error_at
@@ -40,7 +40,7 @@ ATTRIBUTES = {
 _HIDDEN = os.path.dirname(os.path.abspath(ast_to_ir.__file__))
 
 
-@dataclass(frozen=True)
+@record
 class Specialization:
     """The argument of a kernel's `repr` function."""
 

@@ -26,11 +26,12 @@ Positions are row-major: in a 4x8 tile, the position of (i, j) over the axes (0,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from operator import itemgetter
 from typing import TYPE_CHECKING, dataclass_transform
+
+from tilewright.base.record import record
 
 Shape = tuple[int, ...]
 
@@ -97,7 +98,7 @@ class Every(_Term):
 Term = Along | Fixed | Reversed | Shifted | Part | Picked | Every
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IndexMap:
     """A map from indices of a result to indices of an operand; see the module docstring.
 

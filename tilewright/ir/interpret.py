@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.base.diagnostics import DeviceAssertionError, InterpreterError
+from tilewright.base.record import replace
 from tilewright.ir.core import Function, Module, Op, Region
 from tilewright.ir.memory import Buffer, Checks, Memory
 from tilewright.ir.numbers import array_of, with_numbers

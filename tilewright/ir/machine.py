@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tilewright.base.record import record
 
 ACCESS_BYTES = 16
 """The most bytes of global memory that one instruction of a thread moves on most GPUs."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GpuMachine:
     """A GPU, and the number of its threads that execute one program of the kernel.
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import ctypes
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilewright.base.record import record
 from tilewright.ir.core import Op
 from tilewright.ir.races import History, Races, bytes_of
 from tilewright.ir.types import Pointer, element_of, numpy_of
@@ -37,7 +37,7 @@ class OutOfBounds(MemoryFault):
     """An access outside all buffers."""
 
 
-@dataclass(frozen=True)
+@record
 class Checks:
     """The run-time errors that the interpreter detects.
 
@@ -58,7 +58,7 @@ class Checks:
     overflow: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Buffer:
     """Memory that a kernel may access.
 

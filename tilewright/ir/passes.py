@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from tilewright.base.diagnostics import Loc
+from tilewright.base.record import field, record
 from tilewright.ir.core import Function, Module
 from tilewright.ir.machine import GpuMachine
 from tilewright.ir.verify import verify_module
@@ -46,7 +46,7 @@ class Original(NamedTuple):
     undone: str
 
 
-@dataclass
+@record(frozen=False)
 class PassContext:
     """The environment of a pass: its inputs and its reports.
 
@@ -127,7 +127,7 @@ class PassContext:
 PassFunction = Callable[[Function, PassContext], bool]
 
 
-@dataclass(frozen=True)
+@record
 class Pass:
     """A registered pass.
 
@@ -188,7 +188,7 @@ def find_pass(name: str) -> Pass:
     return found
 
 
-@dataclass(frozen=True)
+@record
 class Step:
     """One entry of a pipeline.
 

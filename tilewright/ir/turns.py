@@ -12,7 +12,8 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from tilewright.base.record import record
 
 
 class Deadlock(RuntimeError):
@@ -23,7 +24,7 @@ class _Stopped(BaseException):
     """Another function has failed: unwind."""
 
 
-@dataclass(eq=False, slots=True)
+@record(eq=False, frozen=False)
 class _Runner:
     run: Callable[[], None]
     ready: Callable[[], bool] | None = None  # what it waits for

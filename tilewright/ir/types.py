@@ -10,13 +10,14 @@ depends on it, so that an op alone determines its semantics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from math import prod
 from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
+
+from tilewright.base.record import record
 
 # The bit patterns of fp8e4b15, which NumPy lacks: see `ir/numbers.py`.
 E4B15 = np.dtype([("e4b15", np.uint8)])
@@ -254,7 +255,7 @@ def int_type(bits: int, signed: bool) -> DType:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pointer(_Predicates):
     """A pointer to elements of type `element_ty` in an address space. Stores through a `const`
     pointer are invalid."""
@@ -303,7 +304,7 @@ class Pointer(_Predicates):
 Scalar = DType | Pointer
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tile(_Predicates):
     """A tensor of `element` values with a static shape of rank 1 or more.
 
@@ -366,7 +367,7 @@ class Tile(_Predicates):
         return f"<[{dims}], {self.element}>"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shared(_Predicates):
     """A buffer of `element` values in shared memory.
 
@@ -392,7 +393,7 @@ class Shared(_Predicates):
         return f"shared<{list(self.shape)}, {self.element}>"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TensorMemory(_Predicates):
     """The content of a part of the memory in which matrix instructions keep their results.
 

@@ -13,13 +13,12 @@ number. It is therefore determined by two ranks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewright.base.record import record
 from tilewright.layout import gf2
 from tilewright.layout.linear import LANE, LinearLayout, log2
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Memory:
     """The geometry of shared memory, and the element size.
 

@@ -17,9 +17,9 @@ latency of these barriers; all other costs are exact counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
+from tilewright.base.record import record
 from tilewright.layout import gf2
 from tilewright.layout.banks import Memory
 from tilewright.layout.linear import BLOCK, HARDWARE, LANE, REGISTER, WARP, LinearLayout
@@ -30,7 +30,7 @@ WARP_BARRIERS = 2.0
 BLOCK_BARRIERS = 16.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Identity:
     """Both layouts are the same in every register."""
 
@@ -40,7 +40,7 @@ class Identity:
         return 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Registers:
     """Destination register r is source register `sources[r]` of the same thread."""
 
@@ -52,7 +52,7 @@ class Registers:
         return 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shared:
     """Conversion through shared memory: store, barrier, load.
 
@@ -104,7 +104,7 @@ class Shared:
         return self.store.cost + self.load.cost + barriers
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Parts:
     """Conversion of elements that stay in their warp, through memory of each warp: store a part of
     them, wait for the warp, load it, and so on with the next part.

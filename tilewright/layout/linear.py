@@ -57,10 +57,10 @@ Computation Using F2", 2025.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, NoReturn
 
+from tilewright.base.record import record
 from tilewright.layout import gf2
 
 REGISTER, LANE, WARP, BLOCK, OFFSET = "register", "lane", "warp", "block", "offset"
@@ -133,7 +133,7 @@ def _sizes_text(dims: Iterable[Dim]) -> str:
     return " ".join(f"{name}:{1 << count}" for name, count in dims)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LinearLayout:
     """A linear map over GF(2) between named index spaces; the module docstring is a tutorial.
 

@@ -15,8 +15,8 @@ position in half a word below them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tilewright.base.record import record
 from tilewright.layout import gf2
 from tilewright.layout.banks import Memory, lane_wavefronts
 from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout, log2
@@ -27,7 +27,7 @@ WORD_BITS = 32
 UNIT_BITS = 16
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MatrixAccess:
     """The instructions that move all registers of a thread.
 
@@ -47,7 +47,7 @@ class MatrixAccess:
     wavefronts: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Fit:
     """A qualifying layout: the registers of one operand, and the offsets of row bits 0 to 2."""
 

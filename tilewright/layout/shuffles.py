@@ -28,9 +28,9 @@ Elements narrower than a word that are adjacent in both layouts are packed into 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from tilewright.base.record import record
 from tilewright.layout import gf2
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 
@@ -52,7 +52,7 @@ class Round(NamedTuple):
     moves: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shuffles:
     """A conversion within each warp; the module docstring specifies its code.
 
@@ -153,7 +153,7 @@ def _neighbours(src: LinearLayout, dst: LinearLayout) -> list[tuple[int, int]]:
     return pairs
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Problem:
     """A conversion in words. A *place* is an int: word bits below, lane bits from `word_bits` on.
 

@@ -31,8 +31,8 @@ So `bank` and `line` are chosen from a complement of the vector that contains al
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from tilewright.base.record import record
 from tilewright.layout import gf2
 from tilewright.layout.banks import Memory, lane_wavefronts
 from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, Dim, LinearLayout
@@ -41,7 +41,7 @@ from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, Dim, LinearLa
 ISSUE_COST = 0.25
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Access:
     """The loads or stores of a thread's registers.
 
@@ -67,7 +67,7 @@ class Access:
         return self.wavefronts + ISSUE_COST * len(self.vectors)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Exchange:
     """A memory layout and the accesses of both sides.
 
@@ -89,7 +89,7 @@ class Exchange:
         return self.store.cost + self.load.cost
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Side:
     """One register layout, as vectors of the tile."""
 
@@ -103,7 +103,7 @@ class _Side:
         return _Side(layout.bases(REGISTER), lanes, (*lanes, *layout.bases(WARP)))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Vector:
     """The vector bases: stores use the first `store`, loads the first `load`."""
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from tilewright.base.record import record
 from tilewright.lowering.emit import F32, F64, I1, I32, I64, Builder, LType, V, const, like
 
 # --------------------------------------------------------------------------------------------
@@ -16,7 +16,7 @@ from tilewright.lowering.emit import F32, F64, I1, I32, I64, Builder, LType, V, 
 # --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Format:
     """The parameters of the algorithms for a float type.
 

@@ -8,9 +8,8 @@ call as their caller. Linear in the size of the result.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilewright.base.diagnostics import IRError, Loc
+from tilewright.base.record import replace
 from tilewright.ir.core import Function, Module, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ops.control import Call

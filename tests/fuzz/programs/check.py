@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +32,7 @@ from tests.ir_values import random_array, same_bits
 from tests.lowering.simt import harness as simt
 from tests.targets.cpu.harness import PLAIN_AVX2, PLAIN_SSE2, host, run_compiled
 from tilewright.base.diagnostics import OutOfResources
+from tilewright.base.record import replace
 from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import STEPS, pipeline
 from tilewright.compiler.source import CONSTEXPR

@@ -5,7 +5,6 @@ A machine with a cache of one byte makes every launch a large one.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from tests.arrays import aligned
 from tests.targets.cpu.harness import both, host, run_text
 from tests.targets.cpu.test_kernels import module_of
 from tests.targets.cpu.test_prefetch import floats
+from tilewright.base.record import replace
 from tilewright.targets.cpu.codegen import generate
 
 TINY = replace(host(), cache_bytes=1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import tilewright as tw
 import tilewright.language as tl
 from tests.arrays import copied
+from tilewright.base.record import replace
 from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import pipeline
 from tilewright.compiler.source import ASTSource

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from tests.targets.nvidia.modules import many_values, scaled_add
 from tilewright.base import knobs
 from tilewright.base.diagnostics import OutOfResources
 from tilewright.base.llvm_version import llvm_version
+from tilewright.base.record import replace
 from tilewright.frontend.defaults import FP8_TYPES
 from tilewright.ir.passes import PassContext
 from tilewright.ir.types import FP8E5, FP16, FP32, FP64, I8

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import replace
 
+from tilewright.base.record import replace
 from tilewright.ir import types as ir
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.arith import lower_add, lower_extremum

@@ -8,9 +8,9 @@ each warp writes its partial result (`share_partials`), and each thread reads th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
+from tilewright.base.record import record
 from tilewright.ir.core import Region
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.emit import I8, I32, Builder, LType, V, const, int_type, vector
@@ -83,7 +83,7 @@ def _aligned(size: int) -> int:
     return (size + 15) // 16 * 16
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Partials:
     """The partial results of all warps along an axis, in shared memory.
 

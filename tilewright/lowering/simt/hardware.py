@@ -8,16 +8,16 @@ nothing else is said; masks are i1, and None is a mask that is always true.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from tilewright.base.record import record
 from tilewright.ir.core import Op
 from tilewright.ir.types import DType
 from tilewright.lowering.emit import Builder, LType, V
 from tilewright.lowering.simt.team import Team
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CachePolicy:
     """Cache hints of a load or store, in the terms of `tl.load` and `tl.store`."""
 
@@ -26,7 +26,7 @@ class CachePolicy:
     volatile: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Atomic:
     """An atomic read-modify-write, in the terms of the language.
 

@@ -7,16 +7,16 @@ the first offset and the uniform stride in registers, instead of an offset for e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilewright.analysis.affine import AffineForms
 from tilewright.analysis.polynomial import Polynomial
+from tilewright.base.record import record
 from tilewright.ir.core import Value
 from tilewright.ir.types import Tile, element_of
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Slope:
     """The stride along an axis: `factor * scalar`, or `factor` if there is no scalar."""
 
@@ -55,7 +55,7 @@ def _slope(stride: Polynomial) -> Slope | None:
             return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Walk:
     """The offset in each register of a thread, relative to the first register.
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 
+from tilewright.base.record import field, record
 from tilewright.layout.linear import LANE, REGISTER, LinearLayout
 from tilewright.lowering.emit import I32, Builder, V, const
 
 Place = Callable[[Callable[[Builder], V]], V]
 
 
-@dataclass(eq=False, slots=True)
+@record(eq=False, frozen=False)
 class Team:
     """Warps of a program that execute the same code and share a barrier.
 

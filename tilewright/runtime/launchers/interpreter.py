@@ -6,7 +6,6 @@ Tensors on other devices are copied to the host before a launch and back after i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import InterpreterError
+from tilewright.base.record import replace
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.ir.interpret import Checks, interpret
 from tilewright.ir.memory import OutOfBounds

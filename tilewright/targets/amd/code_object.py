@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
+from tilewright.base.record import field, record
 from tilewright.targets.amd import elf
 from tilewright.targets.amd.elf import ObjectFile, Relocation, Section, Symbol
 
@@ -38,7 +38,7 @@ class LinkError(ValueError):
     """An object file uses what this linker does not support."""
 
 
-@dataclass
+@record(frozen=False)
 class _Placed:
     """A section of the result.
 
@@ -61,7 +61,7 @@ class _Placed:
     address: int = 0
 
 
-@dataclass
+@record(frozen=False)
 class _Strings:
     """A table of strings under construction."""
 

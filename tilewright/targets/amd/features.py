@@ -11,8 +11,9 @@ intrinsic that some processors lack is behind a feature.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
+
+from tilewright.base.record import record
 
 DEFAULT_ARCH = "gfx942"
 KIB = 1024
@@ -28,7 +29,7 @@ _CDNA = _ALL | {"mfma", "mfma_i8_4", "packed_fp32"}
 _RDNA = _ALL | {"row_xmask", "permlanex16", "cumode"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Processor:
     """A processor to compile for.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewright.base.record import record
 from tilewright.ir import types as ir
 from tilewright.lowering.emit import LType, V
 from tilewright.lowering.types import memory_type
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Buffer:
     """A tile in memory that is private to the thread, in the types of memory.
 

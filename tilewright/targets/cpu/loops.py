@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from tilewright.base.record import record
 from tilewright.ir.core import Value
 from tilewright.lowering.emit import I64, V, const
 from tilewright.targets.cpu.lanes import ZERO, Lanes
@@ -16,7 +16,7 @@ LOOP_ALIGNMENT = 64
 bytes, takes 20.7 µs if it spans two lines, and 16.5 µs in one (Zen 4)."""
 
 
-@dataclass
+@record(frozen=False)
 class OpenLoop:
     """A loop under construction.
 

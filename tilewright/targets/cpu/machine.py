@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tilewright.base.record import record
 
 BLOCK = 16  # bytes; of SSE and Advanced SIMD registers, of which SVE registers are multiples
 SVE_BYTES = (32, 64)  # sizes of SVE registers that are used; LLVM accepts powers of two only
 CACHE_BYTES = 32 << 20  # the default if unknown: that of one chiplet of a server
 
 
-@dataclass(frozen=True)
+@record
 class Machine:
     """A CPU to compile for.
 

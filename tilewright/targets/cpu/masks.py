@@ -12,8 +12,8 @@ loop. The traversals are linear in the number of (value, axes) pairs that the gr
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
 
+from tilewright.base.record import record
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
 from tilewright.ir.index_map import Along, Fixed, IndexMap, Term
@@ -103,7 +103,7 @@ def _axis_of(term: Term, axes: Axes) -> int | None:
     return None if isinstance(term, Fixed) and term.index == 0 else _UNKNOWN
 
 
-@dataclass
+@record(frozen=False)
 class Bounds:
     """Bounds along the lane axis, as coordinates (i64).
 

@@ -8,11 +8,11 @@ Roots over the same shape that don't depend on each other form a *group*, which 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from tilewright.analysis.affine import AffineForms
 from tilewright.analysis.axis_info import AxisMap, axis_info
+from tilewright.base.record import field, record
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import Tile, shape_of
 from tilewright.ops import control, map
@@ -29,7 +29,7 @@ STRIDED_LIMIT = 4
 HOLDS_STEPS = (control.For, control.While, control.If, map.Map)  # ops with planned regions
 
 
-@dataclass(eq=False)
+@record(eq=False, frozen=False)
 class Group:
     """One loop nest over `shape`.
 
@@ -64,7 +64,7 @@ class Group:
         return Group(self.shape, checks)
 
 
-@dataclass(eq=False)
+@record(eq=False, frozen=False)
 class Run:
     """An op with an emitter of its own: a scalar op, a dot, a scan, an atomic, control flow."""
 
@@ -77,7 +77,7 @@ class Run:
 Step = Group | Run
 
 
-@dataclass(frozen=True)
+@record
 class Prefetches:
     """The memory that a group prefetches.
 
@@ -90,7 +90,7 @@ class Prefetches:
     writes: tuple[Value, ...]
 
 
-@dataclass
+@record(frozen=False)
 class Plan:
     """The plan of a function.
 

@@ -8,17 +8,17 @@ compiled, too, and the better machine code is taken.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tilewright.base.diagnostics import Loc
+from tilewright.base.record import record, replace
 from tilewright.ir.core import Module
 from tilewright.ir.passes import Original, PassContext, Step, run, steps_after
 from tilewright.targets.gpu.codegen import Generator, ThreadCode, thread_code
 from tilewright.targets.protocol import Lowered
 
 
-@dataclass(frozen=True)
+@record
 class MachineCode:
     """The code of a kernel for a GPU. Vendors whose targets compare variants derive from it.
 

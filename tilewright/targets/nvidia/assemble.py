@@ -18,7 +18,6 @@ import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from typing import NamedTuple
 from tilewright.base import knobs
 from tilewright.base.diagnostics import PTXASError
 from tilewright.base.fact_cache import cached_fact, file_state
+from tilewright.base.record import record
 from tilewright.targets.nvidia.ptx_lines import FILE, has_lines, source_of
 from tilewright.targets.nvidia.toolkit import (
     INPUT,
@@ -42,7 +42,7 @@ NO_ASSEMBLER = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Request:
     """Options of the assembler.
 
@@ -71,7 +71,7 @@ class Cubin(NamedTuple):
     log: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rejection:
     """The failure of an assembler on invalid or unsupported PTX.
 
@@ -148,7 +148,7 @@ def find_assembler() -> Assembler | None:
 # -- ptxas ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ptxas(Assembler):
     """The program at `path`."""
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+from tilewright.base.record import record
 from tilewright.targets.nvidia.advice import serialises_products
 from tilewright.targets.nvidia.assemble import Assembler, Cubin, Rejection, Request
 from tilewright.targets.nvidia.carries import writes_carries
@@ -90,7 +90,7 @@ class Assembled(NamedTuple):
         return self.serialises_products and not other.serialises_products
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Attempts:
     """Assembles variants of one kernel.
 

@@ -7,12 +7,12 @@ takes from the others. Whether it does is known once it is assembled.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import PTXASError
+from tilewright.base.record import record
 from tilewright.ir.passes import PassContext
 from tilewright.targets.gpu.codegen import ThreadCode
 from tilewright.targets.gpu.compilation import MachineCode
@@ -46,7 +46,7 @@ class Residency(NamedTuple):
     plain: int
 
 
-@dataclass(frozen=True)
+@record
 class Cubin(MachineCode):
     """An assembled kernel.
 
@@ -127,7 +127,7 @@ class Cubin(MachineCode):
             yield advice if advice.loc else advice._replace(loc=self.kernel)
 
 
-@dataclass(frozen=True)
+@record
 class Unassembled(MachineCode):
     """A kernel whose PTX the driver compiles when it is loaded.
 

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
 
 from tilewright.analysis.blocks import BlockFinder
+from tilewright.base.record import field, record
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import PassContext, optional_part
@@ -64,7 +64,7 @@ class Copied(NamedTuple):
     copy: TensorCopy
 
 
-@dataclass(eq=False, slots=True)
+@record(eq=False, frozen=False)
 class Ring:
     """The slots of loops that copy the same kinds of operands; the loops use them in turn.
 
@@ -85,7 +85,7 @@ class Ring:
         return self.slots + self.spare
 
 
-@dataclass(eq=False, slots=True)
+@record(eq=False, frozen=False)
 class CopiedLoop:
     """A loop whose operands are copied.
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from tilewright.base.record import record
 
 _FILE_HEADER = struct.Struct("<40xQ10xHHH")  # of the section headers: offset, size, number, names
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
@@ -22,7 +23,7 @@ _FRAME_SIZE = 0x11  # payload: symbol, bytes of local memory a thread
 _REGISTER_COUNT = 0x2F  # payload: symbol, registers a thread
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Resources:
     """The resource usage of a kernel.
 
@@ -43,7 +44,7 @@ class Resources:
         return self.local_bytes // 4
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Section:
     name: str
     kind: int

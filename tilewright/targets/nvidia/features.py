@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass
 from functools import cache
+
+from tilewright.base.record import record
 
 DEFAULT_ARCH = 90
 WARP_SIZE = 32
@@ -39,7 +40,7 @@ NEWEST_PTX = 90
 NEVER_PROMOTE = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Feature:
     """A feature, and the range of capabilities that have it, both ends included.
 
@@ -114,7 +115,7 @@ _FEATURES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Processor:
     """An architecture to compile for.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
+from tilewright.base.record import replace
 from tilewright.ir.core import Function, Op
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ops.asm import InlineAsm, InlineAsmEffect

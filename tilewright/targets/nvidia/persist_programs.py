@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from tilewright.analysis.block_begins import is_launch_invariant
+from tilewright.base.record import replace
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import Original, PassContext, compiler_pass

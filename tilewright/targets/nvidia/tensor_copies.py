@@ -9,13 +9,13 @@ these bounds. The alignment that the hardware requires is proven here, or the lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 
 from tilewright.analysis.blocks import Block, BlockAxis, BlockFinder
 from tilewright.analysis.polynomial import Atom, Iteration, Polynomial
 from tilewright.analysis.ranges import value_range
 from tilewright.analysis.wraps import wrap_is_needed
+from tilewright.base.record import record
 from tilewright.ir.core import Function, Value
 from tilewright.ir.types import Tile, dtype_of, is_int
 from tilewright.layout.families import shared_hopper, shared_row_major
@@ -34,7 +34,7 @@ MAX_BOX = 256  # elements of a box along a dimension
 MAX_DEPTH = 16  # limit of the ops searched for a coordinate
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TensorCopy:
     """A load as a tensor copy. The fields are those of `LoadBlock`, but for `begins`: the
     coordinates, as polynomials."""

@@ -21,10 +21,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.base import knobs
+from tilewright.base.record import record
 
 USUAL_TOOLKIT = Path("/usr/local/cuda")
 TUNABLES = "GLIBC_TUNABLES"
@@ -90,7 +90,7 @@ def _toolkits() -> Iterator[Path]:
         yield Path(knobs.nvidia.cuda_home)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Outcome:
     """The result of a program: exit status, messages, and the content of its output file."""
 
@@ -140,7 +140,7 @@ def running_program(command: Sequence[str], content: bytes) -> Generator[Callabl
                 process.kill()  # without effect on one that was waited for
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _File:
     """A file for a child process: its path there, and the descriptors to inherit."""
 

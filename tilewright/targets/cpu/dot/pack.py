@@ -21,9 +21,9 @@ an operand may be any expression, and its loads may be masked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import gcd
 
+from tilewright.base.record import record, replace
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.lowering.convert import cast
@@ -51,7 +51,7 @@ At = dict[int, Lanes]
 """Coordinates by axis: the position in the batch."""
 
 
-@dataclass(frozen=True)
+@record
 class Packed:
     """A packed operand. Strides are in groups.
 
@@ -74,7 +74,7 @@ class Packed:
         return replace(self, ptr=ptr)
 
 
-@dataclass(frozen=True)
+@record
 class Side:
     """One operand of a product, and the format to pack it into.
 

@@ -11,8 +11,7 @@ groups instead of a broadcast one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewright.base.record import record
 from tilewright.lowering.emit import I64, Builder, LType, V, const, vector, zero
 from tilewright.targets.cpu.dot.pack import Packed
 from tilewright.targets.cpu.dot.schemes import VectorScheme
@@ -22,7 +21,7 @@ COLUMN_VECTORS = 2  # in a block
 SIGN = 0x80
 
 
-@dataclass(frozen=True)
+@record
 class Blocking:
     """The shape of the blocks of a product.
 

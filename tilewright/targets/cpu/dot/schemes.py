@@ -21,8 +21,8 @@ less than one unit in the last place, where rounding to nearest has half a unit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from tilewright.base.record import record
 from tilewright.ir import types as ir
 from tilewright.lowering.emit import BF16, I8, I16, Builder, LType, V, int_type, vector
 from tilewright.lowering.types import memory_type
@@ -36,7 +36,7 @@ Multiply = Callable[[Builder, V, V, V], V]
 """(builder, sums, groups of the left, groups of the right) → sums; vectors of equal lanes."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Scheme:
     """A multiplication scheme.
 
@@ -81,7 +81,7 @@ class Scheme:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class VectorScheme(Scheme):
     """An instruction on vectors, with a sum in each lane.
 
@@ -97,7 +97,7 @@ class VectorScheme(Scheme):
     height: int = 1
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class TileScheme(Scheme):
     """An AMX instruction: 16 rows of 64 bytes, times 16 groups of 16 columns, into 16 x 16 sums.
 
