@@ -16,7 +16,7 @@ HEAVY = ("cupy", "jax", "llvmlite", "torch", "triton")
 EAGER = {
     "tilewright": "backends errors",
     "tilewright.base": "codes diagnostics digest fact_cache hooks knobs lazy lazy_import locks "
-    "plug_ins spelling triton_knobs",
+    "plug_ins record spelling triton_knobs",
     "tilewright.compat": "extras install names",
     "tilewright.compiler": "artifact driver overrides source version",
     "tilewright.frontend": "annotations captured constant_key definition dependencies source",
