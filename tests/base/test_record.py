@@ -95,7 +95,7 @@ def test_a_constructor_is_compiled_when_it_is_first_called() -> None:
     class Once:
         value: int
 
-    assert Once.__init__ is module._first_init  # pyright: ignore[reportPrivateUsage]
+    assert Once.__init__ is module._first_init
     assert Once(1) == Once(1)
     assert Once.__init__.__qualname__.endswith("Once.__init__")
-    assert Once.__init__ is not module._first_init  # pyright: ignore[reportPrivateUsage]
+    assert Once.__init__ is not module._first_init

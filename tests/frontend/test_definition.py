@@ -100,7 +100,7 @@ def end(x):
 @pytest.fixture(scope="module")
 def scope() -> dict[str, Any]:
     file, names = "<definitions>", {"__name__": __name__}
-    lines = SOURCE.splitlines(keepends=True)
+    lines = [str(line) for line in SOURCE.splitlines(keepends=True)]
     linecache.cache[file] = len(SOURCE), None, lines, file
     exec(compile(SOURCE, file, "exec"), names)
     return names
