@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tests.covering import covering
 from tests.frontend.kernels import build, kernel_from
 from tests.gpu_machine import gpu_machine
 from tests.targets.nvidia.lowered import ptx_of
@@ -236,15 +237,23 @@ def _fast_axis(share: Share) -> int:
     return layout.coordinates(layout.bases(OFFSET)[0]).index(1)
 
 
-@pytest.mark.parametrize(("type", "warps"), [*product(["fp16", "fp8e5", "fp32"], [1, 4, 8])])
-def test_every_small_shape_gets_layouts(type: str, warps: int) -> None:
+SMALL = (8, 16, 32, 64)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "type", "warps", "k", "orders"),
+    covering(
+        SMALL, SMALL, ["fp16", "fp8e5", "fp32"], [1, 4, 8], (32, 64), ("nn", "tt"), strength=3
+    ),
+)
+def test_every_small_shape_gets_layouts(
+    m: int, n: int, type: str, warps: int, k: int, orders: str
+) -> None:
     """Narrow ones too, whose rows are shorter than what the hardware swizzles."""
-    for m, n, k, orders in product((8, 16, 32, 64), (8, 16, 32, 64), (32, 64), ("nn", "tt")):
-        module = module_of(type, (m, n, k), orders)
-        found = chosen(module, warps)
-        for value in found.operands:
-            assert value.layout is not None
-            assert value.layout.shape == shape_of(value.type)
+    found = chosen(module_of(type, (m, n, k), orders), warps)
+    for value in found.operands:
+        assert value.layout is not None
+        assert value.layout.shape == shape_of(value.type)
 
 
 @pytest.mark.parametrize("warps", [4, 8, 16])

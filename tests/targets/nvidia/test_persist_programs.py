@@ -53,13 +53,16 @@ def kept(program: Program, stages: int = 3) -> str:
 @pytest.mark.parametrize("orders", ["nn", "nt", "tn"])
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_matmul(stages: int, orders: str) -> None:
-    """Twelve tiles, of 0, 1, S - 1, S, S + 1 steps, on fewer blocks, and on as many and more."""
+    """Twelve tiles, of 0, 1, S - 1, S, S + 1 steps, on fewer blocks, and on as many and more; with
+    spare slots and copies in any order for every other number, which differ with the stages."""
     for steps in {0, 1, stages - 1, stages, stages + 1}:
         program = products.matmul("fp16", "fp16", orders, (192, 256, 32 * steps), TILE)
         module = looped(program, stages)
-        for blocks in (1, 5, 12, 17):
-            check(program, module, blocks=blocks)
-            check(program, module, seed=steps, spare=True, blocks=blocks)
+        for i, blocks in enumerate((1, 5, 12, 17)):
+            if (steps + stages + i) % 2:
+                check(program, module, blocks=blocks)
+            else:
+                check(program, module, seed=steps, spare=True, blocks=blocks)
 
 
 def test_one_program() -> None:
