@@ -161,6 +161,23 @@ def test_partial_sums_of_narrow_weights_are_fp32() -> None:
     torch.testing.assert_close(dw.double(), expected, rtol=1e-3, atol=2e-2)
 
 
+@pytest.mark.parametrize("rows", [3, 300])
+@pytest.mark.parametrize(
+    ("element", "of_gradient"), [(torch.float64, torch.float32), (torch.float32, torch.float64)]
+)
+def test_partial_sums_have_the_type_of_what_is_added_up(
+    rows: int, element: Any, of_gradient: Any
+) -> None:
+    x, dy = torch.randn(rows, 60, dtype=element), torch.randn(rows, 60, dtype=element)
+    w, y = torch.randn(60, dtype=element), torch.empty(rows, 60, dtype=element)
+    dw = torch.full((60,), torch.nan, dtype=of_gradient)
+    bwd = tw.grad(tw.jit(scaled_rows))
+    for _ in range(3):  # the last one in native code
+        bwd[(rows,)](x, w, y, 60, 60, BLOCK=64, grads={"y_ptr": dy}, into={"w_ptr": dw})
+    expected = (dy.double() * x.double()).sum(0)
+    torch.testing.assert_close(dw.double(), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_workers_go_over_two_axes() -> None:
     x = np.random.default_rng(0).standard_normal((3, 5, 8))
     w, dw = np.full(8, 2.0), np.full(8, np.nan)

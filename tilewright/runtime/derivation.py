@@ -25,8 +25,9 @@ from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Function, Module
 from tilewright.ir.passes import PassContext, run
 from tilewright.ir.passes import Step as PassStep
-from tilewright.ir.types import DType, scalar_type, shape_of
+from tilewright.ir.types import FP64, DType, scalar_type, shape_of
 from tilewright.language.elementary.derivatives import install_derivatives
+from tilewright.ops.memory import pointee_of
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
@@ -106,6 +107,7 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
         numbers |= derived.numbers
     return Plan(
         launch.grid, integers, tuple(steps), proofs.summed,
+        _wide([derived for derived, _, _ in kernels]),
         proofs.covered(first), tuple(a.name for a in proofs.arrays if a.writes),
         bool(setting.key.aliases), _text(proofs, steps), numbers,
         first.saved if first is not None else (),
@@ -190,6 +192,16 @@ def _arguments(
         if role in more
         else (role.kind, role.name)
         for i, role in enumerate(derived.roles)
+    )
+
+
+def _wide(kernels: Sequence[Derived]) -> frozenset[str]:
+    """See `Plan.wide`."""
+    return frozenset(
+        role.name
+        for derived in kernels
+        for role, arg in zip(derived.roles, derived.module.entry.args, strict=True)
+        if role.kind == "partial" and pointee_of(arg.type) == FP64
     )
 
 

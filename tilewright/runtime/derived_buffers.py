@@ -76,7 +76,9 @@ class BufferSizes:
         self._rows = plan.summed
         for name in plan.summed:
             filled = plan.covered[name] == size_of(of_wrt[name])
-            sums = self._sums[name] = sums_of(of_wrt[name], self.rows_of(name), filled)
+            sums = self._sums[name] = sums_of(
+                of_wrt[name], self.rows_of(name), filled, name in plan.wide
+            )
             self._floats["partial", name] = sums.floats
             self.known["span", name] = sums.span
 

@@ -184,6 +184,7 @@ class Plan(NamedTuple):
         steps: its kernels, in order.
         summed: the arrays whose gradients are added up from rows of partial sums: how many there
             are; 0 for one of each worker.
+        wide: those whose partial sums are fp64; others are fp32.
         covered: by array, how many elements the kernels write, if they write each of them once and
             no others; an array with this number of elements need not be zeroed first.
         stored: the arrays that the kernel itself stores.
@@ -199,6 +200,7 @@ class Plan(NamedTuple):
     integers: tuple[Path, ...]
     steps: tuple[Step, ...]
     summed: Mapping[str, int]
+    wide: frozenset[str]
     covered: Mapping[str, int | None]
     stored: tuple[str, ...]
     overlapping: bool

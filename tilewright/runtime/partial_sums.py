@@ -109,20 +109,18 @@ def workers_of(programs: int, arrays: Sequence[Any]) -> int:
     return max(1, min(programs, most))
 
 
-def sums_of(array: Any, workers: int, filled: bool) -> Sums:
-    """The partial sums of the gradient that is written to an array.
+def sums_of(array: Any, workers: int, filled: bool, is_wide: bool) -> Sums:
+    """The partial sums of the gradient that is written to an array, which may have another type.
 
     Args:
         filled: whether each worker writes all elements.
+        is_wide: whether they are fp64; otherwise they are fp32.
     """
     layout = _layout(array)
     elements = _span(*layout)
     span = -(-elements // SPAN) * SPAN
-    if isinstance(array, np.ndarray):
-        dtype = array.dtype if array.dtype.itemsize >= 4 else np.dtype(np.float32)
-    else:
-        dtype = array.dtype if array.element_size() >= 4 else array.new_empty(0).float().dtype
-    return Sums(Floats(workers * span, dtype, not filled), workers, elements, span, layout)
+    floats = floats_like(array, workers * span, is_wide)._replace(zeros=not filled)
+    return Sums(floats, workers, elements, span, layout)
 
 
 def floats_like(array: Any, count: int, is_wide: bool) -> Floats:
