@@ -71,6 +71,17 @@ def test_a_class_adds_fields_to_its_base() -> None:
     assert Place(1).column == 1
 
 
+def test_fields_are_not_assigned() -> None:
+    place = Place(1)
+    with pytest.raises(AttributeError, match="cannot assign to field 'line' of Place"):
+        place.line = 2  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(AttributeError, match="'other' of Named"):
+        Named(1).other = 2  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(AttributeError, match="'line' of Place"):
+        del place.line  # pyright: ignore[reportAttributeAccessIssue]
+    assert place.line == 1
+
+
 def test_mutable_records() -> None:
     state = State()
     state.count += 1

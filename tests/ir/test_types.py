@@ -88,8 +88,9 @@ def test_members_of_tiles() -> None:
 
 
 def test_predicates_are_not_stored_in_instances() -> None:
-    for type in (ir.FP32, POINTER, TILE):
-        assert not hasattr(type, "__dict__")
+    assert not hasattr(ir.FP32, "__dict__")
+    for type in (POINTER, TILE):
+        assert tuple(vars(type)) == type.__match_args__
 
 
 def test_lists_of_names_hold_each_type_once() -> None:

@@ -100,16 +100,30 @@ def run_text(
     machine: Machine,
     threads: int = 1,
 ) -> str:
-    """Run a result of `generate`, possibly changed by a test, on arrays behind which no byte can be
-    accessed; returns the optimised LLVM IR."""
-    optimised, code = _compiled(text, machine)
-    loaded = device.LoadedCode(code, [name])
+    """As `run_text_on`, with copies of the arrays behind which no byte can be accessed."""
     moved = fenced(args)
-    packed = slots(moved)
-    device.launch(loaded[name], ctypes.addressof(packed), grid, scratch, threads)
+    optimised = run_text_on(moved, text, name, scratch, grid, machine=machine, threads=threads)
     for array, result in zip(args, moved, strict=True):
         if _is_buffer(array) and array.flags.writeable:
             array[...] = result
+    return optimised
+
+
+def run_text_on(
+    args: Sequence[Any],
+    text: str,
+    name: str,
+    scratch: int,
+    grid: tuple[int, int, int],
+    *,
+    machine: Machine,
+    threads: int = 1,
+) -> str:
+    """Run a result of `generate`, possibly changed by a test; returns the optimised LLVM IR."""
+    optimised, code = _compiled(text, machine)
+    loaded = device.LoadedCode(code, [name])
+    packed = slots(args)
+    device.launch(loaded[name], ctypes.addressof(packed), grid, scratch, threads)
     return optimised
 
 

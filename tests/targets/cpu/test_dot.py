@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from tests.targets.cpu.dot_cases import KINDS, LAYOUTS, Extents, arrays, dot_mod
 from tests.targets.cpu.harness import PLAIN_AVX2, assert_same, both, host, slots
 from tilewright.base.amx import amx_permitted
 from tilewright.base.host import Host
+from tilewright.base.record import replace
 from tilewright.ir.interpret import interpret
 from tilewright.runtime.devices import cpu as device
 from tilewright.targets.cpu import emit
@@ -33,7 +33,7 @@ def _machines() -> dict[str, Machine]:
     found = {"host": host()}
     if "avx512bw" in host().features:
         features = host().features - AMX - {"avx512bf16", "avx512vnni"}
-        found["AVX-512"] = dataclasses.replace(host(), cpu="x86-64", features=features)
+        found["AVX-512"] = replace(host(), cpu="x86-64", features=features)
     if "avx2" in host().features:
         found["AVX2"] = host(PLAIN_AVX2)
         found["128 bits"] = host("sse,sse2,fxsr,64bit,cx8,f16c")
@@ -189,7 +189,7 @@ INSTRUCTIONS: list[tuple[str, set[str], str]] = [
 @pytest.mark.parametrize(("kind", "features", "expected"), INSTRUCTIONS)
 def test_instruction(kind: str, features: set[str], expected: str) -> None:
     kept = SAPPHIRE_RAPIDS.features - (AMX - features)
-    machine = dataclasses.replace(SAPPHIRE_RAPIDS, cpu="x86-64", features=kept)
+    machine = replace(SAPPHIRE_RAPIDS, cpu="x86-64", features=kept)
     code = _assembly(dot_module(kind, "NT", (64, 64, 64)), machine)
     assert expected in code
     assert code.count("ldtilecfg") == (expected[0] == "t")

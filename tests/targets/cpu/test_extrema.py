@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tests.covering import covering
 from tests.targets.cpu.harness import PLAIN_AVX2, assert_same, host, places_ir
+from tilewright.base.record import replace
 from tilewright.targets.cpu import avx512
 from tilewright.targets.cpu.machine import Machine
 
@@ -25,7 +24,7 @@ def _machines() -> dict[str, Machine]:
     if avx512.has_extremum(host()):  # as it would be without the instruction for it
         features = host().features - {"avx512dq"}
         without = frozenset({"avx512dq"})
-        found["AVX-512"] = dataclasses.replace(host(), features=features, without=without)
+        found["AVX-512"] = replace(host(), features=features, without=without)
     if "avx2" in host().features:
         found["AVX2"] = host(PLAIN_AVX2)
     return found

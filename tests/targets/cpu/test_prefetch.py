@@ -15,7 +15,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.arrays import aligned
-from tests.targets.cpu.harness import assert_same, host, run_text
+from tests.targets.cpu.harness import assert_same, host, run_text_on
 from tests.targets.cpu.test_kernels import module_of
 from tilewright.targets.cpu.codegen import generate
 
@@ -36,7 +36,7 @@ def requests(fn: Any, programs: int, args: list[Any], **constexprs: Any) -> list
     text, scratch = generate(module, host(), fp_fusion=False)
     lines = [line for line in text.splitlines() if "declare void @llvm.prefetch" not in line]
     text = CALL.sub(rf"call void inttoptr (i64 {function} to ptr)(\1)", "\n".join(lines))
-    run_text(text, module.entry.name, scratch, (programs, 1, 1), args, machine=host())
+    run_text_on(args, text, module.entry.name, scratch, (programs, 1, 1), machine=host())
     return seen
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tilewright.base.record import record
 from tilewright.ir.core import Function
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import Original, Pass, PassContext, Step, run
@@ -20,7 +20,7 @@ EMPTY = "func @kernel() {\n  control.return [] : () -> ()\n}\n"
 WITH_ALL, WITHOUT_FIRST, WITHOUT_BOTH = "first second", "second", ""
 
 
-@dataclass(frozen=True)
+@record
 class Made(MachineCode):
     """Machine code of which `programs` are resident; ``most`` says how many may be, by code."""
 
