@@ -1,5 +1,6 @@
 """Explanations of errors are looked up by error code, and each code has a golden case."""
 
+from importlib import import_module
 from typing import get_args
 
 import pytest
@@ -25,6 +26,7 @@ def helped() -> set[str]:
 
 
 def test_every_code_has_a_rule_and_every_rule_a_code() -> None:
+    import_module("tilewright.frontend.ast_to_ir.advice")  # registers the rules
     assert set(RULES) == set(CODES)
 
 
