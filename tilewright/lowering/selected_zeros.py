@@ -8,20 +8,16 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
+from tilewright.lowering.ir_text import in_each_function
+
 _ZERO = r"(?:-?0\.0+e\+00|0x[HR][08]000|zeroinitializer|splat\ \(\w+\ [^)]*\))"
 _VALUE = rf"(?:%[\w.]+|{_ZERO})"
 _TYPE = r"(?:<\d+\ x\ \w+>|\w+)"
-_COMPARISON = re.compile(
-    rf"""(?P<head>^\s*(?P<result>%[\w.]+)\ =\ fcmp\ (?:[a-z]+\ )*[ou](?P<order>lt|gt)
+_COMPARISON = rf"""(?mx)(?P<head>^\s*(?P<result>%[\w.]+)\ =\ fcmp\ (?:[a-z]+\ )*[ou](?P<order>lt|gt)
         \ (?P<type>{_TYPE}))
-        \ (?:(?P<src>%[\w.]+),\ (?P<right>{_ZERO})|(?P<left>{_ZERO}),\ (?P<other>%[\w.]+))""",
-    re.MULTILINE | re.VERBOSE,
-)
-_SELECT = re.compile(
-    rf"""=\ select\ (?:[a-z]+\ )*(?:<\d+\ x\ i1>|i1)\ (?P<condition>%[\w.]+),
-        \ {_TYPE}\ (?P<a>{_VALUE}),\ {_TYPE}\ (?P<b>{_VALUE})(?![\w.])""",
-    re.VERBOSE,
-)
+        \ (?:(?P<src>%[\w.]+),\ (?P<right>{_ZERO})|(?P<left>{_ZERO}),\ (?P<other>%[\w.]+))"""
+_SELECT = rf"""(?x)=\ select\ (?:[a-z]+\ )*(?:<\d+\ x\ i1>|i1)\ (?P<condition>%[\w.]+),
+        \ {_TYPE}\ (?P<a>{_VALUE}),\ {_TYPE}\ (?P<b>{_VALUE})(?![\w.])"""
 
 
 def with_selected_zeros(text: str) -> str:
@@ -34,13 +30,12 @@ def with_selected_zeros(text: str) -> str:
     """
     if " = fcmp " not in text or " = select " not in text:
         return text
-    head, *functions = text.split("\ndefine ")  # names are unique within a function
-    return "\ndefine ".join([head, *map(_with_selected_zeros, functions)])
+    return in_each_function(text, _with_selected_zeros)
 
 
 def _with_selected_zeros(function: str) -> str:
     selected: dict[str, list[set[str]]] = defaultdict(list)
-    for found in _SELECT.finditer(function):
+    for found in re.finditer(_SELECT, function):
         selected[found["condition"]].append({found["a"], found["b"]})
 
     def rewritten(found: re.Match[str]) -> str:
@@ -51,7 +46,7 @@ def _with_selected_zeros(function: str) -> str:
         other = _zero_of(found["type"], is_negative=below)
         return f"{found['head']} " + (f"{src}, {other}" if found["right"] else f"{other}, {src}")
 
-    return _COMPARISON.sub(rewritten, function)
+    return re.sub(_COMPARISON, rewritten, function)
 
 
 def _is_negative(zero: str) -> bool:

@@ -6,7 +6,9 @@ LLVM's optimisation would undo them, so they are applied after it.
 from __future__ import annotations
 
 import re
+from functools import partial
 
+from tilewright.lowering.ir_text import in_each_function
 from tilewright.lowering.selected_zeros import with_selected_zeros
 from tilewright.targets.amd.features import Processor
 from tilewright.targets.amd.release_waits import with_release_waits
@@ -61,8 +63,7 @@ def with_signed_zeros(text: str) -> str:
     LLVM 22's back end combines product and truncation to `v_fma_mixlo_f16 x, y, 0`, whose addend
     makes a product of -0.0 positive. With -0.0 as the addend the sum is the product, of any sign.
     """
-    head, *functions = text.split("\ndefine ")  # names are unique within a function
-    return "\ndefine ".join([head, *map(_with_signed_zeros, functions)])
+    return in_each_function(text, _with_signed_zeros)
 
 
 def _with_signed_zeros(function: str) -> str:
@@ -84,7 +85,7 @@ def _with_signed_zeros(function: str) -> str:
             lines.append(f"{name}.negated = fneg {type} {name}")
             name += ".negated"
         lines.append(f"{found['result']}{type} {name}{found['rest']}")
-        return "\n".join(found["indent"] + line for line in lines)
+        return _indented(found, lines)
 
     return _TRUNCATION.sub(rewritten, function)
 
@@ -150,8 +151,7 @@ def with_sign_bytes(text: str) -> str:
     bytes that a signed shift fills with the sign for zeros. The sum by which the sign is extended
     here is no shift to it.
     """
-    head, *functions = text.split("\ndefine ")  # names are unique within a function
-    return "\ndefine ".join([head, *map(_with_sign_bytes, functions)])
+    return in_each_function(text, _with_sign_bytes)
 
 
 def _with_sign_bytes(function: str) -> str:
@@ -175,14 +175,14 @@ def _with_sign_bytes(function: str) -> str:
             f"{shifted}.flipped = xor {type} {shifted}, {sign}",
             f"{name} = sub {type} {shifted}.flipped, {sign}{found['rest']}",
         ]
-        return "\n".join(found["indent"] + line for line in lines)
+        return _indented(found, lines)
 
     return _ASHR.sub(rewritten, function)
 
 
 _DIVISION = re.compile(
     r"^(?P<indent>\s*)(?P<head>%[\w.]+ = [su](?:div|rem) (?:exact )?i(?P<bits>32|64) [^,]+, )"
-    r"(?P<divisor>%[\w.]+)(?P<rest>.*)$",
+    r"(?P<operand>%[\w.]+)(?P<rest>.*)$",
     re.MULTILINE,
 )
 _PERMUTE = "i32 @llvm.amdgcn.perm(i32 {word}, i32 {word}, i32 50462976)"  # bytes 0, 1, 2 and 3
@@ -197,7 +197,7 @@ def with_wide_divisors(text: str) -> str:
     hardware are off by up to one ulp, so are some quotients of 23 bits. Those of 8 and 16 bits are
     right; their types are not changed.
     """
-    return _with_permute(_DIVISION.sub(_wide_divisor, text), text)
+    return _with_permute(_DIVISION.sub(partial(_hide, "divisor"), text), text)
 
 
 def _with_permute(text: str, before: str) -> str:
@@ -207,9 +207,10 @@ def _with_permute(text: str, before: str) -> str:
     return f"{text}\ndeclare i32 @llvm.amdgcn.perm(i32, i32, i32)\n"
 
 
-def _wide_divisor(found: re.Match[str]) -> str:
-    name = f"%divisor.{found.start()}"  # unique, as offsets are
-    lines = _hidden(name, found["bits"] == "64", found["divisor"])
+def _hide(kind: str, found: re.Match[str]) -> str:
+    """An instruction with another name, of that kind, for its operand, whose bits are unknown."""
+    name = f"%{kind}.{found.start()}"  # unique, as offsets are
+    lines = _hidden(name, found["bits"] == "64", found["operand"])
     return _indented(found, [*lines, found["head"] + name + found["rest"]])
 
 
@@ -236,7 +237,8 @@ _MASK = re.compile(
     re.MULTILINE,
 )
 _LONG_PRODUCT = re.compile(
-    r"^(?P<indent>\s*)(?P<head>%[\w.]+ = mul (?:[a-z]+ )*i64 )(?P<factor>%[\w.]+)(?P<rest>, .*)$",
+    r"^(?P<indent>\s*)(?P<head>%[\w.]+ = mul (?:[a-z]+ )*i(?P<bits>64) )"
+    r"(?P<operand>%[\w.]+)(?P<rest>, .*)$",
     re.MULTILINE,
 )
 
@@ -250,13 +252,7 @@ def with_wide_factors(text: str) -> str:
     masks = [found["mask"] for found in _MASK.finditer(text)]
     if not any(mask is None or int(mask).bit_length() == 24 for mask in masks):
         return text
-    return _with_permute(_LONG_PRODUCT.sub(_wide_factor, text), text)
-
-
-def _wide_factor(found: re.Match[str]) -> str:
-    name = f"%factor.{found.start()}"  # unique, as offsets are
-    lines = _hidden(name, True, found["factor"])
-    return _indented(found, [*lines, found["head"] + name + found["rest"]])
+    return _with_permute(_LONG_PRODUCT.sub(partial(_hide, "factor"), text), text)
 
 
 _MOVE = re.compile(
@@ -281,8 +277,7 @@ def with_moved_subtrahends(text: str) -> str:
     hardware implements them by exchanging operands, and moves the other one between lanes. (Those
     of floats are not concerned.)
     """
-    head, *functions = text.split("\ndefine ")  # names are unique within a function
-    return _with_permute("\ndefine ".join([head, *map(_with_moved_subtrahends, functions)]), text)
+    return _with_permute(in_each_function(text, _with_moved_subtrahends), text)
 
 
 def _with_moved_subtrahends(function: str) -> str:
@@ -303,6 +298,6 @@ def _with_moved_subtrahends(function: str) -> str:
             f"{moved} = {found['call']}",
             f"{found['result']} = call {_PERMUTE.format(word=moved)}",
         ]
-        return "\n".join(found["indent"] + line for line in lines)
+        return _indented(found, lines)
 
     return _MOVE.sub(rewritten, function)

@@ -16,13 +16,13 @@ from tilewright.targets.cpu.machine import BLOCK, Machine
 def repair(text: str, machine: Machine) -> str:
     """Rewrite optimised IR such that the machine's back end compiles it correctly."""
     text = without_lone_lanes(text)
-    if not machine.triple.startswith("x86_64"):  # whose extrema are those selections
+    if machine.triple.startswith("x86_64"):  # whose extrema are selections, also of zeros
+        text = with_called_divisions(text)
+    else:
         text = with_selected_zeros(text)
     if machine.is_aarch64:
         text = without_stores_of_three_bytes(text)
         return with_scalable_extrema(text, machine.vector_bytes) if machine.uses_sve else text
-    if machine.triple.startswith("x86_64"):
-        text = with_called_divisions(text)
     if "avx512f" in machine.features:
         return with_opaque_halves(with_opaque_extrema(text))
     if "avx" in machine.features:
