@@ -182,8 +182,12 @@ def visit_binop(frame: Frame, node: ast.BinOp) -> Any:
 
 @expression(ast.UnaryOp)
 def visit_unaryop(frame: Frame, node: ast.UnaryOp) -> Any:
-    value = visit(frame, node.operand)
-    name, python = UNARY[type(node.op)]
+    return unary(frame, node, type(node.op), visit(frame, node.operand))
+
+
+def unary(frame: Frame, node: ast.AST, kind: type, value: Any) -> Any:
+    """``op value`` where `kind` is the operator's class in `ast`."""
+    name, python = UNARY[kind]
     found = method(value, f"__{name}__")
     if found is not None:
         return call(frame, node, found, [], {})
@@ -208,7 +212,7 @@ def _compare_one(frame: Frame, node: ast.AST, op: ast.cmpop, lhs: Any, rhs: Any)
         return constexpr(same == isinstance(op, ast.Is))
     if isinstance(op, ast.In | ast.NotIn):
         found = _contains(frame, node, op, lhs, rhs)
-        return found if isinstance(op, ast.In) else _negation(frame, found)
+        return found if isinstance(op, ast.In) else unary(frame, node, ast.Not, found)
     sign, name, python = COMPARE[type(op)]
     if isinstance(lhs, aggregate_value) or isinstance(rhs, aggregate_value):
         names = (f"__{name}__", f"__{REFLECTED[name]}__")
@@ -244,12 +248,6 @@ def _contains(frame: Frame, node: ast.AST, op: ast.In | ast.NotIn, item: Any, it
         elif unwrap(result):
             return result
     return _conjunction(frame, equal, False) if equal else constexpr(False)
-
-
-def _negation(frame: Frame, condition: Any) -> Any:
-    if isinstance(condition, tensor):
-        return arith.logical_not(frame.semantic, condition)
-    return constexpr(not unwrap(condition))
 
 
 @expression(ast.Compare)
