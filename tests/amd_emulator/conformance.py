@@ -16,8 +16,11 @@ from functools import partial
 from typing import Any, cast
 from zlib import crc32
 
+import numpy as np
+
 from tests.amd_emulator.launch import launch, target_of
 from tests.amd_emulator.listing import text_faults
+from tests.arrays import copied
 from tilewright.analysis.buffers import POINTER_RANGE
 from tilewright.compiler.build import lower
 from tilewright.compiler.pipeline import pipeline
@@ -25,6 +28,7 @@ from tilewright.conformance.case import ALIGNED, Failed, Machine, Shifted, is_ar
 from tilewright.conformance.claims import exact_options
 from tilewright.conformance.worker import answer
 from tilewright.ir.core import Function, Module
+from tilewright.ir.interpret import interpret
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import Pointer
 from tilewright.targets.amd.features import processor
@@ -57,6 +61,8 @@ def execute(
     Raises:
         Failed: the code has an instruction that LLVM prints otherwise than the decoder.
     """
+    # Those without axes are numbers.
+    args = [a[()] if isinstance(a, np.ndarray) and not a.ndim else a for a in args]
     target = find_target(target_of(arch))
     options = replace(exact_options(target), **settings)
     if crc32(print_module(module).encode()) % 2:
@@ -71,6 +77,16 @@ def execute(
     found = launch(hsaco, arch, options.num_warps, grid, given)
     for array, result in zip(filter(is_array, args), found, strict=True):
         array[...] = result
+
+
+def both(
+    arch: str, module: Module, grid: tuple[int, ...], args: Sequence[Any], **settings: Any
+) -> tuple[list[Any], list[Any]]:
+    """The arguments after a launch, by `execute` and by the interpreter."""
+    found, expected = copied(args), copied(args)
+    interpret(module, grid, expected)
+    execute(arch, module, grid, found, **settings)
+    return found, expected
 
 
 def _at_its_address(array: Any) -> Shifted:

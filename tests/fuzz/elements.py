@@ -219,22 +219,26 @@ class _Kernel:
         """A tile is loaded, a number is an argument, if there are arguments of its type."""
         if not source.is_tile and source.dtype not in FP8:
             return [x for x in self.numbers if x.type is source.dtype][source.number % 2]
-        start = self.build.value(arith.Constant(source.number * self.graph.extent, I32))
-        pointer = self.build.value(AddPtr(self.arrays[source.dtype][0], start))
-        if source.is_tile:
-            many = self.build.value(Splat(pointer, (self.graph.extent,)))
-            pointer = self.build.value(AddPtr(many, self.places))
+        array = self.arrays[source.dtype][0]
+        place = self._tile if source.is_tile else self._first
+        pointer = place(array, source.number)
         return self.build.value(Load(pointer, None, None, "", "", False))
+
+    def _first(self, array: Value, slot: int) -> Value:
+        """The address of the first element of a tile in an array."""
+        start = self.build.value(arith.Constant(slot * self.graph.extent, I32))
+        return self.build.value(AddPtr(array, start))
+
+    def _tile(self, array: Value, slot: int) -> Value:
+        """The addresses of all of them."""
+        many = self.build.value(Splat(self._first(array, slot), (self.graph.extent,)))
+        return self.build.value(AddPtr(many, self.places))
 
     def _save(self, number: int, slot: int) -> None:
         value, dtype = self._operand(number, True), self.graph.stored_type(number)
         if self.graph.nodes[number].dtype is not dtype:
             value = self.build.value(arith.Cast(value, dtype, "rtne"))
-        array = self.arrays[dtype][1]
-        start = self.build.value(arith.Constant(slot * self.graph.extent, I32))
-        pointer = self.build.value(AddPtr(array, start))
-        many = self.build.value(Splat(pointer, (self.graph.extent,)))
-        pointer = self.build.value(AddPtr(many, self.places))
+        pointer = self._tile(self.arrays[dtype][1], slot)
         self.build.insert(Store(pointer, value, None, "", ""))
 
     def _loop(self, loop: Loop, needed: set[int]) -> None:
