@@ -349,7 +349,6 @@ def store(
     ends: Ends = (),
 ) -> None:
     """Emit `mem.store` at a point, given its operands there and the addresses at `ends_of_runs`."""
-    """Emit `mem.store` at a point, given its operands there."""
     if mask is not None and mask.base.number is not None and mask.base.type is I1:
         if not mask.base.number:
             return
