@@ -9,6 +9,7 @@ import tilewright.language as tl
 from tests.gpu.programs import Program
 from tests.gpu.recipes import TYPES, integral, kernel_at, rng_of
 from tests.ir_values import floats_in, numbers
+from tilewright.frontend.source import SourceFunction
 
 # How far a sum of products may be off, as a part of the sum of their absolute values: what the
 # operands are rounded to, and how the matrix units add up (fp8: some 14 bits).
@@ -246,6 +247,17 @@ def attention(
 ) -> Program:
     """The benchmarks' attention: two products of which the second's operand is computed."""
     fn = kernel_at("benchmarks/gpu/kernels/attention.py::forward_kernel")
+    return _attention_by(fn, d, queries, tile, causal, heads)
+
+
+def example_attention(d: int, queries: int, causal: bool) -> Program:
+    fn = kernel_at("examples/attention.py::forward_kernel")
+    return _attention_by(fn, d, queries, (64, 64), causal, 2)
+
+
+def _attention_by(
+    fn: SourceFunction, d: int, queries: int, tile: tuple[int, int], causal: bool, heads: int
+) -> Program:
     rng = rng_of(d, queries)
     q, k, v = (rng.normal(size=(heads, queries, d)).astype(np.float16) for _ in range(3))
     scale = float(np.float32(1.4426950408889634 / d**0.5))
