@@ -16,6 +16,9 @@ from tests.gpu.harness import run
 from tests.gpu.programs import Job
 from tilewright.targets.protocol import GPUTarget
 
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA device", allow_module_level=True)
+
 WARPS = {"num_warps": 4}
 JOBS = [
     *(job for job in examples.jobs() if job.options == WARPS),
@@ -32,7 +35,6 @@ JOBS = [
 ]
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("job", JOBS, ids=[job.name for job in JOBS])
 def test_examples_leave_in_memory_what_they_must(
     job: Job, triton: str, monkeypatch: pytest.MonkeyPatch
