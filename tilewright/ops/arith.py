@@ -21,6 +21,7 @@ from tilewright.ir.traits import COMMUTATIVE, ELEMENTWISE
 from tilewright.ir.types import (
     FP8E4B8,
     FP8E5B16,
+    FP64,
     I1,
     U64,
     DType,
@@ -160,13 +161,17 @@ class Mul(_Binary, name="arith.mul", traits=ELEMENTWISE | COMMUTATIVE):
 
 
 class Div(_Binary, name="arith.div", traits=ELEMENTWISE):
-    """Float quotient. With `ieee` it is correctly rounded on every target; otherwise the error on a
-    target is at most 2 ulp.
+    """Float quotient. With `ieee`, and of fp64, it is correctly rounded on every target; otherwise
+    the error on a target is at most 2 ulp.
 
     %2 = arith.div %0, %1, ieee=False : (4xfp32, 4xfp32) -> 4xfp32
     """
 
     ieee: bool = attr(False)
+
+    @property
+    def correctly_rounded(self) -> bool:
+        return self.ieee or dtype_of(self.lhs.type) == FP64
 
     def verify_element(self, element: Scalar) -> None:
         require(element.is_floating(), self, "element-type", "takes floats, not {t}", t=element)

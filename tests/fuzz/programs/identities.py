@@ -66,6 +66,7 @@ def identity(w: Writer, shape: Shape, depth: int) -> Value | None:
         return None
     limit = min(120, dtype.get_int_max_value()) if dtype.is_int() else 120
     numbers = {n: w.random.randint(1, limit) for n in "cd"} | {n: w.below(bits) for n in "kl"}
-    factors = {n: text_of(w.choose((2.0, 0.5, -1.0, 0.25, 3.0, 1e-8, 1.0))) for n in "fg"}
+    inexact = () if "/" in form and dtype is FP32 else (3.0, 1e-8)  # its quotients may be off
+    factors = {n: text_of(w.choose((2.0, 0.5, -1.0, 0.25, *inexact, 1.0))) for n in "fg"}
     text = form.format(**texts, **numbers, **factors, t=tl(dtype))
     return Value(f"({text})", I1) if kind == 2 else Value(f"({text}).to({tl(dtype)})", dtype)

@@ -99,6 +99,19 @@ def test_div(element: ir.DType) -> None:
     check(lambda x, y: arith.Div(x, y, ieee=True), [element, element], element)
 
 
+def test_fp64_is_divided_exactly_by_a_number_too() -> None:
+    """fp32 is multiplied by the reciprocal of a divisor that all elements share."""
+    text = """
+    def quotients(x, divisor):
+        i = tl.arange(0, 64)
+        tl.store(x + i, tl.load(x + i) / 3.0 / divisor)
+    """
+    x = np.random.default_rng(0).standard_normal(64)
+    expected = x / 3.0 / 7.1
+    run_compiled(build(kernel_from(text), {"x": "*fp64", "divisor": "fp64"}), (1, 1, 1), [x, 7.1])
+    assert same_bits(x, expected)
+
+
 @pytest.mark.parametrize("element", FLOATS, ids=ids)
 @pytest.mark.parametrize("cls", [arith.Min, arith.Max], ids=lambda c: c.name)
 def test_extremum_that_propagates_nan(cls: Any, element: ir.DType) -> None:

@@ -141,7 +141,7 @@ def lower_sqrt(b: Builder, op: math.Sqrt, src: V) -> V:
 def lower_div(b: Builder, op: arith.Div, lhs: V, rhs: V) -> V:
     if _element(op) == ir.FP16:
         return b.fdiv(lhs, rhs)
-    if op.ieee or _element(op) == ir.FP64:
+    if op.correctly_rounded:
         return common.lower_div(b, op, lhs, rhs)
     x, y = widen(b, lhs, _element(op)), widen(b, rhs, _element(op))
     accuracy = f"!fpmath {b.module.metadata('!{float 2.5}')}"

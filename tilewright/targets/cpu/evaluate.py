@@ -247,7 +247,7 @@ def _divide(level: Level, op: arith.Div, value: Value, coords: Coords) -> Rule:
     A vector division takes several times as long. The error is below 2 ulp, which `Div` permits.
     """
     x, y = yield from _operands(op, coords)
-    if op.ieee or x.uniform or not y.uniform:
+    if op.correctly_rounded or x.uniform or not y.uniform:
         return _lowered(level, op, [x, y])
     home = level.at_depth(min(y.depth, level.depth))
     element = ir.dtype_of(op.rhs.type)
@@ -265,12 +265,12 @@ def _divide(level: Level, op: arith.Div, value: Value, coords: Coords) -> Rule:
 
 
 def _reciprocal(b: Builder, y: V) -> tuple[V, V]:
-    """r and s with x / y = (x * s) * r, where r neither overflows nor is subnormal.
+    """r and s in fp32 with x / y = (x * s) * r, where r neither overflows nor is subnormal.
 
     Divisors of extreme magnitude are scaled by a power of two; zero, infinity and NaN need no
     special case.
     """
-    power = 2.0**512 if y.type.bits == 64 else 2.0**64
+    power = 2.0**64
     magnitude = b.intrinsic("llvm.fabs", y.type, [y], overloads=[y.type])
     one = const(y.type, 1.0)
     tiny = b.fcmp("olt", magnitude, const(y.type, 1.0 / power))

@@ -99,7 +99,7 @@ def _in_bf16(b: Builder, op: arith.Op, act: Callable[[V, V], V], lhs: V, rhs: V)
 @lowers(arith.Div, target=NAME)
 def lower_div(b: Builder, op: arith.Div, lhs: V, rhs: V) -> V:
     element = _element(op)
-    if op.ieee or element == ir.FP64:
+    if op.correctly_rounded:
         return common.lower_div(b, op, lhs, rhs)
     return narrow(b, _quotient(b, op, widen(b, lhs, element), widen(b, rhs, element)), element)
 
