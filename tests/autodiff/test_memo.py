@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.autodiff import beyond, exclusive, gauges, reloads, residuals, shares, wraps
+from tilewright.autodiff import exclusive, gauges, masked_values, reloads, residuals, shares, wraps
 from tilewright.autodiff.memo import once_for_each_value
 from tilewright.ir.core import Region, Value
 from tilewright.ir.types import FP32, I1, Tile
@@ -59,8 +59,8 @@ def _compared() -> bool:
 
 
 QUESTIONS: dict[str, Callable[[], object]] = {
-    "conditions": lambda: beyond.conditions(shared(arith.And, MASK)),
-    "are_equal": lambda: beyond.are_equal(
+    "conditions": lambda: masked_values.conditions(shared(arith.And, MASK)),
+    "are_equal": lambda: masked_values.are_equal(
         shared(total, NUMBERS, TILE), shared(total, NUMBERS, TILE)
     ),
     "_is_zero": lambda: gauges._is_zero(shared(product, NUMBERS), (MAXIMUM, MAXIMUM)),
@@ -69,7 +69,7 @@ QUESTIONS: dict[str, Callable[[], object]] = {
     ),
     "_linear": lambda: residuals._linear(shared(total, NUMBERS), NoGauge()),  # pyright: ignore[reportArgumentType]
     "wraps": lambda: wraps._conditions(shared(arith.And, MASK), 0),
-    "is_finite": lambda: beyond.is_finite(shared(dot, SQUARE)),
+    "is_finite": lambda: masked_values.is_finite(shared(dot, SQUARE)),
     "_is_positive": lambda: shares._is_positive(shared(total, NUMBERS, Exp(TILE).result)),
     "_is_compared": _compared,
     "_truth": lambda: exclusive._truth(shared(arith.And, I1), {}),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilewright.autodiff import beyond
+from tilewright.autodiff import masked_values
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.numbers import array_of, first_number
@@ -88,9 +88,9 @@ class Emitter:
         op = data.op
         if isinstance(op, memory.Load) and op.mask is not None and masks == (op.mask,):
             return op.other is None or is_zero(op.other)
-        found = [beyond.conditions(mask) for mask in masks]
+        found = [masked_values.conditions(mask) for mask in masks]
         return len(shape_of(factor.type)) > 0 and all(
-            whole and all(beyond.is_finite_beyond(factor, axis, v) for axis, v in each)
+            whole and all(masked_values.is_finite_where_masked(factor, axis, v) for axis, v in each)
             for each, whole in found
         )
 
@@ -166,15 +166,15 @@ class Emitter:
             return other
         lengths = shape_of(other.type)
         axes = (*range(len(lengths) - 2), axis)  # which it shares with the adjoint
-        shared = [(a, v) for a in axes for v in beyond.common(masks, a)]
+        shared = [(a, v) for a in axes for v in masked_values.common(masks, a)]
         for a, condition in shared:
-            if not beyond.is_finite_beyond(other, a, condition):
+            if not masked_values.is_finite_where_masked(other, a, condition):
                 other = self._within(other, self._along(condition, lengths, a))
-        found = [beyond.conditions(mask) for mask in masks]
+        found = [masked_values.conditions(mask) for mask in masks]
         more = all(
             not whole or sum(a in axes for a, _ in each) > len(shared) for each, whole in found
         )
-        if more and not beyond.is_finite(other):
+        if more and not masked_values.is_finite(other):
             other = self._within(other, self._any(masks, lengths, axis))
         return other
 
@@ -225,7 +225,7 @@ class Emitter:
             return value
         lengths, masks = shape_of(value.type), list[Value]()
         for mask in self._masks[source]:
-            found, whole = beyond.conditions(mask)
+            found, whole = masked_values.conditions(mask)
             if not whole:
                 return self.zero_with_itself(value)
             kept = [(axes[a], v) for a, v in found if a in axes]

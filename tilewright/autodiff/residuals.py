@@ -23,9 +23,9 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from tilewright.analysis.pointers import base_of
-from tilewright.autodiff.beyond import are_equal, common, conditions
 from tilewright.autodiff.gauges import Gauge, Gauges, weights_of_results
 from tilewright.autodiff.lanes import lanes_of
+from tilewright.autodiff.masked_values import are_equal, common, conditions
 from tilewright.autodiff.memo import once_for_each_value
 from tilewright.autodiff.smooth import HALF, is_used_smoothly
 from tilewright.autodiff.weights import Form, Weights
@@ -275,9 +275,9 @@ def emit_residual(
     unit = loop.results[residual.unit]
     found[residual.unit] = builder.value(arith.Constant(1.0, unit.type))
     # Where nothing was stored, exponentials of what is less than the maximum are 0.
-    beyond = math.copysign(math.inf, residual.factor)
+    not_stored = math.copysign(math.inf, residual.factor)
     index = residual.gauge.index
-    maximum = emit_loaded(residual.logarithm, beyond, loop.results[index], builder, plain)
+    maximum = emit_loaded(residual.logarithm, not_stored, loop.results[index], builder, plain)
     if residual.factor != 1.0:
         factor = builder.value(
             arith.Constant(

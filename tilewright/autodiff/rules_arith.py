@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.autodiff.beyond import is_finite
 from tilewright.autodiff.errors import no_gradient
+from tilewright.autodiff.masked_values import is_finite
 from tilewright.autodiff.registry import (
     AdjointPoint,
     Point,

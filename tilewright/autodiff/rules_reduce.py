@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.autodiff.beyond import is_finite
+from tilewright.autodiff.masked_values import is_finite
 from tilewright.autodiff.registry import (
     AdjointPoint,
     Point,

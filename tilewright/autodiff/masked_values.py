@@ -1,11 +1,13 @@
-"""Masks along an axis of a tile, and what tiles hold beyond them.
+"""What values may be in masked-off lanes, so that gradient kernels mask them only where they must.
 
     inside = (i < m)[:, None] & (j < n)[None, :]      rows: i < m, columns: j < n
 
-A product adds up a whole axis: an adjoint that is 0 in a row that is masked off multiplies what the
-other operand has there, and 0 · NaN is NaN. What that may be is followed from the loads, which are
-the number `other` beyond their mask: exp(q @ k - lse) is exp(0 - 0) in rows that q and lse do not
-have, and q / sqrt(sum(q * q)) is 0 / 0, a NaN.
+While `reverse.py` emits a gradient kernel, `emitter.py` asks here before it multiplies an adjoint:
+a product adds up a whole axis, and an adjoint that is 0 in a row that is masked off multiplies what
+the other operand has there, where 0 · NaN is NaN. A mask is split into conditions along one axis
+each, and what an element may be where one does not hold is followed from the loads, which are the
+number `other` there: exp(q @ k - lse) is exp(0 - 0) in rows that q and lse do not have, and
+q / sqrt(sum(q * q)) is 0 / 0, a NaN.
 
 Data in memory counts as finite where the kernel loads it and no mask of the adjoint excludes it:
 results of the kernel depend on it. So do sums and products of finite numbers, which may overflow.
@@ -99,27 +101,27 @@ def _stripped(value: Value) -> Value:
     return value
 
 
-def is_finite_beyond(value: Value, axis: int, condition: Value) -> bool:
+def is_finite_where_masked(value: Value, axis: int, condition: Value) -> bool:
     """Whether no element is an infinity or a NaN where a condition along an axis excludes it."""
-    return _is_finite(_Beyond(condition).numbers(value, axis))
+    return _is_finite(_Elements(condition).numbers(value, axis))
 
 
 def is_finite(value: Value) -> bool:
     """Whether no element is an infinity or a NaN."""
-    return _is_finite(_Beyond(None).numbers(value, None))
+    return _is_finite(_Elements(None).numbers(value, None))
 
 
 def _is_finite(numbers: Numbers | None) -> bool:
     return numbers is not None and all(n is None or isfinite(n) for n in numbers)
 
 
-class _Beyond:
-    """What elements may be beyond a condition along an axis; without a condition, anywhere, with
-    None for the axis."""
+class _Elements:
+    """What elements may be where a condition along an axis does not hold; without a condition,
+    anywhere, with None for the axis."""
 
     def __init__(self, condition: Value | None) -> None:
         self._condition = condition
-        self._anywhere = self if condition is None else _Beyond(None)
+        self._anywhere = self if condition is None else _Elements(None)
         self._known: dict[tuple[Value, int | None], Numbers | None] = {}
 
     def numbers(self, value: Value, axis: int | None) -> Numbers | None:
