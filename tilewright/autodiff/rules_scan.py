@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.autodiff.combine_on_tiles import CombineOnTiles
 from tilewright.autodiff.emitter import Emitter
-from tilewright.autodiff.lifted import Lifted
 from tilewright.autodiff.registry import AdjointPoint
 from tilewright.ir.core import Region, Value
 from tilewright.ir.types import (
@@ -105,8 +105,8 @@ class _Recurrence:
         if not totals:
             return [None] * len(given)
         before = [self._shifted(v, -1) for v in self._results]
-        lifted = Lifted(emit, self._region, [*before, *self._elements])
-        back = lifted.pulled_back([totals.get(i) for i in range(len(given))])[len(given) :]
+        combine = CombineOnTiles(emit, self._region, [*before, *self._elements])
+        back = combine.pulled_back([totals.get(i) for i in range(len(given))])[len(given) :]
         differs = self._any_differs(list(totals.values()))
         found: list[Value | None] = []
         for i, y in enumerate(back):
@@ -125,12 +125,12 @@ class _Recurrence:
         last element anything."""
         emit, count = self._emit, len(self._elements)
         after = [self._shifted(v, 1) for v in self._elements]
-        lifted = Lifted(emit, self._region, [*self._results, *after])
+        combine = CombineOnTiles(emit, self._region, [*self._results, *after])
         found: Pairs = {}
         for r in self._floats:
             one: list[Value | None] = [None] * count
             one[r] = emit.const(1.0, derivative_type(self._results[r].type))
-            for c, part in enumerate(lifted.pulled_back(one)[:count]):
+            for c, part in enumerate(combine.pulled_back(one)[:count]):
                 if part is not None:
                     found[r, c] = emit.cast(part, self._element)
         return found

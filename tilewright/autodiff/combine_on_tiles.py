@@ -1,8 +1,9 @@
-"""The gradient of a combine function, on tiles.
+"""The combine function of a scan or reduction, emitted on tiles, and its vector-Jacobian products.
 
-A scan or reduction has its combine function as a region on scalars. Its gradient needs the function
-and its partial derivatives at many pairs of elements at once, so the ops of the region are emitted
-on tiles, where the rules of their classes apply.
+A scan or reduction has its combine function as a region on scalars. Its gradient, which
+`rules_scan.py` emits, needs the function and its partial derivatives at many pairs of elements at
+once: before and after each element of the scan. So the ops of the region are emitted on tiles here,
+and reversed there by the rules of their classes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tilewright.ir.types import derivative_type, element_of, is_float, shape_of,
 from tilewright.ops.arith import Constant, StopGradient
 
 
-class Lifted(AmongDerived):
+class CombineOnTiles(AmongDerived):
     """A combine function on tiles: a place at which rules give adjoints.
 
     Args:
@@ -42,10 +43,10 @@ class Lifted(AmongDerived):
         values = dict(zip(region.args, self.args, strict=True))
         for op in region:
             if not op.terminator:
-                values[op.result] = self._lifted(op, values)
+                values[op.result] = self._emit_on_tiles(op, values)
         self._results = [values[v] for v in region.terminator.operands]
 
-    def _lifted(self, op: Op, values: dict[Value, Value]) -> Value:
+    def _emit_on_tiles(self, op: Op, values: dict[Value, Value]) -> Value:
         if isinstance(op, Constant):
             shape = shape_of(self.args[0].type)
             return self.emit.builder.value(Constant(op.value, with_shape(op.type, shape)))
