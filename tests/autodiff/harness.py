@@ -340,7 +340,7 @@ def regrid_vjp(
     schedules = regrids(module.entry, known.shared(module, wrt), points, BlockFinder())
     if not schedules:
         return {}, []
-    schedules, kernels, cut = regridded_kernels(
+    schedules, kernels, saved = regridded_kernels(
         module, tuple(wrt), tuple(cotangents), tuple(aux), schedules, stored=stored
     )
     if not schedules:
@@ -356,13 +356,13 @@ def regrid_vjp(
         "places": {s.key: s.places for s in schedules},
         "bounds": {s.bounds_key(part): part.bounds for s in schedules for part in s.parts},
     }  # fmt: skip
-    if cut is not None:
+    if saved is not None:
         first = reverse_mode(
             module,
             (),
             tuple(cotangents),
             tuple(aux),
-            cut=cut,
+            saved_adjoints=saved,
             sources=tuple(found),
             tapes=tape_plan(points),
             stored=stored,
@@ -375,7 +375,7 @@ def regrid_vjp(
         cleaned(first.module)
         run_derived(first, points.grid, copied(args), more)
         kernels = (first, *kernels)
-    for derived, schedule in zip(kernels[cut is not None :], schedules, strict=True):
+    for derived, schedule in zip(kernels[saved is not None :], schedules, strict=True):
         cleaned(derived.module)
         run_derived(derived, schedule.programs, copied(args), more)
     return found, [derived.module for derived in kernels]

@@ -11,7 +11,7 @@ programs are the tiles of A: the iteration k becomes an axis of the grid, and th
 
 Each program stores its tile once. What an iteration needs of its program (the adjoint of `acc`, and
 a running maximum) is computed again if it needs no loop; otherwise the kernel on the forward grid
-saves it, a row for each program: that is a `Cut`.
+saves it, a row for each program: see `saved_adjoints.py`.
 
 A launch takes this schedule if its numbers prove that it is right: the coordinates of programs fill
 a box, together with the iterations; the address and the mask depend on some coordinates and the

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import arrays_of
-from tilewright.autodiff.cuts import Cut, CutBuffers
 from tilewright.autodiff.derived import Derived, Roles
 from tilewright.autodiff.gauges import find_gauges
 from tilewright.autodiff.loops import activity, carried_kinds, states_of
@@ -16,6 +15,7 @@ from tilewright.autodiff.regrid import increment_of, varying_in
 from tilewright.autodiff.reloads import is_costly
 from tilewright.autodiff.reverse import ReverseWalk, with_shares_if_possible
 from tilewright.autodiff.saved import NOTHING_STORED, Stored
+from tilewright.autodiff.saved_adjoints import AdjointBuffers, SavedAdjoints
 from tilewright.autodiff.schedules import Part, Regrid
 from tilewright.base.diagnostics import CompilationError
 from tilewright.ir.core import Function, Module, Region, Value
@@ -31,12 +31,12 @@ class Regridded(NamedTuple):
 
     Attributes:
         schedules, kernels: each kernel with its schedule.
-        cut: what the kernel on the forward grid must save for them.
+        saved: what the kernel on the forward grid must save for them.
     """
 
     schedules: tuple[Regrid, ...] = ()
     kernels: tuple[Derived, ...] = ()
-    cut: Cut | None = None
+    saved: SavedAdjoints | None = None
 
     @property
     def arrays(self) -> set[str]:
@@ -61,9 +61,9 @@ def regridded_kernels(
     ("grid", axis), those of the kernel's grid, ("trips", key), the number of iterations, if there
     are coordinates besides, ("first", key), the first one, if programs begin with different ones,
     ("places", key), the positions of its programs unless it has all, ("bounds", key), see
-    `Regrid.bounds`, and, of a cut, ("saved", name). Its grid has one axis: adjacent programs have
-    adjacent iterations. Gradients of arrays in several schedules are added to
-    what is in memory.
+    `Regrid.bounds`, and ("saved", name) of saved adjoints. Its grid has one axis: adjacent programs
+    have adjacent iterations. Gradients of arrays in several schedules are added to what is in
+    memory.
 
     Args:
         module: the kernel; it is not changed.
@@ -74,12 +74,14 @@ def regridded_kernels(
         names = [name for schedule in schedules for name in schedule.loads]
         add = {name for name in names if accumulate or names.count(name) > 1}
 
-        def derive(schedule: Regrid, cut: Cut | None, add: set[str] = add) -> _RegriddedWalk:
+        def derive(
+            schedule: Regrid, saved: SavedAdjoints | None, add: set[str] = add
+        ) -> _RegriddedWalk:
             fn = module.entry
             roles = Roles(fn, tuple(schedule.loads), outputs, aux)
 
             def emitted(with_shares: bool) -> _RegriddedWalk:
-                walk = _RegriddedWalk(fn, roles, schedule, cut, add, types or {})
+                walk = _RegriddedWalk(fn, roles, schedule, saved, add, types or {})
                 walk.load_stored(stored, with_shares)
                 walk.emit_all()
                 return walk
@@ -87,10 +89,10 @@ def regridded_kernels(
             return with_shares_if_possible(emitted)
 
         states = _loops_with_states(module.entry, wrt, outputs)
-        found, cut, failed = _with_cut(schedules, derive, states)
+        found, saved, failed = _with_saved_adjoints(schedules, derive, states)
         if not failed:
             kernels = tuple(walk.derived() for walk in found)
-            return Regridded(tuple(schedules), kernels, cut)
+            return Regridded(tuple(schedules), kernels, saved)
         schedules = [made for s in schedules if (made := s.without(failed)).loads]
     return Regridded()
 
@@ -105,10 +107,10 @@ def _loops_with_states(fn: Function, wrt: Sequence[str], outputs: Sequence[str])
     return [loop for loop in loops if states_of(loop, active, gauges.loops.get(loop))]
 
 
-def _with_cut(
-    schedules: Sequence[Regrid], derive: Callable[[Regrid, Cut | None], _RegriddedWalk],
+def _with_saved_adjoints(
+    schedules: Sequence[Regrid], derive: Callable[[Regrid, SavedAdjoints | None], _RegriddedWalk],
     with_states: Collection[For],
-) -> tuple[list[_RegriddedWalk], Cut | None, set[str]]:  # fmt: skip
+) -> tuple[list[_RegriddedWalk], SavedAdjoints | None, set[str]]:  # fmt: skip
     """The kernels of schedules, what must be saved for them, and the arrays that have none.
 
     Args:
@@ -119,7 +121,7 @@ def _with_cut(
     for schedule in schedules:
         try:
             alone.append(derive(schedule, None))
-        except (NeedsCutError, CompilationError):
+        except (NeedsSavedAdjointsError, CompilationError):
             loops.update(dict.fromkeys(schedule.loops))
     rows = [row for walk in alone for row in walk.costly if row[0] not in with_states]
     only = None if loops else frozenset(rows)
@@ -127,22 +129,22 @@ def _with_cut(
         loops = dict.fromkeys(loop for loop, _ in only)
     if not loops:
         return alone, None, set()
-    cut = Cut(tuple(loops), schedules[0].coordinates, only)
+    saved = SavedAdjoints(tuple(loops), schedules[0].coordinates, only)
     found: list[_RegriddedWalk] = []
     failed: set[str] = set()
     for schedule in schedules:
-        is_cut = any(loop in loops for loop in schedule.loops)
-        if is_cut and any(loop in with_states for loop in schedule.loops):
+        reads = any(loop in loops for loop in schedule.loops)
+        if reads and any(loop in with_states for loop in schedule.loops):
             failed.update(schedule.loads)
             continue
         try:
-            found.append(derive(schedule, cut if is_cut else None))
-        except (NeedsCutError, CompilationError):
+            found.append(derive(schedule, saved if reads else None))
+        except (NeedsSavedAdjointsError, CompilationError):
             failed.update(schedule.loads)
-    return found, cut, failed
+    return found, saved, failed
 
 
-class NeedsCutError(Exception):
+class NeedsSavedAdjointsError(Exception):
     """What follows the loop depends on a loop: it must be saved."""
 
 
@@ -150,8 +152,8 @@ class _RegriddedWalk(ReverseWalk):
     """The walk backwards from one iteration of a loop, for all programs that have it."""
 
     def __init__(
-        self, fn: Function, roles: Roles, regrid: Regrid, cut: Cut | None, add: Collection[str],
-        types: Mapping[str, DType],
+        self, fn: Function, roles: Roles, regrid: Regrid, saved: SavedAdjoints | None,
+        add: Collection[str], types: Mapping[str, DType],
     ) -> None:  # fmt: skip
         super().__init__(fn, roles, (), types)
         self.regrid = regrid
@@ -161,11 +163,11 @@ class _RegriddedWalk(ReverseWalk):
         self.part = regrid.parts[0]
         self.region_here = self.made.body
         boxes = range(len(regrid.coordinates.extents))
-        if cut is None:
+        if saved is None:
             self.buffers = None
             self.box = [self.new_arg("box", str(i), I32) for i in boxes]
         else:
-            self.buffers = CutBuffers(cut, self.emit, self.replay, self.new_arg)
+            self.buffers = AdjointBuffers(saved, self.emit, self.replay, self.new_arg)
             self.box = self.buffers.extents
         self.replay.extents = {i: self.new_arg("grid", str(i), I32) for i in range(3)}
         self.places = (
@@ -385,13 +387,13 @@ class _RegriddedWalk(ReverseWalk):
         self.region_here = region
         self.found.clear()
         self._adjoints.append({})
-        if self.buffers is not None and self.buffers.cut.only is None:
+        if self.buffers is not None and self.buffers.which.only is None:
             self._iteration(self.part.loop)
         else:
             self.region(self.fn.body)
         self._adjoints.pop()
         if self.replay.has_loops:
-            raise NeedsCutError  # it would run for each tile of the gradient
+            raise NeedsSavedAdjointsError  # it would run for each tile of the gradient
         return [
             self.found.get(self.part.loads[name])
             or self.emit.zeros(derivative_type(op.result.type))
@@ -425,7 +427,7 @@ class _RegriddedWalk(ReverseWalk):
         """Pass the adjoints of sums to what they start with. No iteration may need any."""
         stores = any(isinstance(inner, Store | AnyAtomic) for inner in op.walk())
         if stores or self.outer_values(op):
-            raise NeedsCutError
+            raise NeedsSavedAdjointsError
         for i in carried_kinds(op, self.active, self.gauges.loops.get(op)):
             self.give(op.inits[i], self._adjoints[-1].get(op.results[i]))
 
@@ -434,14 +436,14 @@ class _RegriddedWalk(ReverseWalk):
         gauge = self.gauges.loops.get(loop)
         ends: dict[int, Value | None] = {}
         for i in carried_kinds(loop, self.active, gauge):
-            if self.buffers is not None and self.buffers.cut.has(loop, i):
+            if self.buffers is not None and self.buffers.which.has(loop, i):
                 ends[i] = self.buffers.load_adjoint(loop, i)
                 continue
             y = ends[i] = self._adjoints[-1].get(loop.results[i])
             if y is not None and is_costly(y):
                 self.costly.add((loop, i))
         final: Value | None = None
-        if gauge is not None and self.buffers is not None and self.buffers.cut.only is None:
+        if gauge is not None and self.buffers is not None and self.buffers.which.only is None:
             final = self.buffers.load(loop, "maximum", gauge.final.type)
         elif gauge is not None:
             final = self.plain(gauge.final)  # which needs a loop unless it is in memory

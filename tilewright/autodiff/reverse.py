@@ -25,7 +25,6 @@ from typing import TypeVar
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require_elements
 from tilewright.autodiff.coarsen import Coarsening, Parts, varying_values
-from tilewright.autodiff.cuts import Cut, CutBuffers
 from tilewright.autodiff.derived import Derived, Role, Roles
 from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.errors import (
@@ -43,6 +42,7 @@ from tilewright.autodiff.reloads import find_reloads
 from tilewright.autodiff.replay import Replay, loaded_and_stored
 from tilewright.autodiff.residuals import find_residuals
 from tilewright.autodiff.saved import NOTHING_STORED, Stored, saved_values
+from tilewright.autodiff.saved_adjoints import AdjointBuffers, SavedAdjoints
 from tilewright.autodiff.shares import NeedsMaximumError, find_shares
 from tilewright.autodiff.summed_loops import reverse_sums
 from tilewright.autodiff.taped_loops import ForSteps, TapedLoop, WhileSteps
@@ -88,7 +88,7 @@ def reverse_mode(
     types: Mapping[str, DType] | None = None,
     coarse: Coarsening | None = None,
     parts: Parts | None = None,
-    cut: Cut | None = None,
+    saved_adjoints: SavedAdjoints | None = None,
     sources: Collection[str] = (),
     skip: Collection[Load] = (),
     tapes: TapePlan | None = None,
@@ -117,7 +117,7 @@ def reverse_mode(
             grid has the workers along the first of the axes, and 1 along the others.
         parts: the gradients of its arrays are stored in rows of partial sums, with the same
             arguments.
-        cut: what is saved for other kernels; see `regridded_kernels`.
+        saved_adjoints: what is saved for other kernels; see `regridded_kernels`.
         sources: further arrays, whose gradients these kernels compute.
         skip: loads whose adjoints another kernel adds to the gradients.
         tapes: how loops are recorded; by default those that need it are errors.
@@ -131,8 +131,10 @@ def reverse_mode(
 
     def derived(with_shares: bool) -> Derived:
         walk = ReverseWalk(module.entry, roles, atomic, types or {}, sources)
-        if cut is not None:
-            walk.cut = CutBuffers(cut, walk.emit, walk.replay, walk.new_arg)
+        if saved_adjoints is not None:
+            walk.saved_adjoints = AdjointBuffers(
+                saved_adjoints, walk.emit, walk.replay, walk.new_arg
+            )
         walk.accumulate = accumulate
         walk.private = set(private)
         walk.repeated = frozenset(repeated)
@@ -174,7 +176,7 @@ class ReverseWalk:
         self.skip: frozenset[Load] = frozenset()
         self.arrays = arrays_of(fn)
         outputs = [arg for arg, array in self.arrays.items() if array.name in roles.outputs]
-        self.cut: CutBuffers | None = None
+        self.saved_adjoints: AdjointBuffers | None = None
         self.tapes: TapePlan | None = None
         self.recorded: list[TapeMemory] = []
         self.gauges, self.active = activity(
@@ -255,7 +257,7 @@ class ReverseWalk:
                 raise result_of_atomic(op)
 
     def _derived(self) -> Derived:
-        saved = tuple(self.cut.saved) if self.cut is not None else ()
+        saved = tuple(self.saved_adjoints.saved) if self.saved_adjoints is not None else ()
         tapes = tuple(tape for memory in self.recorded for tape in memory.tapes)
         numbers = {k: n for memory in self.recorded for k, n in memory.numbers.items()}
         roles = tuple(self.roles)
@@ -542,8 +544,8 @@ class ReverseWalk:
 
     def _for(self, op: For) -> None:
         gauge = self.gauges.loops.get(op)
-        if self.cut is not None and op in self.cut.loops:
-            self._save(self.cut, op, gauge)
+        if self.saved_adjoints is not None and op in self.saved_adjoints.loops:
+            self._save(self.saved_adjoints, op, gauge)
         if not self._flows_through(op):
             return
         if states_of(op, self.active, gauge):
@@ -558,10 +560,10 @@ class ReverseWalk:
         self.recorded.append(made)
         return made
 
-    def _save(self, cut: CutBuffers, op: For, gauge: Gauge | None) -> None:
+    def _save(self, buffers: AdjointBuffers, op: For, gauge: Gauge | None) -> None:
         """Save what iterations of a loop need in another kernel."""
         for i in carried_kinds(op, self.active, gauge):
-            if cut.cut.has(op, i):
-                cut.save(op, i, self._adjoint_or_zero(op.results[i]))
-        if gauge is not None and cut.cut.only is None:
-            cut.save(op, "maximum", self.plain(gauge.final))
+            if buffers.which.has(op, i):
+                buffers.save(op, i, self._adjoint_or_zero(op.results[i]))
+        if gauge is not None and buffers.which.only is None:
+            buffers.save(op, "maximum", self.plain(gauge.final))

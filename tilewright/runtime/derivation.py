@@ -276,15 +276,15 @@ def _derived(
         )
     others = proofs.others
     wrt = tuple(name for name in request.wrt if name not in others.arrays)
-    if not wrt and others.schedules and others.cut is None:
+    if not wrt and others.schedules and others.saved is None:
         proofs.require((), types)
         return None
     derived = reverse_mode(
         module, wrt, request.outputs, request.aux,
         atomic=proofs.atomic, private=proofs.private, repeated=proofs.repeated_loads,
         accumulate=request.accumulate, types=types, coarse=proofs.coarse, parts=proofs.parts,
-        cut=others.cut, sources=others.arrays, skip=proofs.left_out, tapes=proofs.tapes,
-        stored=proofs.stored,
+        saved_adjoints=others.saved, sources=others.arrays, skip=proofs.left_out,
+        tapes=proofs.tapes, stored=proofs.stored,
     )  # fmt: skip
     proofs.require(derived.reached, types)
     return derived

@@ -1,9 +1,11 @@
-"""Values that the kernel on the forward grid saves for kernels on other grids; see `regrid.py`.
+"""Adjoints that the kernel on the forward grid saves for kernels on other grids; see `regrid.py`.
 
-A *cut* is at the end of a loop: the adjoints of its results, and a running maximum, by program. A
-kernel on another grid reads them instead of computing what follows the loop again. If that takes no
-loop, only the adjoints are saved that are much cheaper to load: sums over a tile, as the rows of
-attention's gradient.
+A kernel on another grid goes backwards through one iteration of a loop, for all programs that have
+it. That needs the adjoints of the loop's results, which follow from what comes after the loop, and
+its running maximum. The kernel on the forward grid, which is launched first, has computed them
+(`reverse.py`): it saves them, a row for each program, and the other kernels (`regridded.py`) load
+them. If what comes after takes no loop, they compute it again, and only the adjoints are saved that
+are much cheaper to load: sums over a tile, as the rows of attention's gradient.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ NewArg = Callable[[str, str, Type], Value]
 
 
 @record
-class Cut:
+class SavedAdjoints:
     """The loops at whose ends values are saved, and the coordinates of programs.
 
     Attributes:
@@ -55,34 +57,36 @@ class Cut:
         return self.only is None or (loop, index) in self.only
 
 
-class CutBuffers:
+class AdjointBuffers:
     """Emits accesses of the buffers.
 
     Args:
         new_arg: adds an argument of a kind, with a name and a type, to the derived kernel.
 
     Attributes:
-        cut: what is in them.
+        which: what is in them.
         numbers: the coordinates of the present program, if these are given; otherwise they are
             computed from its indices.
     """
 
-    def __init__(self, cut: Cut, emit: Emitter, replay: Replay, new_arg: NewArg) -> None:
-        self.cut = cut
+    def __init__(
+        self, which: SavedAdjoints, emit: Emitter, replay: Replay, new_arg: NewArg
+    ) -> None:
+        self.which = which
         self._emit, self._replay, self._new_arg = emit, replay, new_arg
         self._pointers: dict[str, Value] = {}
         self.numbers: Sequence[Value] | None = None
-        extents = range(len(cut.coordinates.extents))
+        extents = range(len(which.coordinates.extents))
         self.extents = [new_arg("box", str(i), I32) for i in extents]
         self.saved: list[Saved] = []
 
     @property
     def loops(self) -> tuple[For, ...]:
         """The loops at whose ends values are saved."""
-        return self.cut.loops
+        return self.which.loops
 
     def _name(self, loop: For, what: int | str) -> str:
-        return f"{self.cut.loops.index(loop)}.{what}"
+        return f"{self.which.loops.index(loop)}.{what}"
 
     def _address(self, name: str, type: Type) -> Value:
         """Of the lanes of the present program."""
@@ -121,7 +125,9 @@ class CutBuffers:
         if self.numbers is not None:
             return self.numbers
         value, found = self._emit.builder.value, list[Value]()
-        for (origin, below), extent in zip(self.cut.coordinates.origins, self.extents, strict=True):
+        for (origin, below), extent in zip(
+            self.which.coordinates.origins, self.extents, strict=True
+        ):
             number = value(Cast(self._replay.plain(origin), I32, rounding="rtne"))
             for i in below:
                 number = value(IntDiv(number, self.extents[i]))
