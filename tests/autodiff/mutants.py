@@ -30,7 +30,7 @@ from tests.autodiff.witnesses import Witnesses, all_witnesses
 MODULES = (
     "arrays", "chains", "coarsen", "coordinates", "distinct", "emitter", "gauges", "joined_loops",
     "loops", "points", "regrid", "regridded", "reloads", "replay", "residuals", "reverse", "saved",
-    "shares", "weights", "wraps",
+    "softmax_results", "weights", "wraps",
 )  # fmt: skip
 DANGERS = frozenset([
     "_is_at_times", "_changes_in", "_depends_on_loop", "_moves", "_flows_through", "is_costly",

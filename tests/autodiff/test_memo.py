@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from tilewright.autodiff import exclusive, gauges, masked_values, reloads, residuals, shares, wraps
+from tilewright.autodiff import (
+    exclusive,
+    gauges,
+    masked_values,
+    reloads,
+    residuals,
+    softmax_results,
+    wraps,
+)
 from tilewright.autodiff.memo import once_for_each_value
 from tilewright.ir.core import Region, Value
 from tilewright.ir.types import FP32, I1, Tile
@@ -70,7 +78,7 @@ QUESTIONS: dict[str, Callable[[], object]] = {
     "_linear": lambda: residuals._linear(shared(total, NUMBERS), NoGauge()),  # pyright: ignore[reportArgumentType]
     "wraps": lambda: wraps._conditions(shared(arith.And, MASK), 0),
     "is_finite": lambda: masked_values.is_finite(shared(dot, SQUARE)),
-    "_is_positive": lambda: shares._is_positive(shared(total, NUMBERS, Exp(TILE).result)),
+    "_is_positive": lambda: softmax_results._is_positive(shared(total, NUMBERS, Exp(TILE).result)),
     "_is_compared": _compared,
     "_truth": lambda: exclusive._truth(shared(arith.And, I1), {}),
 }

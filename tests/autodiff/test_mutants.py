@@ -114,7 +114,7 @@ def kernel(x_ptr, y_ptr, lse_ptr, n):
     check_gradients(text, 3, args, ("x_ptr",), ("y_ptr",), aux=("lse_ptr",))
 
 
-def shares_of_two_sums() -> None:
+def softmax_of_two_sums() -> None:
     """For no maximum are both sums 1."""
     text = """
 def kernel(x_ptr, y_ptr, z_ptr, w_ptr):
@@ -228,7 +228,7 @@ WITNESSES: dict[str, Callable[[], object]] = {
     "1]): raise InconsistentError": partial(
         after_the_loops, "(n * 0.5).to(tl.float64)", "z + m * 2.0"
     ),
-    "shares._add_shares: if total not in (None, divisor): continue": shares_of_two_sums,
+    "softmax_results._add_results: if total not in (None, divisor): continue": softmax_of_two_sums,
 }  # fmt: skip
 
 

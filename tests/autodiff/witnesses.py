@@ -11,7 +11,7 @@ from tests.autodiff import (
     test_mutations,
     test_mutations_of_loops,
     test_residuals,
-    test_shares,
+    test_softmax_results,
     test_wraps,
 )
 from tests.autodiff.harness import check_gradients
@@ -29,8 +29,8 @@ def all_witnesses(seeds: int = 0) -> Witnesses:
     found: Witnesses = {}
     for table in (test_mutations.CONDITIONS, test_mutations_of_loops.CONDITIONS):
         found |= {witness.__name__: witness for *_, witness in table.values()}
-    for name, change in (test_shares.COMPUTED | test_shares.LOADED).items():
-        found[f"shares: {name}"] = partial(test_shares.checked, change)
+    for name, change in (test_softmax_results.COMPUTED | test_softmax_results.LOADED).items():
+        found[f"softmax results: {name}"] = partial(test_softmax_results.checked, change)
     for change in test_residuals.COMPUTED + test_residuals.LOADED:
         found[f"residuals: {change}"] = partial(_residual, change)
     for change in test_wraps.UNUSED + test_wraps.USED:

@@ -13,7 +13,7 @@ from tilewright.autodiff.gauges import find_gauges
 from tilewright.autodiff.loops import activity, carried_kinds, states_of
 from tilewright.autodiff.regrid import increment_of, varying_in
 from tilewright.autodiff.reloads import is_costly
-from tilewright.autodiff.reverse import ReverseWalk, with_shares_if_possible
+from tilewright.autodiff.reverse import ReverseWalk, with_softmax_results_if_possible
 from tilewright.autodiff.saved import NOTHING_STORED, Stored
 from tilewright.autodiff.saved_adjoints import AdjointBuffers, SavedAdjoints
 from tilewright.autodiff.schedules import Part, Regrid
@@ -80,13 +80,13 @@ def regridded_kernels(
             fn = module.entry
             roles = Roles(fn, tuple(schedule.loads), outputs, aux)
 
-            def emitted(with_shares: bool) -> _RegriddedWalk:
+            def emitted(with_softmax_results: bool) -> _RegriddedWalk:
                 walk = _RegriddedWalk(fn, roles, schedule, saved, add, types or {})
-                walk.load_stored(stored, with_shares)
+                walk.load_stored(stored, with_softmax_results)
                 walk.emit_all()
                 return walk
 
-            return with_shares_if_possible(emitted)
+            return with_softmax_results_if_possible(emitted)
 
         states = _loops_with_states(module.entry, wrt, outputs)
         found, saved, failed = _with_saved_adjoints(schedules, derive, states)

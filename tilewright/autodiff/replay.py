@@ -20,7 +20,7 @@ from tilewright.autodiff.arrays import Array
 from tilewright.autodiff.registry import derivative_error
 from tilewright.autodiff.reloads import Reload, emit_reload
 from tilewright.autodiff.residuals import Residual, emit_loaded, emit_residual
-from tilewright.autodiff.shares import NeedsMaximumError, Shares
+from tilewright.autodiff.softmax_results import NeedsMaximumError, SoftmaxResults
 from tilewright.base.located import line_of
 from tilewright.base.record import field, record
 from tilewright.ir.builder import Builder
@@ -62,7 +62,7 @@ class Replay:
         residuals: the loops whose results are in memory.
         saved: the stores of other values that are in memory.
         reloads: other values that are.
-        shares: those of sums that are.
+        softmax_results: those of softmax that are.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Replay:
         self.residuals: Mapping[For, Residual] = {}
         self.saved: Mapping[Value, Store] = {}
         self.reloads: Mapping[Value, Reload] = {}
-        self.shares = Shares()
+        self.softmax_results = SoftmaxResults()
         self.has_programs = True
         self.has_loops = False
         self._scopes: list[Scope] = []
@@ -168,13 +168,13 @@ class Replay:
         if value in self.saved:
             values[value] = emit_loaded(self.saved[value], 0.0, value, self._builder, self.plain)
             return values[value]
-        if value in self.shares.maxima:
+        if value in self.softmax_results.maxima:
             raise NeedsMaximumError
-        if value in self.shares.sums:
+        if value in self.softmax_results.sums:
             values[value] = self._builder.value(Constant(1.0, value.type))
             return values[value]
-        if value in self.shares.stored:
-            store = self.shares.stored[value]
+        if value in self.softmax_results.stored:
+            store = self.softmax_results.stored[value]
             if not self._is_of_programs(value, store):
                 raise NeedsMaximumError
             values[value] = emit_loaded(store, 0.0, value, self._builder, self.plain)

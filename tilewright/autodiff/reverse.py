@@ -43,7 +43,7 @@ from tilewright.autodiff.replay import Replay, loaded_and_stored
 from tilewright.autodiff.residuals import find_residuals
 from tilewright.autodiff.saved import NOTHING_STORED, Stored, saved_values
 from tilewright.autodiff.saved_adjoints import AdjointBuffers, SavedAdjoints
-from tilewright.autodiff.shares import NeedsMaximumError, find_shares
+from tilewright.autodiff.softmax_results import NeedsMaximumError, find_softmax_results
 from tilewright.autodiff.summed_loops import reverse_sums
 from tilewright.autodiff.taped_loops import ForSteps, TapedLoop, WhileSteps
 from tilewright.autodiff.tapes import TapeMemory, TapePlan
@@ -129,7 +129,7 @@ def reverse_mode(
     """
     roles = Roles(module.entry, wrt, outputs, aux)
 
-    def derived(with_shares: bool) -> Derived:
+    def derived(with_softmax_results: bool) -> Derived:
         walk = ReverseWalk(module.entry, roles, atomic, types or {}, sources)
         if saved_adjoints is not None:
             walk.saved_adjoints = AdjointBuffers(
@@ -141,18 +141,18 @@ def reverse_mode(
         walk.skip = frozenset(skip)
         walk.tapes = tapes
         walk.parts = {} if parts is None else parts.axes
-        walk.load_stored(stored, with_shares)
+        walk.load_stored(stored, with_softmax_results)
         return walk.run() if coarse is None else walk.run_coarse(coarse)
 
-    return with_shares_if_possible(derived)
+    return with_softmax_results_if_possible(derived)
 
 
 Made = TypeVar("Made")
 
 
-def with_shares_if_possible(make: Callable[[bool], Made]) -> Made:
-    """The result of `make` with shares that are loaded; without, if a maximum is needed for which
-    these are not as they were stored."""
+def with_softmax_results_if_possible(make: Callable[[bool], Made]) -> Made:
+    """What `make` returns with results of softmax that are loaded; without, if a maximum is needed
+    for which these are not as they were stored."""
     try:
         return make(True)
     except NeedsMaximumError:
@@ -197,11 +197,12 @@ class ReverseWalk:
         self.reached: list[Load] = []
         self.partial_sums: dict[Load, Value | None] = {}  # what workers add up
 
-    def load_stored(self, stored: Stored, with_shares: bool) -> None:
+    def load_stored(self, stored: Stored, with_softmax_results: bool) -> None:
         """Load results of the kernel, see `reverse_mode`.
 
         Args:
-            with_shares: whether these include shares of sums; see `with_shares_if_possible`.
+            with_softmax_results: whether these include results of softmax; see
+                `with_softmax_results_if_possible`.
         """
         held = [
             arg
@@ -212,8 +213,8 @@ class ReverseWalk:
         self.replay.residuals = find_residuals(self.gauges, held, results)
         self.replay.saved = saved_values(self.fn, self.chosen.outputs, stored)
         self.replay.reloads = find_reloads(self.fn, held)
-        if with_shares:
-            self.replay.shares = find_shares(self.fn, self.gauges, held)
+        if with_softmax_results:
+            self.replay.softmax_results = find_softmax_results(self.fn, self.gauges, held)
 
     def _sources(self, names: Collection[str]) -> list[Value]:
         return [

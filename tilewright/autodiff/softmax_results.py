@@ -1,4 +1,4 @@
-"""Shares of a sum that the kernel has stored, which are loaded instead of being computed again.
+"""Results of a row's softmax, which gradient kernels load instead of computing them again.
 
     m = max(x)                                  of a row in a tile
     e = exp(x - m)
@@ -6,7 +6,8 @@
 
 No result depends on m (`gauges.py`): for any other number, all exponentials are multiplied by the
 same factor. For m + log(sum(e)) the sum is 1, and e is y. So a gradient kernel loads e from where y
-is stored, and neither the row nor its maximum and sum are needed: x̄ = y (ȳ - sum(y ȳ)).
+is stored, and neither the row nor its maximum and sum are needed: x̄ = y (ȳ - sum(y ȳ)). `replay.py`
+asks for them when it needs a value of the kernel.
 
 All of this is required:
 
@@ -15,7 +16,7 @@ All of this is required:
   needed depends on m. That is known only when the kernel has been derived: `NeedsMaximumError` is
   raised if it is not.
 - Lanes that are not stored are 0, as those of columns that were loaded as -inf.
-- Nothing is chosen by a share that is stored in a narrower type (`smooth.py`).
+- Nothing is chosen by a result that is stored in a narrower type (`smooth.py`).
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ class NeedsMaximumError(Exception):
 
 
 @record(frozen=False)
-class Shares:
+class SoftmaxResults:
     """Values for other maxima than the kernel has.
 
     Attributes:
-        stored: the stores of shares, by share and by term of a sum.
+        stored: the stores of results, by result and by exponential.
         sums: the sums, which are 1, and tiles that repeat them.
         maxima: the maxima for which that is so.
     """
@@ -56,23 +57,23 @@ class Shares:
     maxima: set[Value] = field(default_factory=set[Value])
 
 
-def find_shares(fn: Function, gauges: Gauges, stored: Collection[Value]) -> Shares:
-    """The shares that are stored.
+def find_softmax_results(fn: Function, gauges: Gauges, stored: Collection[Value]) -> SoftmaxResults:
+    """The results of softmax that are stored.
 
     Args:
         gauges: the maxima on which no result depends.
         stored: the arrays that the kernel only stores, each element once.
     """
-    found = Shares()
+    found = SoftmaxResults()
     stores = [op for op in fn.walk() if isinstance(op, Store) and base_of(op.ptr) in stored]
     for op in fn.walk() if stores else ():
         if isinstance(op, Reduce) and is_maximum(op) and op.results[0] in gauges.constants:
-            _add_shares(found, op.results[0], stores)
+            _add_results(found, op.results[0], stores)
     return found
 
 
-def _add_shares(found: Shares, maximum: Value, stores: Collection[Store]) -> None:
-    """Add the shares of a sum that changes with a maximum."""
+def _add_results(found: SoftmaxResults, maximum: Value, stores: Collection[Store]) -> None:
+    """Add the results of the softmax that has a maximum."""
     own = symbol("c", maximum.type)
     weights = Weights({maximum: plus({own: 1.0})})
     total: Value | None = None
@@ -80,7 +81,7 @@ def _add_shares(found: Shares, maximum: Value, stores: Collection[Store]) -> Non
         quotient = _quotient(store.value)
         if quotient is None or maximum.region is not store.parent:
             continue
-        share, term, divisor = quotient
+        result, term, divisor = quotient
         if total not in (None, divisor) or divisor.type != maximum.type:
             continue
         in_region = all(v.region is store.parent for v in (term, divisor))
@@ -88,11 +89,11 @@ def _add_shares(found: Shares, maximum: Value, stores: Collection[Store]) -> Non
             continue
         if not _has_weight(weights, divisor, own) or not _is_positive(divisor):
             continue
-        if not _is_exact_enough(store, share, term):
+        if not _is_exact_enough(store, result, term):
             continue
         if weights.is_known_fixed(store.value):  # the term changes as the sum does
             total = divisor
-            found.stored[term] = found.stored[share] = store
+            found.stored[term] = found.stored[result] = store
             selected = _selected(term, store.mask)
             if selected is not None and list(selected.users) == [term.op]:
                 found.stored[selected] = store
@@ -101,11 +102,11 @@ def _add_shares(found: Shares, maximum: Value, stores: Collection[Store]) -> Non
         found.maxima.add(maximum)
 
 
-def _is_exact_enough(store: Store, share: Value, term: Value) -> bool:
-    """Whether a share may be rounded as it is stored: no more than to 16 bits, and not where
+def _is_exact_enough(store: Store, result: Value, term: Value) -> bool:
+    """Whether a result may be rounded as it is stored: no more than to 16 bits, and not where
     something is chosen by it."""
-    rounded = is_rounded(store.value, share)
-    return not rounded or (is_used_smoothly(share) and is_used_smoothly(term))
+    rounded = is_rounded(store.value, result)
+    return not rounded or (is_used_smoothly(result) and is_used_smoothly(term))
 
 
 def _views(total: Value) -> set[Value]:
@@ -119,7 +120,7 @@ def _views(total: Value) -> set[Value]:
 
 
 def _quotient(value: Value) -> tuple[Value, Value, Value] | None:
-    """The share that a value is, perhaps in another type, its term, and its sum."""
+    """The quotient that a value is, perhaps in another type, its dividend, and its divisor."""
     while isinstance(value.op, arith.Cast | arith.Residual) and is_float(value.op.src.type):
         value = value.op.src
     op = value.op

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.autodiff.harness import check_gradients, copied, directions, run_forward, vjp
-from tilewright.autodiff import reverse, shares
-from tilewright.autodiff.shares import Shares
+from tilewright.autodiff import reverse, softmax_results
+from tilewright.autodiff.softmax_results import SoftmaxResults
 from tilewright.base.diagnostics import CompilationError
 from tilewright.ir.core import Module
 from tilewright.ops.math import Exp, Exp2
@@ -114,7 +114,7 @@ def exponentials(change: Change, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.mark.parametrize("case", LOADED)
-def test_shares_are_loaded(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_loaded(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert exponentials(LOADED[case], monkeypatch) == 0
 
 
@@ -129,17 +129,17 @@ def is_true(*given: Any) -> bool:
 
 MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
     "lanes that are not stored are 0": (
-        shares, "_is_zero_where_not_stored", is_true, "lanes that are not stored",
+        softmax_results, "_is_zero_where_not_stored", is_true, "lanes that are not stored",
     ),
     "lanes that are loaded are -inf": (
-        shares, "_is_lowest", is_true, "another number in lanes that are not loaded",
+        softmax_results, "_is_lowest", is_true, "another number in lanes that are not loaded",
     ),
     "the sum changes with the maximum": (
-        shares, "_has_weight", is_true, "a sum without a maximum",
+        softmax_results, "_has_weight", is_true, "a sum without a maximum",
     ),
-    "the sum is positive": (shares, "_is_positive", is_true, "a negative sum"),
+    "the sum is positive": (softmax_results, "_is_positive", is_true, "a negative sum"),
     "a maximum is another one": (
-        Shares, "maxima", property(lambda found: set[Any](), lambda *given: None),
+        SoftmaxResults, "maxima", property(lambda found: set[Any](), lambda *given: None),
         "a term and another",
     ),
 }  # fmt: skip
