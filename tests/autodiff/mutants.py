@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 from tests.autodiff.witnesses import Witnesses, all_witnesses
 
 MODULES = (
-    "arrays", "chains", "coarsen", "coordinates", "distinct", "emitter", "gauges", "joined_loops",
-    "loops", "points", "regrid", "regridded", "reloads", "replay", "residuals", "reverse", "saved",
-    "softmax_results", "weights", "wraps",
+    "arrays", "chains", "coarsen", "coordinates", "distinct", "emitter", "equivariance",
+    "gauges", "joined_loops", "loops", "points", "regrid", "regridded", "reloads", "replay",
+    "residuals", "reverse", "saved", "softmax_results", "wraps",
 )  # fmt: skip
 DANGERS = frozenset([
     "_is_at_times", "_changes_in", "_depends_on_loop", "_moves", "_flows_through", "is_costly",

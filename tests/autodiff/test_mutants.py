@@ -220,12 +220,15 @@ WITNESSES: dict[str, Callable[[], object]] = {
     "gauges._are_equal: type(left) is type(right)": partial(
         decays, "tl.exp((m + tl.sin(1.0 * k)) - (largest - tl.sin(1.0 * k)))"
     ),
-    "weights.Weight.agrees: not _sum(self.form, other.form, -1.0)": squares_that_shrink_too_little,
-    "weights.Weights._argument: if not weight.fixed: raise InconsistentError": partial(
+    "equivariance.Equivariance.agrees: not _sum(self.form, other.form, -1.0)": (
+        squares_that_shrink_too_little
+    ),
+    "equivariance.Equivariances._argument: if not found.fixed: raise InconsistentError": partial(
         after_the_loops, "m * 1.5", "z + tl.sin(z)"
     ),
-    "weights.Weights._argument: if not self.is_fixed(loop.body.terminator.operands[value.index - "
-    "1]): raise InconsistentError": partial(
+    "equivariance.Equivariances._argument: "
+    "if not self.is_fixed(loop.body.terminator.operands[value.index - 1]): "
+    "raise InconsistentError": partial(
         after_the_loops, "(n * 0.5).to(tl.float64)", "z + m * 2.0"
     ),
     "softmax_results._add_results: if total not in (None, divisor): continue": softmax_of_two_sums,

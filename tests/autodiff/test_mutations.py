@@ -25,12 +25,12 @@ from tilewright.autodiff import (
     coarsen,
     coordinates,
     distinct,
+    equivariance,
     gauges,
     regrid,
     reloads,
     replay,
     reverse,
-    weights,
 )
 from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.reverse import reverse_mode
@@ -530,9 +530,9 @@ def no_values(*args: Any) -> list[Any]:
     return []
 
 
-def same_weight(weight: Any, axis: int) -> Any:
-    form = {weights.Symbol(key.name, ()): c for key, c in weight.form.items()}
-    return weights.Weight(weight.kind, form)
+def same_change(found: Any, axis: int) -> Any:
+    form = {equivariance.Symbol(key.name, ()): c for key, c in found.form.items()}
+    return equivariance.Equivariance(found.kind, form)
 
 
 def any_loop_before(gauge: Any, earlier: Any) -> Any:
@@ -598,7 +598,7 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         gauges, "free_maxima", no_values, a_row_without_its_maximum,
     ),
     "lanes along which sums are taken have one maximum": (
-        weights, "_without", same_weight, lanes_with_maxima_of_their_own,
+        equivariance, "_without", same_change, lanes_with_maxima_of_their_own,
     ),
     "what a maximum scales is scaled by nothing else": (
         gauges, "_is_one", sums, a_sum_that_decays,

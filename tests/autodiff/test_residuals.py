@@ -19,8 +19,8 @@ from tests.autodiff.harness import (
     vjp,
 )
 from tilewright.autodiff.arrays import arrays_of
+from tilewright.autodiff.equivariance import Equivariances
 from tilewright.autodiff.reverse import reverse_mode
-from tilewright.autodiff.weights import Weights
 from tilewright.ir.core import Module
 from tilewright.ops.control import For
 
@@ -178,6 +178,6 @@ def test_results_that_change_with_the_maximum_must_not_be_loaded(
     lse: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module, args = kernel_of({"lse": lse})
-    monkeypatch.setattr(Weights, "is_known_fixed", lambda *given: True)
+    monkeypatch.setattr(Equivariances, "is_known_fixed", lambda *given: True)
     with pytest.raises(AssertionError):
         check_gradients(module, 3, args, ("x_ptr", "v_ptr"), ("y_ptr",), aux=("lse_ptr",))

@@ -135,7 +135,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
         softmax_results, "_is_lowest", is_true, "another number in lanes that are not loaded",
     ),
     "the sum changes with the maximum": (
-        softmax_results, "_has_weight", is_true, "a sum without a maximum",
+        softmax_results, "_has_factor_of", is_true, "a sum without a maximum",
     ),
     "the sum is positive": (softmax_results, "_is_positive", is_true, "a negative sum"),
     "a maximum is another one": (

@@ -19,7 +19,7 @@ adjoint of each summand `exp(x[k] - m)` is that of the final total, as in other 
 All of this is required:
 
 - The stores of results, their addresses and masks, and all control flow do not change with the
-  maxima (`weights.py`), each of which may be replaced by any number of its own.
+  maxima (`equivariance.py`), each of which may be replaced by any number of its own.
 - What is carried is a sum but for factors that are 1 if both maxima are equal.
 - What is summed along an axis has the same maximum in all lanes along it.
 - What the loop starts with does not depend on inputs; or it starts with what a loop of the same
@@ -32,20 +32,20 @@ from collections.abc import Collection, Mapping
 
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.chains import adds_to, is_only_updated
-from tilewright.autodiff.memo import once_for_each_value
-from tilewright.autodiff.weights import (
+from tilewright.autodiff.equivariance import (
     INV,
     ZERO,
+    Equivariance,
+    Equivariances,
     Form,
     InconsistentError,
     Symbol,
-    Weight,
-    Weights,
     is_maximum,
     plus,
     symbol,
     times,
 )
+from tilewright.autodiff.memo import once_for_each_value
 from tilewright.base.record import record
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import is_float
@@ -167,20 +167,20 @@ def _with_states(
     others = [i for i in range(len(args)) if i != index and is_float(args[i].type)]
     states: dict[int, Form] = {}
     try:
-        trial = Weights({**given, **{args[i]: ZERO for i in others}})
+        trial = Equivariances({**given, **{args[i]: ZERO for i in others}})
         for i in others:
-            weight = trial.of(end.operands[i])
-            if weight is None or weight.kind == "plus":
+            equivariance = trial.of(end.operands[i])
+            if equivariance is None or equivariance.kind == "plus":
                 return None
-            if weight.kind == "times":
-                if any(key.name != "new" for key in weight.form):
+            if equivariance.kind == "times":
+                if any(key.name != "new" for key in equivariance.form):
                     return None
-                states[i] = weight.form
+                states[i] = equivariance.form
         scaled = {args[i]: _scaled(form, "old") for i, form in states.items()}
-        weights = Weights({**given, **scaled})
+        equivariances = Equivariances({**given, **scaled})
         for i, form in states.items():
-            weight = weights.of(end.operands[i])
-            if weight is None or not weight.agrees(times(form)):
+            equivariance = equivariances.of(end.operands[i])
+            if equivariance is None or not equivariance.agrees(times(form)):
                 return None
     except InconsistentError:
         return None
@@ -286,17 +286,17 @@ def _continued(gauge: Gauge, earlier: Mapping[For, Gauge]) -> Gauge | None:
 # -- the whole function ---------------------------------------------------------------------------
 
 
-def _symbol(name: str, maximum: Value) -> Weight:
+def _symbol(name: str, maximum: Value) -> Equivariance:
     return plus({symbol(name, maximum.type): 1.0})
 
 
-def _scaled(form: Form, name: str) -> Weight:
+def _scaled(form: Form, name: str) -> Equivariance:
     return times({Symbol(name, axes): c for (_, axes), c in form.items()})
 
 
-def _given(chain: list[Gauge]) -> dict[Value, Weight]:
-    """The weights of the values of a chain of loops."""
-    given: dict[Value, Weight] = {}
+def _given(chain: list[Gauge]) -> dict[Value, Equivariance]:
+    """The equivariances of the values of a chain of loops."""
+    given: dict[Value, Equivariance] = {}
     for gauge in chain:
         args, results = gauge.loop.body.args[1:], gauge.loop.results
         old, new = gauge.replaced
@@ -308,34 +308,34 @@ def _given(chain: list[Gauge]) -> dict[Value, Weight]:
     return given
 
 
-def weights_of_results(gauge: Gauge) -> Weights:
+def equivariances_of_results(gauge: Gauge) -> Equivariances:
     """How values behind the last of a chain of loops change with its maximum."""
-    return Weights(_given([gauge]))
+    return Equivariances(_given([gauge]))
 
 
 def free_maxima(
-    fn: Function, outputs: Collection[Value], given: Mapping[Value, Weight]
+    fn: Function, outputs: Collection[Value], given: Mapping[Value, Equivariance]
 ) -> list[Value] | None:
     """The further maxima on which no result depends, if none depends on the given ones, nor does
     control flow; None if one does."""
-    weights = Weights(given)
+    equivariances = Equivariances(given)
     try:
-        unchanged = all(_is_unchanged(op, outputs, weights) for op in fn.walk())
+        unchanged = all(_is_unchanged(op, outputs, equivariances) for op in fn.walk())
     except InconsistentError:
         return None
-    return weights.maxima if unchanged else None
+    return equivariances.maxima if unchanged else None
 
 
-def _is_unchanged(op: Op, outputs: Collection[Value], weights: Weights) -> bool:
+def _is_unchanged(op: Op, outputs: Collection[Value], equivariances: Equivariances) -> bool:
     match op:
         case Store() | AtomicRMW():
             changes = base_of(op.ptr) in outputs
-            return not changes or all(weights.is_fixed(v) for v in op.operands)
+            return not changes or all(equivariances.is_fixed(v) for v in op.operands)
         case If():
-            return weights.is_fixed(op.condition)
+            return equivariances.is_fixed(op.condition)
         case For():
-            return all(weights.is_fixed(v) for v in (op.start, op.stop, op.step))
+            return all(equivariances.is_fixed(v) for v in (op.start, op.stop, op.step))
         case While():
-            return all(weights.of(v) == INV for v in op.before.args)
+            return all(equivariances.of(v) == INV for v in op.before.args)
         case _:
             return True

@@ -23,12 +23,12 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from tilewright.analysis.pointers import base_of
-from tilewright.autodiff.gauges import Gauge, Gauges, weights_of_results
+from tilewright.autodiff.equivariance import Equivariances, Form
+from tilewright.autodiff.gauges import Gauge, Gauges, equivariances_of_results
 from tilewright.autodiff.lanes import lanes_of
 from tilewright.autodiff.masked_values import are_equal, common, conditions
 from tilewright.autodiff.memo import once_for_each_value
 from tilewright.autodiff.smooth import HALF, is_used_smoothly
-from tilewright.autodiff.weights import Form, Weights
 from tilewright.base.record import record
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Value
@@ -124,21 +124,23 @@ def _residual(gauge: Gauge, stored: Collection[Value]) -> Residual | None:
     known = {gauge.index, *gauge.states}
     if any(r.users for r in loop.results if r.index not in known):
         return None
-    weights = weights_of_results(gauge)
+    equivariances = equivariances_of_results(gauge)
     for store in _stores_behind(loop, stored):
         linear = _linear(store.value, gauge)
         if linear is None or linear.of is None or not linear.maximum:
             continue
-        if not _is_decreasing(gauge.states[linear.of]) or not weights.is_known_fixed(store.value):
+        if not _is_decreasing(gauge.states[linear.of]):
             continue
-        others = _quotients(gauge, linear.of, stored, weights)
+        if not equivariances.is_known_fixed(store.value):
+            continue
+        others = _quotients(gauge, linear.of, stored, equivariances)
         if others is not None:
             return Residual(gauge, store, linear.maximum, linear.of, others)
     return None
 
 
 def _quotients(
-    gauge: Gauge, unit: int, stored: Collection[Value], weights: Weights
+    gauge: Gauge, unit: int, stored: Collection[Value], equivariances: Equivariances
 ) -> dict[int, Store] | None:
     """The stores of all other sums, divided by one of them."""
     results = gauge.loop.results
@@ -147,7 +149,7 @@ def _quotients(
         if i == unit or not results[i].users:
             continue
         store = _stored_quotient(results[i], results[unit], stored)
-        if store is None or not weights.is_known_fixed(store.value):
+        if store is None or not equivariances.is_known_fixed(store.value):
             return None
         if not is_used_smoothly(results[i]):
             return None

@@ -21,9 +21,9 @@ from typing import NamedTuple
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import arrays_of
 from tilewright.autodiff.coarsen import reached_by
-from tilewright.autodiff.gauges import Gauge, find_gauges, weights_of_results
+from tilewright.autodiff.equivariance import InconsistentError
+from tilewright.autodiff.gauges import Gauge, equivariances_of_results, find_gauges
 from tilewright.autodiff.registry import derivative_error
-from tilewright.autodiff.weights import InconsistentError
 from tilewright.base.located import line_of
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import is_float
@@ -205,6 +205,6 @@ def _is_fixed(op: Residual, gauge: Gauge) -> bool:
     if gauge.loop.contains(op.results[0]):
         return False
     try:
-        return gauge.after is None and weights_of_results(gauge).is_fixed(op.src)
+        return gauge.after is None and equivariances_of_results(gauge).is_fixed(op.src)
     except InconsistentError:
         return False

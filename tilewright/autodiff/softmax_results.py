@@ -24,10 +24,16 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tilewright.analysis.pointers import base_of
+from tilewright.autodiff.equivariance import (
+    Equivariances,
+    InconsistentError,
+    is_maximum,
+    plus,
+    symbol,
+)
 from tilewright.autodiff.gauges import Gauges
 from tilewright.autodiff.memo import once_for_each_value
 from tilewright.autodiff.smooth import is_rounded, is_used_smoothly
-from tilewright.autodiff.weights import InconsistentError, Weights, is_maximum, plus, symbol
 from tilewright.base.record import field, record
 from tilewright.ir.core import Function, Value
 from tilewright.ir.types import is_float
@@ -75,7 +81,7 @@ def find_softmax_results(fn: Function, gauges: Gauges, stored: Collection[Value]
 def _add_results(found: SoftmaxResults, maximum: Value, stores: Collection[Store]) -> None:
     """Add the results of the softmax that has a maximum."""
     own = symbol("c", maximum.type)
-    weights = Weights({maximum: plus({own: 1.0})})
+    equivariances = Equivariances({maximum: plus({own: 1.0})})
     total: Value | None = None
     for store in stores:
         quotient = _quotient(store.value)
@@ -87,11 +93,11 @@ def _add_results(found: SoftmaxResults, maximum: Value, stores: Collection[Store
         in_region = all(v.region is store.parent for v in (term, divisor))
         if not in_region or not _is_zero_where_not_stored(term, store.mask):
             continue
-        if not _has_weight(weights, divisor, own) or not _is_positive(divisor):
+        if not _has_factor_of(equivariances, divisor, own) or not _is_positive(divisor):
             continue
         if not _is_exact_enough(store, result, term):
             continue
-        if weights.is_known_fixed(store.value):  # the term changes as the sum does
+        if equivariances.is_known_fixed(store.value):  # the term changes as the sum does
             total = divisor
             found.stored[term] = found.stored[result] = store
             selected = _selected(term, store.mask)
@@ -134,11 +140,11 @@ def _quotient(value: Value) -> tuple[Value, Value, Value] | None:
     return None
 
 
-def _has_weight(weights: Weights, total: Value, own: object) -> bool:
+def _has_factor_of(equivariances: Equivariances, total: Value, own: object) -> bool:
     """Whether a sum has a factor for each lane of its maximum, so that there is one for which the
     sum is 1."""
     try:
-        found = weights.of(total)
+        found = equivariances.of(total)
     except InconsistentError:
         return False
     return found is not None and found.kind == "times" and list(found.form) == [own]

@@ -1,23 +1,24 @@
-"""The change of values if a maximum is replaced by another number.
+"""Equivariance: how each value of a kernel changes if a maximum is replaced by another number.
 
 Online softmax subtracts a running maximum m from its exponents, and divides by a sum of such
-exponentials at the end. What it stores does not depend on m. To prove that, each value gets a
-*weight*, which describes how it changes if m is replaced by m + c for any number c:
+exponentials at the end. What it stores does not depend on m. That is proven here, for
+`gauges.py`, which finds the maxima and the loops, and for those who load stored results in their
+place (`residuals.py`, `softmax_results.py`, `saved.py`). If m is replaced by m + c, for any number
+c, a value changes in one of these ways:
 
-    Inv()        not at all
-    Plus(a)      by the summand a c:         m itself, log of a sum of exponentials
-    Times(a)     by the factor exp(a c):     exp(x - m) has a = -1
+    inv          not at all
+    plus(a)      by the summand a c:         m itself, log of a sum of exponentials
+    times(a)     by the factor exp(a c):     exp(x - m) has a = -1
 
 An iteration of the loop has two such numbers, for the maximum before it ("old") and after it
 ("new"), so that coefficients are linear forms in *symbols*. A maximum may be a tile, with another
 number c in each lane: a symbol therefore says which axis of a value runs along which axis of the
-maximum. m[:, None] - m[None, :] has two symbols, and a sum along an axis has a weight only if no
-symbol runs along it.
+maximum. m[:, None] - m[None, :] has two symbols, and the equivariance of a sum along an axis is
+known only if no symbol runs along it.
 
-The maximum of a value with a weight and one with another weight is a new symbol: results must not
-depend on that either. The constants 0 and -inf fit several weights: `ZERO` fits each factor, and
-`MINUS_INFINITY` each summand. The weight of a value about which nothing is known is None.
-`gauges.py` finds the maxima and loops.
+The maximum of values that change differently is a new symbol: results must not depend on that
+either. The constants 0 and -inf fit several ways: `ZERO` fits each factor, and `MINUS_INFINITY`
+each summand. Of a value about which nothing is known the equivariance is None.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ TOLERANCE = 1e-9
 
 
 @record
-class Weight:
-    """The change of a value; see the module's docstring.
+class Equivariance:
+    """How a value changes; see the module's docstring.
 
     Attributes:
         kind: "inv", "plus", "times", "zero" or "minus infinity".
@@ -76,24 +77,24 @@ class Weight:
         """Whether the value does not change."""
         return self.kind in ("inv", "zero", "minus infinity")
 
-    def agrees(self, other: Weight) -> bool:
-        """Whether the weights are the same up to rounding."""
+    def agrees(self, other: Equivariance) -> bool:
+        """Whether the equivariances are the same up to rounding."""
         if self.kind != other.kind:
             return False
         return not _sum(self.form, other.form, -1.0)
 
 
-INV = Weight("inv")
-ZERO = Weight("zero")
-MINUS_INFINITY = Weight("minus infinity")
+INV = Equivariance("inv")
+ZERO = Equivariance("zero")
+MINUS_INFINITY = Equivariance("minus infinity")
 
 
-def plus(form: Form) -> Weight:
-    return Weight("plus", form) if form else INV
+def plus(form: Form) -> Equivariance:
+    return Equivariance("plus", form) if form else INV
 
 
-def times(form: Form) -> Weight:
-    return Weight("times", form) if form else INV
+def times(form: Form) -> Equivariance:
+    return Equivariance("times", form) if form else INV
 
 
 def symbol(name: str, type: Type) -> Symbol:
@@ -115,11 +116,11 @@ def _scaled(form: Form, factor: float) -> Form:
 
 
 class InconsistentError(Exception):
-    """A loop carries a value whose weight changes from iteration to iteration."""
+    """A loop carries a value that changes differently from iteration to iteration."""
 
 
-class Weights:
-    """The weights of a function's values.
+class Equivariances:
+    """The equivariances of a function's values.
 
     Args:
         given: those that are known, of maxima and of what loops carry.
@@ -128,15 +129,16 @@ class Weights:
         maxima: the values that have a symbol of their own, besides those that are given.
     """
 
-    def __init__(self, given: Mapping[Value, Weight]) -> None:
-        self._known: dict[Value, Weight | None] = dict(given)
+    def __init__(self, given: Mapping[Value, Equivariance]) -> None:
+        self._known: dict[Value, Equivariance | None] = dict(given)
         self.maxima: list[Value] = []
 
-    def of(self, value: Value) -> Weight | None:
-        """The weight of a value; None if it has none.
+    def of(self, value: Value) -> Equivariance | None:
+        """The equivariance of a value; None if it has none.
 
         Raises:
-            InconsistentError: it depends on a value that a loop carries, whose weight changes.
+            InconsistentError: it depends on a value that a loop carries, and whose equivariance is
+                not the same in all iterations.
         """
         if value not in self._known:
             owner = value.owner
@@ -162,22 +164,22 @@ class Weights:
         except InconsistentError:
             return False
 
-    def _argument(self, value: Value, region: Region) -> Weight | None:
+    def _argument(self, value: Value, region: Region) -> Equivariance | None:
         loop = region.parent
         if loop is None or (isinstance(loop, For) and value.index == 0):
             return INV
         if not isinstance(loop, For):
             return self._of_region(loop)
-        # The weight of what the loop starts with, which the iterations must keep.
-        weight = self.of(loop.inits[value.index - 1])
-        if weight is None or not weight.fixed:
+        # The equivariance of what the loop starts with, which the iterations must keep.
+        found = self.of(loop.inits[value.index - 1])
+        if found is None or not found.fixed:
             raise InconsistentError
         self._known[value] = INV
         if not self.is_fixed(loop.body.terminator.operands[value.index - 1]):
             raise InconsistentError
         return INV
 
-    def _result(self, op: Op, value: Value) -> Weight | None:
+    def _result(self, op: Op, value: Value) -> Equivariance | None:
         if isinstance(op, If):
             if not self.is_fixed(op.condition):
                 return None
@@ -191,21 +193,21 @@ class Weights:
             return self._maximum(op)
         rule = _RULES.get(type(op))
         if rule is not None and is_float(value.type):
-            weights = [self.of(v) for v in op.operands]
-            if any(w is None for w in weights):
+            equivariances = [self.of(v) for v in op.operands]
+            if any(w is None for w in equivariances):
                 return None
-            return rule(op, weights)
+            return rule(op, equivariances)
         if isinstance(op, View | arith.Cast) and len(op.operands) == 1 and is_float(value.type):
             (operand,) = op.operands
             return viewed(op, self.of(operand))
         return self._of_region(op)
 
-    def _maximum(self, op: Op) -> Weight | None:
-        weights = [self.of(v) for v in op.operands]
-        if any(w is None for w in weights):
+    def _maximum(self, op: Op) -> Equivariance | None:
+        equivariances = [self.of(v) for v in op.operands]
+        if any(w is None for w in equivariances):
             return None
-        found = _RULES[type(op)](op, weights)
-        if found is None and any(w is not None and w.kind == "plus" for w in weights):
+        found = _RULES[type(op)](op, equivariances)
+        if found is None and any(w is not None and w.kind == "plus" for w in equivariances):
             (result,) = op.results
             self.maxima.append(result)
             return plus({symbol(f"maximum {len(self.maxima)}", result.type): 1.0})
@@ -218,7 +220,7 @@ class Weights:
             return False
         return (a.fixed and b.fixed) or a.agrees(b)
 
-    def _of_region(self, op: Op) -> Weight | None:
+    def _of_region(self, op: Op) -> Equivariance | None:
         """Of an op about which nothing else is known: nothing may change that it uses."""
         inside = {v for inner in op.walk() for v in inner.results}
         inside.update(a for inner in op.walk() for r in inner.regions for a in r.args)
@@ -233,8 +235,8 @@ def is_maximum(op: Op) -> bool:
     return isinstance(op, arith.Max)
 
 
-def joined(a: Weight | None, b: Weight | None) -> Weight | None:
-    """The weight of a value that is one of two, or of the sum of two factors' values."""
+def joined(a: Equivariance | None, b: Equivariance | None) -> Equivariance | None:
+    """The equivariance of a value that is one of two, or of the sum of two factors' values."""
     if a is None or b is None:
         return None
     if a.agrees(b):
@@ -247,17 +249,17 @@ def joined(a: Weight | None, b: Weight | None) -> Weight | None:
     return None
 
 
-def viewed(op: Op, weight: Weight | None) -> Weight | None:
-    """The weight of a value whose elements are moved, or converted."""
-    if weight is None or weight.fixed:
-        return weight
+def viewed(op: Op, equivariance: Equivariance | None) -> Equivariance | None:
+    """The equivariance of a value whose elements are moved, or converted."""
+    if equivariance is None or equivariance.fixed:
+        return equivariance
     form: Form = {}
-    for (name, axes), coefficient in weight.form.items():
+    for (name, axes), coefficient in equivariance.form.items():
         moved = _moved(op, axes)
         if moved is None:
             return None
         form = _sum(form, {Symbol(name, moved): coefficient})
-    return plus(form) if weight.kind == "plus" else times(form)
+    return plus(form) if equivariance.kind == "plus" else times(form)
 
 
 def _moved(op: Op, axes: Axes) -> Axes | None:
@@ -276,18 +278,18 @@ def _moved(op: Op, axes: Axes) -> Axes | None:
     return tuple(moved)
 
 
-def _without(weight: Weight, axis: int) -> Weight | None:
-    """The weight of what is combined along an axis, along which the factors must be the same."""
-    if any(key.axes[axis] is not None for key in weight.form):
+def _without(equivariance: Equivariance, axis: int) -> Equivariance | None:
+    """That of what is combined along an axis, along which the factors must be the same."""
+    if any(key.axes[axis] is not None for key in equivariance.form):
         return None
     form = {
         Symbol(name, (*axes[:axis], *axes[axis + 1 :])): c
-        for (name, axes), c in weight.form.items()
+        for (name, axes), c in equivariance.form.items()
     }
-    return Weight(weight.kind, form)
+    return Equivariance(equivariance.kind, form)
 
 
-Rule = Callable[[Any, list[Any]], "Weight | None"]
+Rule = Callable[[Any, list[Any]], "Equivariance | None"]
 _RULES: dict[type[Op], Rule] = {}
 
 
@@ -300,13 +302,13 @@ def _rule(*classes: type[Op]) -> Callable[[Rule], Rule]:
 
 
 @_rule(arith.Constant)
-def _constant(op: arith.Constant, weights: list[Weight]) -> Weight:
+def _constant(op: arith.Constant, equivariances: list[Equivariance]) -> Equivariance:
     return {0.0: ZERO, -math.inf: MINUS_INFINITY}.get(float(op.value), INV)
 
 
 @_rule(arith.Add, arith.Sub)
-def _add(op: arith.Add | arith.Sub, weights: list[Weight]) -> Weight | None:
-    a, b = weights
+def _add(op: arith.Add | arith.Sub, equivariances: list[Equivariance]) -> Equivariance | None:
+    a, b = equivariances
     sign = 1.0 if isinstance(op, arith.Add) else -1.0
     if MINUS_INFINITY in (a, b):
         return MINUS_INFINITY if b != MINUS_INFINITY and b.kind != "times" else None
@@ -316,8 +318,8 @@ def _add(op: arith.Add | arith.Sub, weights: list[Weight]) -> Weight | None:
 
 
 @_rule(arith.Mul, arith.Div)
-def _mul(op: arith.Mul | arith.Div, weights: list[Weight]) -> Weight | None:
-    a, b = weights
+def _mul(op: arith.Mul | arith.Div, equivariances: list[Equivariance]) -> Equivariance | None:
+    a, b = equivariances
     is_product = isinstance(op, arith.Mul)
     if MINUS_INFINITY in (a, b):
         return None
@@ -333,16 +335,16 @@ def _mul(op: arith.Mul | arith.Div, weights: list[Weight]) -> Weight | None:
 
 
 @_rule(arith.Neg)
-def _neg(op: arith.Neg, weights: list[Weight]) -> Weight | None:
-    (a,) = weights
+def _neg(op: arith.Neg, equivariances: list[Equivariance]) -> Equivariance | None:
+    (a,) = equivariances
     if a == MINUS_INFINITY:
         return None
     return plus(_scaled(a.form, -1.0)) if a.kind == "plus" else a
 
 
 @_rule(mathematics.Exp, mathematics.Exp2)
-def _exp(op: Op, weights: list[Weight]) -> Weight | None:
-    (a,) = weights
+def _exp(op: Op, equivariances: list[Equivariance]) -> Equivariance | None:
+    (a,) = equivariances
     if a == MINUS_INFINITY:
         return ZERO
     factor = 1.0 if isinstance(op, mathematics.Exp) else math.log(2)
@@ -350,8 +352,8 @@ def _exp(op: Op, weights: list[Weight]) -> Weight | None:
 
 
 @_rule(mathematics.Log, mathematics.Log2)
-def _log(op: Op, weights: list[Weight]) -> Weight | None:
-    (a,) = weights
+def _log(op: Op, equivariances: list[Equivariance]) -> Equivariance | None:
+    (a,) = equivariances
     factor = 1.0 if isinstance(op, mathematics.Log) else 1 / math.log(2)
     if a == ZERO:
         return MINUS_INFINITY
@@ -359,33 +361,33 @@ def _log(op: Op, weights: list[Weight]) -> Weight | None:
 
 
 @_rule(arith.Max, arith.Min)
-def _extremum(op: Op, weights: list[Weight]) -> Weight | None:
-    return joined(*weights)
+def _extremum(op: Op, equivariances: list[Equivariance]) -> Equivariance | None:
+    return joined(*equivariances)
 
 
 @_rule(arith.Select)
-def _select(op: arith.Select, weights: list[Weight]) -> Weight | None:
-    condition, a, b = weights
+def _select(op: arith.Select, equivariances: list[Equivariance]) -> Equivariance | None:
+    condition, a, b = equivariances
     return joined(a, b) if condition.fixed else None
 
 
 @_rule(Reduce)
-def _reduce(op: Reduce, weights: list[Weight]) -> Weight | None:
-    (a,) = weights if len(weights) == 1 else (None,)
+def _reduce(op: Reduce, equivariances: list[Equivariance]) -> Equivariance | None:
+    (a,) = equivariances if len(equivariances) == 1 else (None,)
     combine = simple_combine(op)
     if a is not None and isinstance(combine, arith.Add) and a.kind != "plus":
         return _without(a, op.axis) if a != MINUS_INFINITY else None
     if a is not None and isinstance(combine, arith.Max | arith.Min):
         return _without(a, op.axis)
-    return INV if all(w.fixed for w in weights) else None
+    return INV if all(w.fixed for w in equivariances) else None
 
 
 @_rule(Dot)
-def _dot(op: Dot, weights: list[Weight]) -> Weight | None:
-    a, b, acc = weights
+def _dot(op: Dot, equivariances: list[Equivariance]) -> Equivariance | None:
+    a, b, acc = equivariances
     if ZERO in (a, b):
         return acc
-    if any(w.kind in ("plus", "minus infinity") for w in weights):
+    if any(w.kind in ("plus", "minus infinity") for w in equivariances):
         return None
     if any(key.axes[-1] is not None for key in a.form):
         return None  # it runs along the axis that is summed
@@ -395,5 +397,5 @@ def _dot(op: Dot, weights: list[Weight]) -> Weight | None:
 
 
 @_rule(Load)
-def _load(op: Load, weights: list[Weight]) -> Weight | None:
-    return INV if all(w.fixed for w in weights) else None
+def _load(op: Load, equivariances: list[Equivariance]) -> Equivariance | None:
+    return INV if all(w.fixed for w in equivariances) else None
