@@ -10,10 +10,10 @@ import pytest
 
 from tilewright.autodiff import (
     exclusive,
-    gauges,
     masked_values,
     reloads,
     residuals,
+    running_maxima,
     softmax_results,
     wraps,
 )
@@ -56,7 +56,7 @@ class Loop:
     results: tuple[Value, ...] = (MAXIMUM,)
 
 
-class NoGauge:
+class NoMaximum:
     loop, index, states = Loop(), 0, ()
 
 
@@ -71,11 +71,11 @@ QUESTIONS: dict[str, Callable[[], object]] = {
     "are_equal": lambda: masked_values.are_equal(
         shared(total, NUMBERS, TILE), shared(total, NUMBERS, TILE)
     ),
-    "_is_zero": lambda: gauges._is_zero(shared(product, NUMBERS), (MAXIMUM, MAXIMUM)),
-    "_are_equal": lambda: gauges._are_equal(
+    "_is_zero": lambda: running_maxima._is_zero(shared(product, NUMBERS), (MAXIMUM, MAXIMUM)),
+    "_are_equal": lambda: running_maxima._are_equal(
         shared(total, NUMBERS, TILE), shared(total, NUMBERS, TILE), (MAXIMUM, MAXIMUM)
     ),
-    "_linear": lambda: residuals._linear(shared(total, NUMBERS), NoGauge()),  # pyright: ignore[reportArgumentType]
+    "_linear": lambda: residuals._linear(shared(total, NUMBERS), NoMaximum()),  # pyright: ignore[reportArgumentType]
     "wraps": lambda: wraps._conditions(shared(arith.And, MASK), 0),
     "is_finite": lambda: masked_values.is_finite(shared(dot, SQUARE)),
     "_is_positive": lambda: softmax_results._is_positive(shared(total, NUMBERS, Exp(TILE).result)),

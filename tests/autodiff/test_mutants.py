@@ -198,26 +198,30 @@ WITNESSES: dict[str, Callable[[], object]] = {
     ),
     "residuals._residual: if any((r.users for r in loop.results if r.index not in known)): "
     "return None": another_sum_of_a_loop,
-    "gauges._keeps: _is_one(rhs, maxima)": partial(
+    "running_maxima._keeps: _is_one(rhs, maxima)": partial(
         updated, f"total / (tl.exp(largest - m) * 2.0) + {SUM}"
     ),
-    "gauges._keeps: adds_to(user, value)": partial(updated, f"{SUM} - total * tl.exp(m - largest)"),
-    "gauges._is_one: _is_zero(src, maxima)": partial(decays, "tl.exp(m - largest - 0.5)"),
-    "gauges._is_one: _is_one(src, maxima)": rows_that_decay,
-    "gauges._is_one: _is_one(lhs, maxima)": partial(
+    "running_maxima._keeps: adds_to(user, value)": partial(
+        updated, f"{SUM} - total * tl.exp(m - largest)"
+    ),
+    "running_maxima._is_one: _is_zero(src, maxima)": partial(decays, "tl.exp(m - largest - 0.5)"),
+    "running_maxima._is_one: _is_one(src, maxima)": rows_that_decay,
+    "running_maxima._is_one: _is_one(lhs, maxima)": partial(
         decays, "(tl.sin(1.0 * k) * tl.exp(m - largest))"
     ),
-    "gauges._is_zero: _are_equal(lhs, rhs, maxima)": partial(
+    "running_maxima._is_zero: _are_equal(lhs, rhs, maxima)": partial(
         decays, "tl.exp(m - (largest + 0.5))"
     ),
-    "gauges._is_zero: _is_zero(src, maxima)": partial(decays, "tl.exp(-(largest - m + 0.5))"),
-    "gauges._is_zero: _is_zero(lhs, maxima) or _is_zero(rhs, maxima)": partial(
+    "running_maxima._is_zero: _is_zero(src, maxima)": partial(
+        decays, "tl.exp(-(largest - m + 0.5))"
+    ),
+    "running_maxima._is_zero: _is_zero(lhs, maxima) or _is_zero(rhs, maxima)": partial(
         decays, "tl.exp((m * 0.5 - largest * 0.5 - 0.25) * 2.0)"
     ),
-    "gauges._are_equal: left.attributes == right.attributes": partial(
+    "running_maxima._are_equal: left.attributes == right.attributes": partial(
         decays, "tl.exp((m + 0.5) - (largest + 0.25))"
     ),
-    "gauges._are_equal: type(left) is type(right)": partial(
+    "running_maxima._are_equal: type(left) is type(right)": partial(
         decays, "tl.exp((m + tl.sin(1.0 * k)) - (largest - tl.sin(1.0 * k)))"
     ),
     "equivariance.Equivariance.agrees: not _sum(self.form, other.form, -1.0)": (

@@ -26,11 +26,11 @@ from tilewright.autodiff import (
     coordinates,
     distinct,
     equivariance,
-    gauges,
     regrid,
     reloads,
     replay,
     reverse,
+    running_maxima,
 )
 from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.reverse import reverse_mode
@@ -506,8 +506,8 @@ def add_axis(axes: Any, stride: int, low: Any, high: Any) -> None:
         axes[abs(stride)] = low, high
 
 
-def own_maximum(gauge: gauges.Gauge) -> Any:
-    return gauge.loop.results[gauge.index]
+def own_maximum(running: running_maxima.RunningMaximum) -> Any:
+    return running.loop.results[running.index]
 
 
 def first_of(a: Any, b: Any) -> Any:
@@ -535,8 +535,8 @@ def same_change(found: Any, axis: int) -> Any:
     return equivariance.Equivariance(found.kind, form)
 
 
-def any_loop_before(gauge: Any, earlier: Any) -> Any:
-    return earlier.get(gauge.loop.inits[gauge.index].owner)
+def any_loop_before(running: Any, earlier: Any) -> Any:
+    return earlier.get(running.loop.inits[running.index].owner)
 
 
 CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
@@ -592,22 +592,22 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         reverse.ReverseWalk, "_flows_through", only_results, stores_in_a_branch,
     ),
     "results do not depend on a maximum": (
-        gauges, "free_maxima", no_values, a_maximum_that_is_a_result,
+        running_maxima, "free_maxima", no_values, a_maximum_that_is_a_result,
     ),
     "results do not depend on the maximum of a row": (
-        gauges, "free_maxima", no_values, a_row_without_its_maximum,
+        running_maxima, "free_maxima", no_values, a_row_without_its_maximum,
     ),
     "lanes along which sums are taken have one maximum": (
         equivariance, "_without", same_change, lanes_with_maxima_of_their_own,
     ),
     "what a maximum scales is scaled by nothing else": (
-        gauges, "_is_one", sums, a_sum_that_decays,
+        running_maxima, "_is_one", sums, a_sum_that_decays,
     ),
     "what one loop hands to the next has no other use": (
-        gauges, "_continued", any_loop_before, a_sum_that_is_used_between_two_loops,
+        running_maxima, "_continued", any_loop_before, a_sum_that_is_used_between_two_loops,
     ),
     "the final maximum stands for those before": (
-        gauges.Gauge, "final", property(own_maximum), two_loops_with_a_maximum,
+        running_maxima.RunningMaximum, "final", property(own_maximum), two_loops_with_a_maximum,
     ),
     "coordinates correspond to programs": (
         coordinates, "_is_box", sums, programs_with_the_same_coordinates,

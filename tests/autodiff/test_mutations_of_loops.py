@@ -11,7 +11,7 @@ import pytest
 
 from tests.autodiff.harness import check_gradients, forward_module, launch_points, vjp
 from tests.autodiff.recurrences import LOOPS, arguments, check, kernel
-from tilewright.autodiff import gauges, loops, rules_scan, taped_loops, tapes
+from tilewright.autodiff import loops, rules_scan, running_maxima, taped_loops, tapes
 from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.points import Points
 from tilewright.autodiff.tapes import TapePlan
@@ -109,8 +109,8 @@ def nowhere(recurrence: Any, position: int) -> Any:
     return recurrence._emit.compare(values := recurrence._positions(), values, "ne")
 
 
-def lone(gauge: gauges.Gauge) -> list[gauges.Gauge]:
-    return [gauge]
+def lone(running: running_maxima.RunningMaximum) -> list[running_maxima.RunningMaximum]:
+    return [running]
 
 
 def program_0(memory: Any) -> Any:

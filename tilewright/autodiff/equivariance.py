@@ -2,9 +2,9 @@
 
 Online softmax subtracts a running maximum m from its exponents, and divides by a sum of such
 exponentials at the end. What it stores does not depend on m. That is proven here, for
-`gauges.py`, which finds the maxima and the loops, and for those who load stored results in their
-place (`residuals.py`, `softmax_results.py`, `saved.py`). If m is replaced by m + c, for any number
-c, a value changes in one of these ways:
+`running_maxima.py`, which finds the maxima and the loops, and for modules that load stored results
+in their place (`residuals.py`, `softmax_results.py`, `saved.py`). If m is replaced by m + c, for
+any number c, a value changes in one of these ways:
 
     inv          not at all
     plus(a)      by the summand a c:         m itself, log of a sum of exponentials

@@ -17,7 +17,6 @@ from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require
 from tilewright.autodiff.derived import Derived, Role, Roles
 from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.errors import no_gradient, result_of_atomic, unnamed_output
-from tilewright.autodiff.gauges import find_gauges
 from tilewright.autodiff.loops import activity
 from tilewright.autodiff.registry import (
     AmongDerived,
@@ -28,6 +27,7 @@ from tilewright.autodiff.registry import (
     derivative_error,
     rule_of,
 )
+from tilewright.autodiff.running_maxima import find_free_maxima
 from tilewright.base.located import line_of
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Op, Region, Value
@@ -82,8 +82,8 @@ class _Forward(AmongDerived):
         self._tangents: dict[Value, Value] = {}
         self._copies: dict[Value, Value] = {}  # of values in a region that is emitted again
         outputs = [array.arg for array in self.arrays.values() if array.name in roles.outputs]
-        gauges, self._active = activity(find_gauges(fn, outputs), self._sources())
-        self._constants = gauges.constants
+        maxima, self._active = activity(find_free_maxima(fn, outputs), self._sources())
+        self._constants = maxima.constants
         self._bases = {
             array.arg: self._new_base(fn, array)
             for array in self.arrays.values()

@@ -8,8 +8,9 @@ added which does not depend on it:
 
 The adjoint of each f(k) is that of the final total, so that the iterations are independent of each
 other in reverse, and no intermediate total is needed. Values that are scaled by a running maximum
-on which no result depends are treated as sums, too (`gauges.py`). Any other value with a derivative
-is a *state*: iterations are reversed one by one, and what they start with is recorded (`tapes.py`).
+on which no result depends are treated as sums, too (`running_maxima.py`). Any other value with a
+derivative is a *state*: iterations are reversed one by one, and what they start with is recorded
+(`tapes.py`).
 """
 
 from __future__ import annotations
@@ -20,43 +21,47 @@ from typing import NamedTuple
 from tilewright.autodiff.activity import active_values
 from tilewright.autodiff.chains import adds_to, is_only_updated
 from tilewright.autodiff.errors import unknown_carried
-from tilewright.autodiff.gauges import Gauge, Gauges
 from tilewright.autodiff.regrid import increment_of
+from tilewright.autodiff.running_maxima import FreeMaxima, RunningMaximum
 from tilewright.ir.core import Op, Value
 from tilewright.ops.control import For
 
 
-def carried_kinds(loop: For, active: Collection[Value], gauge: Gauge | None) -> list[int]:
+def carried_kinds(
+    loop: For, active: Collection[Value], running: RunningMaximum | None
+) -> list[int]:
     """The indices of the active values that a loop carries, all of which are sums.
 
     Args:
-        gauge: of the loop's running maximum, if no result depends on that.
+        running: the loop's running maximum, if no result depends on that.
 
     Raises:
         CompilationError: one is not.
     """
-    states = states_of(loop, active, gauge)
+    states = states_of(loop, active, running)
     if states:
         raise unknown_carried(loop, states[0])
     return [i for i, arg in enumerate(loop.body.args[1:]) if arg in active]
 
 
-def states_of(loop: For, active: Collection[Value], gauge: Gauge | None) -> list[int]:
+def states_of(loop: For, active: Collection[Value], running: RunningMaximum | None) -> list[int]:
     """The indices of the active values that a loop carries and that are no sums."""
     found = [
         i
         for i, arg in enumerate(loop.body.args[1:])
-        if arg in active and not is_sum_of(loop, i) and (gauge is None or i not in gauge.states)
+        if arg in active and not is_sum_of(loop, i) and (running is None or i not in running.states)
     ]
-    return found or (_started_with_inputs(loop, active, gauge) if gauge is not None else [])
+    return found or (_started_with_inputs(loop, active, running) if running is not None else [])
 
 
-def _started_with_inputs(loop: For, active: Collection[Value], gauge: Gauge) -> list[int]:
+def _started_with_inputs(
+    loop: For, active: Collection[Value], running: RunningMaximum
+) -> list[int]:
     """What a running maximum scales, and starts with what depends on inputs: for another maximum,
     that would be scaled by another number."""
-    if gauge.before is not None:
+    if running.before is not None:
         return []
-    return [i for i in (gauge.index, *gauge.states) if loop.inits[i] in active]
+    return [i for i in (running.index, *running.states) if loop.inits[i] in active]
 
 
 class Carried(NamedTuple):
@@ -95,48 +100,48 @@ def carried_by(loop: For, active: Collection[Value]) -> Carried:
     return found
 
 
-def activity(gauges: Gauges, sources: Sequence[Value]) -> tuple[Gauges, set[Value]]:
+def activity(maxima: FreeMaxima, sources: Sequence[Value]) -> tuple[FreeMaxima, set[Value]]:
     """The running maxima that count as constants, and the values with a derivative.
 
     Args:
-        gauges: the maxima on which no result depends.
+        maxima: the maxima on which no result depends.
         sources: the loads whose derivatives are not zero.
     """
     while True:
-        active = active_values(sources, gauges.constants)
-        kept = _without_states(gauges, active)
-        if len(kept.loops) == len(gauges.loops):
+        active = active_values(sources, maxima.constants)
+        kept = _without_states(maxima, active)
+        if len(kept.loops) == len(maxima.loops):
             return kept, active
-        gauges = kept
+        maxima = kept
 
 
-def _without_states(gauges: Gauges, active: Collection[Value]) -> Gauges:
+def _without_states(maxima: FreeMaxima, active: Collection[Value]) -> FreeMaxima:
     """The running maxima of which all loops in a row have sums only, for the maximum as a constant.
     The maxima of others are differentiated like any value."""
-    kept: dict[For, Gauge] = {}
-    constants = set(gauges.constants)
-    for loop, gauge in gauges.loops.items():
-        row = _row(gauge)
+    kept: dict[For, RunningMaximum] = {}
+    constants = set(maxima.constants)
+    for loop, running in maxima.loops.items():
+        row = _row(running)
         if any(states_of(g.loop, active, g) for g in row):
-            constants -= {*gauge.replaced, loop.results[gauge.index]}
+            constants -= {*running.replaced, loop.results[running.index]}
         else:
-            kept[loop] = gauge
-    return Gauges(kept, constants)
+            kept[loop] = running
+    return FreeMaxima(kept, constants)
 
 
-def _row(gauge: Gauge) -> list[Gauge]:
-    """The gauges of loops that continue each other."""
-    while gauge.before is not None:
-        gauge = gauge.before
-    found = [gauge]
+def _row(running: RunningMaximum) -> list[RunningMaximum]:
+    """The maxima of loops that continue each other."""
+    while running.before is not None:
+        running = running.before
+    found = [running]
     while found[-1].after is not None:
         found.append(found[-1].after)
     return found
 
 
-def recomputed(loop: For, active: Collection[Value], gauge: Gauge | None) -> list[int]:
+def recomputed(loop: For, active: Collection[Value], running: RunningMaximum | None) -> list[int]:
     """The indices of the values that a loop carries and that its reversal computes again."""
-    replaced = () if gauge is None else (gauge.index, *gauge.states)
+    replaced = () if running is None else (running.index, *running.states)
     args = loop.body.args[1:]
     return [i for i, arg in enumerate(args) if arg not in active and i not in replaced]
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import arrays_of
 from tilewright.autodiff.derived import Derived, Roles
-from tilewright.autodiff.gauges import find_gauges
 from tilewright.autodiff.loops import activity, carried_kinds, states_of
 from tilewright.autodiff.regrid import increment_of, varying_in
 from tilewright.autodiff.reloads import is_costly
 from tilewright.autodiff.reverse import ReverseWalk, with_softmax_results_if_possible
+from tilewright.autodiff.running_maxima import find_free_maxima
 from tilewright.autodiff.saved import NOTHING_STORED, Stored
 from tilewright.autodiff.saved_adjoints import AdjointBuffers, SavedAdjoints
 from tilewright.autodiff.schedules import Part, Regrid
@@ -102,9 +102,9 @@ def _loops_with_states(fn: Function, wrt: Sequence[str], outputs: Sequence[str])
     arrays = arrays_of(fn)
     results = [arg for arg, array in arrays.items() if array.name in outputs]
     loads = [op.result for a in arrays.values() if a.name in wrt for op in a.loads]
-    gauges, active = activity(find_gauges(fn, results), loads)
+    maxima, active = activity(find_free_maxima(fn, results), loads)
     loops = [op for op in fn.walk() if isinstance(op, For)]
-    return [loop for loop in loops if states_of(loop, active, gauges.loops.get(loop))]
+    return [loop for loop in loops if states_of(loop, active, maxima.loops.get(loop))]
 
 
 def _with_saved_adjoints(
@@ -428,14 +428,14 @@ class _RegriddedWalk(ReverseWalk):
         stores = any(isinstance(inner, Store | AnyAtomic) for inner in op.walk())
         if stores or self.outer_values(op):
             raise NeedsSavedAdjointsError
-        for i in carried_kinds(op, self.active, self.gauges.loops.get(op)):
+        for i in carried_kinds(op, self.active, self.maxima.loops.get(op)):
             self.give(op.inits[i], self._adjoints[-1].get(op.results[i]))
 
     def _iteration(self, loop: For) -> None:
         """Walk one iteration backwards."""
-        gauge = self.gauges.loops.get(loop)
+        running = self.maxima.loops.get(loop)
         ends: dict[int, Value | None] = {}
-        for i in carried_kinds(loop, self.active, gauge):
+        for i in carried_kinds(loop, self.active, running):
             if self.buffers is not None and self.buffers.which.has(loop, i):
                 ends[i] = self.buffers.load_adjoint(loop, i)
                 continue
@@ -443,13 +443,13 @@ class _RegriddedWalk(ReverseWalk):
             if y is not None and is_costly(y):
                 self.costly.add((loop, i))
         final: Value | None = None
-        if gauge is not None and self.buffers is not None and self.buffers.which.only is None:
-            final = self.buffers.load(loop, "maximum", gauge.final.type)
-        elif gauge is not None:
-            final = self.plain(gauge.final)  # which needs a loop unless it is in memory
+        if running is not None and self.buffers is not None and self.buffers.which.only is None:
+            final = self.buffers.load(loop, "maximum", running.final.type)
+        elif running is not None:
+            final = self.plain(running.final)  # which needs a loop unless it is in memory
         with self.replay.scope(loop.body, self.region_here, only=self.varying) as scope:
-            if gauge is not None and final is not None:
-                scope.values.update(dict.fromkeys(gauge.replaced, final))
+            if running is not None and final is not None:
+                scope.values.update(dict.fromkeys(running.replaced, final))
             self._bind_increments(varying=True)
             self._adjoints.append({})
             for i, y in ends.items():

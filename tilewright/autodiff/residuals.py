@@ -1,7 +1,7 @@
 """Residuals that a gradient kernel loads from results of the kernel instead of running a loop.
 
-A loop with a running maximum m, on which no result depends (`gauges.py`), ends with a sum of
-exponentials l, and with sums that are divided by it:
+A loop with a running maximum m, on which no result depends (`running_maxima.py`), ends with a sum
+of exponentials l, and with sums that are divided by it:
 
     o   = acc / l                       stored
     lse = m + log(l)                    stored
@@ -24,10 +24,10 @@ from typing import NamedTuple
 
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.equivariance import Equivariances, Form
-from tilewright.autodiff.gauges import Gauge, Gauges, equivariances_of_results
 from tilewright.autodiff.lanes import lanes_of
 from tilewright.autodiff.masked_values import are_equal, common, conditions
 from tilewright.autodiff.memo import once_for_each_value
+from tilewright.autodiff.running_maxima import FreeMaxima, RunningMaximum, equivariances_of_results
 from tilewright.autodiff.smooth import HALF, is_used_smoothly
 from tilewright.base.record import record
 from tilewright.ir.builder import Builder
@@ -49,14 +49,14 @@ class Residual:
     """The results of a loop, by their index.
 
     Attributes:
-        gauge: that of the loop's running maximum.
+        running: the loop's running maximum.
         logarithm: the store of a multiple of the maximum for which the sum is 1, and the multiple.
         factor: the multiple.
         unit: the index of that sum.
         stored: the stores of what the other sums are for this maximum.
     """
 
-    gauge: Gauge
+    running: RunningMaximum
     logarithm: Store
     factor: float
     unit: int
@@ -72,7 +72,7 @@ class _Linear(NamedTuple):
 
 
 def find_residuals(
-    gauges: Gauges, stored: Collection[Value], outputs: Collection[Value]
+    maxima: FreeMaxima, stored: Collection[Value], outputs: Collection[Value]
 ) -> dict[For, Residual]:
     """The loops whose results are in memory.
 
@@ -81,8 +81,8 @@ def find_residuals(
         outputs: the arrays that have gradients.
     """
     found: dict[For, Residual] = {}
-    for loop, gauge in gauges.loops.items():
-        residual = _residual(gauge, stored) if gauge.after is None else None
+    for loop, running in maxima.loops.items():
+        residual = _residual(running, stored) if running.after is None else None
         if residual is not None and _are_lanes_in_memory(residual, outputs):
             found[loop] = residual
     return found
@@ -90,8 +90,8 @@ def find_residuals(
 
 def _are_lanes_in_memory(residual: Residual, outputs: Collection[Value]) -> bool:
     """Whether no lane of the loop's results is used that is not loaded."""
-    results, logarithm = residual.gauge.loop.results, residual.logarithm
-    loaded = [(residual.gauge.index, logarithm), (residual.unit, logarithm)]
+    results, logarithm = residual.running.loop.results, residual.logarithm
+    loaded = [(residual.running.index, logarithm), (residual.unit, logarithm)]
     loaded += residual.stored.items()
     return all(_is_used_where_stored(results[i], store, outputs) for i, store in loaded)
 
@@ -119,33 +119,33 @@ def _has_condition(mask: Value | None, axis: int, condition: Value) -> bool:
     return mask is not None and any(are_equal(v, condition) for v in common([mask], axis))
 
 
-def _residual(gauge: Gauge, stored: Collection[Value]) -> Residual | None:
-    loop = gauge.loop
-    known = {gauge.index, *gauge.states}
+def _residual(running: RunningMaximum, stored: Collection[Value]) -> Residual | None:
+    loop = running.loop
+    known = {running.index, *running.states}
     if any(r.users for r in loop.results if r.index not in known):
         return None
-    equivariances = equivariances_of_results(gauge)
+    equivariances = equivariances_of_results(running)
     for store in _stores_behind(loop, stored):
-        linear = _linear(store.value, gauge)
+        linear = _linear(store.value, running)
         if linear is None or linear.of is None or not linear.maximum:
             continue
-        if not _is_decreasing(gauge.states[linear.of]):
+        if not _is_decreasing(running.states[linear.of]):
             continue
         if not equivariances.is_known_fixed(store.value):
             continue
-        others = _quotients(gauge, linear.of, stored, equivariances)
+        others = _quotients(running, linear.of, stored, equivariances)
         if others is not None:
-            return Residual(gauge, store, linear.maximum, linear.of, others)
+            return Residual(running, store, linear.maximum, linear.of, others)
     return None
 
 
 def _quotients(
-    gauge: Gauge, unit: int, stored: Collection[Value], equivariances: Equivariances
+    running: RunningMaximum, unit: int, stored: Collection[Value], equivariances: Equivariances
 ) -> dict[int, Store] | None:
     """The stores of all other sums, divided by one of them."""
-    results = gauge.loop.results
+    results = running.loop.results
     found: dict[int, Store] = {}
-    for i in gauge.states:
+    for i in running.states:
         if i == unit or not results[i].users:
             continue
         store = _stored_quotient(results[i], results[unit], stored)
@@ -172,32 +172,32 @@ def _stores_behind(loop: For, stored: Collection[Value]) -> Iterator[Store]:
 
 
 @once_for_each_value
-def _linear(value: Value, gauge: Gauge) -> _Linear | None:
+def _linear(value: Value, running: RunningMaximum) -> _Linear | None:
     """A value as a linear form of the maximum and a logarithm."""
-    results = gauge.loop.results
-    if value is results[gauge.index]:
+    results = running.loop.results
+    if value is results[running.index]:
         return _Linear(1.0, 0.0, None)
     op = value.op
     match op:
         case arith.Cast(src) if is_float(src.type) and _bits(value) >= SINGLE:
-            return _linear(src, gauge)
+            return _linear(src, running)
         case arith.Residual(src, True):
-            return _linear(src, gauge)
+            return _linear(src, running)
         case Log(src) | Log2(src):
-            index = next((i for i in gauge.states if results[i] is src), None)
+            index = next((i for i in running.states if results[i] is src), None)
             base = 1.0 if isinstance(op, Log) else math.log(2)
             return None if index is None else _Linear(0.0, 1 / base, index)
         case arith.Neg(src):
-            return _scaled(_linear(src, gauge), -1.0)
+            return _scaled(_linear(src, running), -1.0)
         case arith.Add(lhs, rhs):
-            return _sum(_linear(lhs, gauge), _linear(rhs, gauge))
+            return _sum(_linear(lhs, running), _linear(rhs, running))
         case arith.Sub(lhs, rhs):
-            return _sum(_linear(lhs, gauge), _scaled(_linear(rhs, gauge), -1.0))
+            return _sum(_linear(lhs, running), _scaled(_linear(rhs, running), -1.0))
         case arith.Mul(lhs, rhs):
             for one, other in ((lhs, rhs), (rhs, lhs)):
                 number = arith.constant_value(one)
                 if isinstance(number, float):
-                    return _scaled(_linear(other, gauge), number)
+                    return _scaled(_linear(other, running), number)
             return None
         case _:
             return None
@@ -268,7 +268,7 @@ def emit_residual(
     Args:
         plain: a value of the kernel, here.
     """
-    loop = residual.gauge.loop
+    loop = residual.running.loop
     found = [
         builder.value(arith.Constant(0.0 if is_float(r.type) else 0, r.type)) for r in loop.results
     ]
@@ -278,7 +278,7 @@ def emit_residual(
     found[residual.unit] = builder.value(arith.Constant(1.0, unit.type))
     # Where nothing was stored, exponentials of what is less than the maximum are 0.
     not_stored = math.copysign(math.inf, residual.factor)
-    index = residual.gauge.index
+    index = residual.running.index
     maximum = emit_loaded(residual.logarithm, not_stored, loop.results[index], builder, plain)
     if residual.factor != 1.0:
         factor = builder.value(

@@ -34,13 +34,13 @@ from tilewright.autodiff.errors import (
     unknown_loop,
     unnamed_output,
 )
-from tilewright.autodiff.gauges import Gauge, find_gauges
 from tilewright.autodiff.lane_sums import summed_by_element
 from tilewright.autodiff.loops import activity, carried_by, carried_kinds, states_of
 from tilewright.autodiff.registry import Elementwise, Pair, Refused, Zero, rule_of
 from tilewright.autodiff.reloads import find_reloads
 from tilewright.autodiff.replay import Replay, loaded_and_stored
 from tilewright.autodiff.residuals import find_residuals
+from tilewright.autodiff.running_maxima import RunningMaximum, find_free_maxima
 from tilewright.autodiff.saved import NOTHING_STORED, Stored, saved_values
 from tilewright.autodiff.saved_adjoints import AdjointBuffers, SavedAdjoints
 from tilewright.autodiff.softmax_results import NeedsMaximumError, find_softmax_results
@@ -179,8 +179,8 @@ class ReverseWalk:
         self.saved_adjoints: AdjointBuffers | None = None
         self.tapes: TapePlan | None = None
         self.recorded: list[TapeMemory] = []
-        self.gauges, self.active = activity(
-            find_gauges(fn, outputs), self._sources((*roles.wrt, *sources))
+        self.maxima, self.active = activity(
+            find_free_maxima(fn, outputs), self._sources((*roles.wrt, *sources))
         )
         self._require_known_memory()
         self.roles = [Role("argument", name) for name in roles.names]
@@ -210,11 +210,11 @@ class ReverseWalk:
             if array.name in stored.names and not array.loads and not array.atomics
         ]
         results = [a for a, array in self.arrays.items() if array.name in self.chosen.outputs]
-        self.replay.residuals = find_residuals(self.gauges, held, results)
+        self.replay.residuals = find_residuals(self.maxima, held, results)
         self.replay.saved = saved_values(self.fn, self.chosen.outputs, stored)
         self.replay.reloads = find_reloads(self.fn, held)
         if with_softmax_results:
-            self.replay.softmax_results = find_softmax_results(self.fn, self.gauges, held)
+            self.replay.softmax_results = find_softmax_results(self.fn, self.maxima, held)
 
     def _sources(self, names: Collection[str]) -> list[Value]:
         return [
@@ -544,15 +544,15 @@ class ReverseWalk:
             TapedLoop(self, WhileSteps(self, op)).run()
 
     def _for(self, op: For) -> None:
-        gauge = self.gauges.loops.get(op)
+        running = self.maxima.loops.get(op)
         if self.saved_adjoints is not None and op in self.saved_adjoints.loops:
-            self._save(self.saved_adjoints, op, gauge)
+            self._save(self.saved_adjoints, op, running)
         if not self._flows_through(op):
             return
-        if states_of(op, self.active, gauge):
+        if states_of(op, self.active, running):
             TapedLoop(self, ForSteps(self, op, carried_by(op, self.active))).run()
         else:
-            reverse_sums(self, op, gauge)
+            reverse_sums(self, op, running)
 
     def tape(self, loop: For | While, types: Sequence[Type], needed: Sequence[int]) -> TapeMemory:
         if self.tapes is None:
@@ -561,10 +561,10 @@ class ReverseWalk:
         self.recorded.append(made)
         return made
 
-    def _save(self, buffers: AdjointBuffers, op: For, gauge: Gauge | None) -> None:
+    def _save(self, buffers: AdjointBuffers, op: For, running: RunningMaximum | None) -> None:
         """Save what iterations of a loop need in another kernel."""
-        for i in carried_kinds(op, self.active, gauge):
+        for i in carried_kinds(op, self.active, running):
             if buffers.which.has(op, i):
                 buffers.save(op, i, self._adjoint_or_zero(op.results[i]))
-        if gauge is not None and buffers.which.only is None:
-            buffers.save(op, "maximum", self.plain(gauge.final))
+        if running is not None and buffers.which.only is None:
+            buffers.save(op, "maximum", self.plain(running.final))

@@ -22,8 +22,12 @@ from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import arrays_of
 from tilewright.autodiff.coarsen import reached_by
 from tilewright.autodiff.equivariance import InconsistentError
-from tilewright.autodiff.gauges import Gauge, equivariances_of_results, find_gauges
 from tilewright.autodiff.registry import derivative_error
+from tilewright.autodiff.running_maxima import (
+    RunningMaximum,
+    equivariances_of_results,
+    find_free_maxima,
+)
 from tilewright.base.located import line_of
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import is_float
@@ -63,7 +67,7 @@ def saved_values(fn: Function, outputs: Collection[str], stored: Stored) -> dict
         return {}
     arrays = arrays_of(fn)
     results = [arg for arg, array in arrays.items() if array.name in outputs]
-    maxima = list(find_gauges(fn, results).loops.values())
+    maxima = list(find_free_maxima(fn, results).loops.values())
     found: dict[Value, Store] = {}
     for op in marks:
         store = next(
@@ -185,26 +189,26 @@ def _unknown_lanes(store: Store, user: Op) -> Exception:
     )
 
 
-def _require_fixed(op: Residual, maxima: Collection[Gauge]) -> None:
+def _require_fixed(op: Residual, maxima: Collection[RunningMaximum]) -> None:
     """Raise if a value depends on a running maximum, unless it follows the loop, and would be the
     same for any number in place of the maximum."""
-    for gauge in maxima:
-        changing = [gauge.index, *gauge.states]
-        inner = [gauge.loop.body.args[i + 1] for i in changing]
-        if op.result in reached_by([*inner, *gauge.replaced]) and not _is_fixed(op, gauge):
+    for running in maxima:
+        changing = [running.index, *running.states]
+        inner = [running.loop.body.args[i + 1] for i in changing]
+        if op.result in reached_by([*inner, *running.replaced]) and not _is_fixed(op, running):
             raise derivative_error(
                 op,
                 "this value is to be loaded by gradient kernels, and it depends on the running "
-                f"maximum of the loop at line {line_of(gauge.loop.loc)}, in whose place they have "
-                "the last one",
+                f"maximum of the loop at line {line_of(running.loop.loc)}, in whose place they "
+                "have the last one",
                 "help: leave out tl.save, so that it is computed again",
             )
 
 
-def _is_fixed(op: Residual, gauge: Gauge) -> bool:
-    if gauge.loop.contains(op.results[0]):
+def _is_fixed(op: Residual, running: RunningMaximum) -> bool:
+    if running.loop.contains(op.results[0]):
         return False
     try:
-        return gauge.after is None and equivariances_of_results(gauge).is_fixed(op.src)
+        return running.after is None and equivariances_of_results(running).is_fixed(op.src)
     except InconsistentError:
         return False

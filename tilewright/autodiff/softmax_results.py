@@ -4,10 +4,10 @@
     e = exp(x - m)
     y = e / sum(e)                              stored
 
-No result depends on m (`gauges.py`): for any other number, all exponentials are multiplied by the
-same factor. For m + log(sum(e)) the sum is 1, and e is y. So a gradient kernel loads e from where y
-is stored, and neither the row nor its maximum and sum are needed: x̄ = y (ȳ - sum(y ȳ)). `replay.py`
-asks for them when it needs a value of the kernel.
+No result depends on m (`running_maxima.py`): for any other number, all exponentials are multiplied
+by the same factor. For m + log(sum(e)) the sum is 1, and e is y. So a gradient kernel loads e from
+where y is stored, and neither the row nor its maximum and sum are needed: x̄ = y (ȳ - sum(y ȳ)).
+`replay.py` asks for them when it needs a value of the kernel.
 
 All of this is required:
 
@@ -31,8 +31,8 @@ from tilewright.autodiff.equivariance import (
     plus,
     symbol,
 )
-from tilewright.autodiff.gauges import Gauges
 from tilewright.autodiff.memo import once_for_each_value
+from tilewright.autodiff.running_maxima import FreeMaxima
 from tilewright.autodiff.smooth import is_rounded, is_used_smoothly
 from tilewright.base.record import field, record
 from tilewright.ir.core import Function, Value
@@ -63,17 +63,19 @@ class SoftmaxResults:
     maxima: set[Value] = field(default_factory=set[Value])
 
 
-def find_softmax_results(fn: Function, gauges: Gauges, stored: Collection[Value]) -> SoftmaxResults:
+def find_softmax_results(
+    fn: Function, maxima: FreeMaxima, stored: Collection[Value]
+) -> SoftmaxResults:
     """The results of softmax that are stored.
 
     Args:
-        gauges: the maxima on which no result depends.
+        maxima: the maxima on which no result depends.
         stored: the arrays that the kernel only stores, each element once.
     """
     found = SoftmaxResults()
     stores = [op for op in fn.walk() if isinstance(op, Store) and base_of(op.ptr) in stored]
     for op in fn.walk() if stores else ():
-        if isinstance(op, Reduce) and is_maximum(op) and op.results[0] in gauges.constants:
+        if isinstance(op, Reduce) and is_maximum(op) and op.results[0] in maxima.constants:
             _add_results(found, op.results[0], stores)
     return found
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from tilewright.autodiff.gauges import Gauge
 from tilewright.autodiff.loops import carried_kinds, recomputed
+from tilewright.autodiff.running_maxima import RunningMaximum
 from tilewright.autodiff.walk import Walk
 from tilewright.ir.core import Region
 from tilewright.ir.types import derivative_type
 from tilewright.ops.control import For, Yield
 
 
-def reverse_sums(walk: Walk, op: For, gauge: Gauge | None) -> None:
+def reverse_sums(walk: Walk, op: For, running: RunningMaximum | None) -> None:
     """Emit the gradient of a loop that adds up: each iteration takes the adjoint of the sum, in any
     order. What it also carries is recomputed in the same loop."""
     emit, plain = walk.emit, walk.replay.all_plain
     ends = {
         i: y
-        for i in carried_kinds(op, walk.active, gauge)
+        for i in carried_kinds(op, walk.active, running)
         if (y := walk.adjoint(op.results[i])) is not None
     }
     outer = walk.outer_values(op)
-    rest = recomputed(op, walk.active, gauge)
-    final = walk.replay.plain(gauge.final) if gauge is not None else None
+    rest = recomputed(op, walk.active, running)
+    final = walk.replay.plain(running.final) if running is not None else None
     start, stop, step = plain((op.start, op.stop, op.step))
     inits = plain(op.inits[i] for i in rest)
     # Sums continue those of loops that were reversed before, in the same registers.
@@ -29,8 +29,8 @@ def reverse_sums(walk: Walk, op: For, gauge: Gauge | None) -> None:
     body = Region([op.start.type, *[v.type for v in (*inits, *totals)]])
     with walk.replay.scope(op.body, body) as scope, walk.adjoints() as table:
         scope.values[op.body.args[0]] = body.args[0]
-        if gauge is not None and final is not None:
-            scope.values.update(dict.fromkeys(gauge.replaced, final))
+        if running is not None and final is not None:
+            scope.values.update(dict.fromkeys(running.replaced, final))
         for i, arg in zip(rest, body.args[1:], strict=False):
             scope.values[op.body.args[i + 1]] = arg
         for i, y in ends.items():

@@ -1,8 +1,9 @@
-"""Maxima on which no result depends, though it is computed with them.
+"""Running maxima, and maxima of rows, on which no result depends, though it is computed with them.
 
 Softmax subtracts a maximum from its exponents, so that they do not overflow, and divides by a sum
-of such exponentials. Any other number in place of the maximum gives the same result. Its choice is
-a *gauge*, and the derivative by it is zero, so the maximum counts as a constant.
+of such exponentials. It is invariant to shifts: any other number in place of the maximum gives the
+same result. The derivative by the maximum is therefore zero, and it counts as a constant: modes of
+differentiation ask for such maxima first (`loops.activity`).
 
 An online softmax carries a running maximum, and rescales what it adds up when that grows:
 
@@ -14,7 +15,8 @@ An online softmax carries a running maximum, and rescales what it adds up when t
 `total` is no sum: it is multiplied in each iteration. But for one fixed number in place of all the
 maxima, the factor is 1 and `total` is a sum. Where no result depends on the maxima, that number may
 be the final maximum, for which the final `total` is the one that the kernel computes. Then the
-adjoint of each summand `exp(x[k] - m)` is that of the final total, as in other sums.
+adjoint of each summand `exp(x[k] - m)` is that of the final total, as in other sums
+(`summed_loops.py`).
 
 All of this is required:
 
@@ -59,7 +61,7 @@ from tilewright.ops.view import View
 
 
 @record(eq=False, frozen=False)
-class Gauge:
+class RunningMaximum:
     """The running maximum of a loop.
 
     Attributes:
@@ -67,16 +69,16 @@ class Gauge:
         index: that of the maximum among the values that the loop carries.
         maximum: what the loop yields for it.
         states: by index, the coefficients of each carried value that is scaled by the maximum.
-        before: the gauge of the loop whose results this one starts with.
-        after: the gauge of the loop that starts with the results of this one.
+        before: that of the loop whose results this one starts with.
+        after: that of the loop that starts with the results of this one.
     """
 
     loop: For
     index: int
     maximum: Value
     states: dict[int, Form]
-    before: Gauge | None = None
-    after: Gauge | None = None
+    before: RunningMaximum | None = None
+    after: RunningMaximum | None = None
 
     @property
     def replaced(self) -> tuple[Value, Value]:
@@ -90,7 +92,7 @@ class Gauge:
 
 
 @record(frozen=False)
-class Gauges:
+class FreeMaxima:
     """The maxima of a function on which no result depends.
 
     Attributes:
@@ -98,70 +100,70 @@ class Gauges:
         constants: the maxima, which count as constants.
     """
 
-    loops: dict[For, Gauge]
+    loops: dict[For, RunningMaximum]
     constants: set[Value]
 
 
-def find_gauges(fn: Function, outputs: Collection[Value]) -> Gauges:
+def find_free_maxima(fn: Function, outputs: Collection[Value]) -> FreeMaxima:
     """The maxima on which no result depends.
 
     Args:
         outputs: the arguments that point to results.
     """
     constants: set[Value] = set()
-    found: dict[For, Gauge] = {}
+    found: dict[For, RunningMaximum] = {}
     for op in fn.walk():
         if isinstance(op, For):
-            gauge = _running_maximum(op, found)
-            if gauge is not None:
-                found[op] = gauge
-    loops: dict[For, Gauge] = {}
+            running = _running_maximum(op, found)
+            if running is not None:
+                found[op] = running
+    loops: dict[For, RunningMaximum] = {}
     for chain in _chains(found):
         free = free_maxima(fn, outputs, _given(chain))
         if free is not None:
             constants.update(free)
-            for gauge in chain:
-                if gauge.before is not None:
-                    gauge.before.after = gauge
-                loops[gauge.loop] = gauge
-                constants |= {*gauge.replaced, gauge.loop.results[gauge.index]}
+            for running in chain:
+                if running.before is not None:
+                    running.before.after = running
+                loops[running.loop] = running
+                constants |= {*running.replaced, running.loop.results[running.index]}
     for op in fn.walk():
         if isinstance(op, Reduce) and is_maximum(op) and is_float(op.results[0].type):
             (maximum,) = op.results
             free = free_maxima(fn, outputs, {maximum: _symbol("c", maximum)})
             if free is not None:
                 constants.update((maximum, *free))
-    return Gauges(loops, constants)
+    return FreeMaxima(loops, constants)
 
 
-def _chains(found: Mapping[For, Gauge]) -> list[list[Gauge]]:
-    chains: dict[Gauge, list[Gauge]] = {}
-    for gauge in found.values():
-        chain = chains.pop(gauge.before, []) if gauge.before is not None else []
-        chains[gauge] = [*chain, gauge]
+def _chains(found: Mapping[For, RunningMaximum]) -> list[list[RunningMaximum]]:
+    chains: dict[RunningMaximum, list[RunningMaximum]] = {}
+    for running in found.values():
+        chain = chains.pop(running.before, []) if running.before is not None else []
+        chains[running] = [*chain, running]
     return list(chains.values())
 
 
 # -- one loop -------------------------------------------------------------------------------------
 
 
-def _running_maximum(loop: For, earlier: Mapping[For, Gauge]) -> Gauge | None:
+def _running_maximum(loop: For, earlier: Mapping[For, RunningMaximum]) -> RunningMaximum | None:
     end = loop.body.terminator
     for index, maximum in enumerate(end.operands):
         argument = loop.body.args[index + 1]
         op = maximum.op
         if isinstance(op, arith.Max) and argument in op.operands and is_float(maximum.type):
-            gauge = _with_states(loop, index, maximum, earlier)
-            if gauge is not None:
-                return gauge
+            running = _with_states(loop, index, maximum, earlier)
+            if running is not None:
+                return running
     return None
 
 
 def _with_states(
-    loop: For, index: int, maximum: Value, earlier: Mapping[For, Gauge]
-) -> Gauge | None:
-    """The gauge of a maximum, if all that the loop carries either does not change with it, or is a
-    sum that is scaled by it."""
+    loop: For, index: int, maximum: Value, earlier: Mapping[For, RunningMaximum]
+) -> RunningMaximum | None:
+    """A running maximum, if all that the loop carries either does not change with it, or is a sum
+    that is scaled by it."""
     args, end = loop.body.args[1:], loop.body.terminator
     given = {args[index]: _symbol("old", maximum), maximum: _symbol("new", maximum)}
     others = [i for i in range(len(args)) if i != index and is_float(args[i].type)]
@@ -184,21 +186,21 @@ def _with_states(
                 return None
     except InconsistentError:
         return None
-    gauge = Gauge(loop, index, maximum, states)
-    if not all(_is_scaled_sum(gauge, i) for i in states):
+    running = RunningMaximum(loop, index, maximum, states)
+    if not all(_is_scaled_sum(running, i) for i in states):
         return None
-    gauge.before = _continued(gauge, earlier)
-    return gauge
+    running.before = _continued(running, earlier)
+    return running
 
 
-def _is_scaled_sum(gauge: Gauge, index: int) -> bool:
+def _is_scaled_sum(running: RunningMaximum, index: int) -> bool:
     """Whether a carried value is only added to, and multiplied by factors that are 1 if the
     maximum does not change."""
 
     def update(user: Op, value: Value) -> Value | None:
-        return user.results[0] if _keeps(user, value, gauge.replaced) else None
+        return user.results[0] if _keeps(user, value, running.replaced) else None
 
-    return is_only_updated(gauge.loop, index, update)
+    return is_only_updated(running.loop, index, update)
 
 
 def _keeps(user: Op, value: Value, maxima: tuple[Value, Value]) -> bool:
@@ -258,16 +260,18 @@ def _are_equal(a: Value, b: Value, maxima: tuple[Value, Value]) -> bool:
     )
 
 
-def _continued(gauge: Gauge, earlier: Mapping[For, Gauge]) -> Gauge | None:
-    """The gauge whose final values a loop starts with, if it does so in all of its states and
+def _continued(
+    running: RunningMaximum, earlier: Mapping[For, RunningMaximum]
+) -> RunningMaximum | None:
+    """The maximum whose final values a loop starts with, if it does so in all of its states and
     nothing else uses them."""
-    loop = gauge.loop
-    before = loop.inits[gauge.index].owner
+    loop = running.loop
+    before = loop.inits[running.index].owner
     found = earlier.get(before) if isinstance(before, For) else None
-    if found is None or before is loop or loop.inits[gauge.index].index != found.index:
+    if found is None or before is loop or loop.inits[running.index].index != found.index:
         return None
-    places = {found.index: gauge.index}
-    for i, form in gauge.states.items():
+    places = {found.index: running.index}
+    for i, form in running.states.items():
         init = loop.inits[i]
         if init.owner is not before or init.index not in found.states or init.index in places:
             return None
@@ -294,23 +298,23 @@ def _scaled(form: Form, name: str) -> Equivariance:
     return times({Symbol(name, axes): c for (_, axes), c in form.items()})
 
 
-def _given(chain: list[Gauge]) -> dict[Value, Equivariance]:
+def _given(chain: list[RunningMaximum]) -> dict[Value, Equivariance]:
     """The equivariances of the values of a chain of loops."""
     given: dict[Value, Equivariance] = {}
-    for gauge in chain:
-        args, results = gauge.loop.body.args[1:], gauge.loop.results
-        old, new = gauge.replaced
+    for running in chain:
+        args, results = running.loop.body.args[1:], running.loop.results
+        old, new = running.replaced
         given[old], given[new] = _symbol("old", new), _symbol("new", new)
-        given[results[gauge.index]] = _symbol("c", new)
-        for i, form in gauge.states.items():
+        given[results[running.index]] = _symbol("c", new)
+        for i, form in running.states.items():
             given[args[i]] = _scaled(form, "old")
             given[results[i]] = _scaled(form, "c")
     return given
 
 
-def equivariances_of_results(gauge: Gauge) -> Equivariances:
+def equivariances_of_results(running: RunningMaximum) -> Equivariances:
     """How values behind the last of a chain of loops change with its maximum."""
-    return Equivariances(_given([gauge]))
+    return Equivariances(_given([running]))
 
 
 def free_maxima(
