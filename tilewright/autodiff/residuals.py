@@ -28,7 +28,7 @@ from tilewright.autodiff.lanes import lanes_of
 from tilewright.autodiff.masked_values import are_equal, common, conditions
 from tilewright.autodiff.memo import once_for_each_value
 from tilewright.autodiff.running_maxima import FreeMaxima, RunningMaximum, equivariances_of_results
-from tilewright.autodiff.smooth import HALF, is_used_smoothly
+from tilewright.autodiff.smooth import is_only_rounded, is_used_smoothly
 from tilewright.base.record import record
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Value
@@ -243,8 +243,7 @@ def _is_reciprocal(value: Value, unit: Value) -> bool:
 def _store_of(value: Value, behind: Op, stored: Collection[Value]) -> Store | None:
     """The store of a value, perhaps in another type, in the region of an op."""
     for user in value.users:
-        cast = isinstance(user, arith.Cast) and is_float(user.result.type)
-        if (cast and _bits(user.result) >= HALF) or (
+        if (isinstance(user, arith.Cast) and is_only_rounded(user)) or (
             isinstance(user, arith.Residual) and user.saved
         ):
             found = _store_of(user.result, behind, stored)

@@ -24,6 +24,12 @@ SMOOTH = (
 HALF = 16  # bits of the narrowest float to which rounding is no quantisation
 
 
+def is_only_rounded(cast: arith.Cast) -> bool:
+    """Whether a cast is to a float that is wide enough for that to be no quantisation."""
+    type = cast.result.type
+    return is_float(type) and element_of(type).primitive_bitwidth >= HALF
+
+
 def is_rounded(stored: Value, value: Value) -> bool:
     """Whether what is stored has been cast from a value by way of another type that is no wider."""
     own = element_of(value.type)
@@ -58,9 +64,7 @@ def is_used_smoothly(value: Value, but: Op | None = None) -> bool:
 def _is_smooth(op: Op, value: Value) -> bool:
     match op:
         case arith.Cast():
-            return (
-                is_float(op.result.type) and element_of(op.result.type).primitive_bitwidth >= HALF
-            )
+            return is_only_rounded(op)
         case arith.Select():
             return op.condition is not value
         case Reduce():
