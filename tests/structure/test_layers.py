@@ -73,6 +73,7 @@ LATE_IMPORTS = (
     "interop/*",
     "tools/*",
     "compat/names.py",  # a finder imports the requested module
+    "compat/cuda_path/sitecustomize.py",  # executed at the start of any Python process
 )
 
 # Calls that import, and the one of them that a module may use at its top, in the form that gives it

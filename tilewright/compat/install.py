@@ -23,6 +23,12 @@ def search_path() -> str:
     return SEARCH_PATH
 
 
+def cuda_search_path() -> str:
+    """The folder that, on PYTHONPATH, lets programs use CUDA's devices where torch has no GPU
+    (`tilewright.compat.cuda_on_cpu`)."""
+    return os.path.join(os.path.dirname(SEARCH_PATH), "cuda_path")
+
+
 def install_as_triton() -> None:
     """Make ``import triton`` and its submodules load tilewright, here and in child processes.
 

@@ -7,6 +7,10 @@
 The program runs like under `python`, with its own arguments and exit status; `import triton`
 imports tilewright in it and in the processes that it starts. Triton need not be installed; if it
 is, it is not used.
+
+    python -m tilewright run --cuda-on-cpu test_of_kernels.py
+
+runs a program that requests CUDA's devices of torch on the CPU, where torch has no GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import sys
 from pathlib import Path
 
 from tilewright.base import knobs
-from tilewright.compat.install import search_path
+from tilewright.compat.install import cuda_search_path, search_path
 from tilewright.tools.load import UsageError
 
 HELP = "run a program that imports `triton` on tilewright"
@@ -25,6 +29,11 @@ HELP = "run a program that imports `triton` on tilewright"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--path", action="store_true", help="print the folder for PYTHONPATH")
+    parser.add_argument(
+        "--cuda-on-cpu",
+        action="store_true",
+        help="where torch has no GPU, CUDA's devices and torch.cuda are the CPU",
+    )
     parser.add_argument("-m", action="store_true", dest="is_module", help="SCRIPT is a module")
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="SCRIPT ...", help="with its arguments"
@@ -32,8 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
+    folders = [search_path(), *([cuda_search_path()] if args.cuda_on_cpu else [])]
     if args.path:
-        print(search_path())
+        print(os.pathsep.join(folders))
         return 0
     command: list[str] = args.command
     if not command:
@@ -48,7 +58,8 @@ def execute(args: argparse.Namespace) -> int:
     start = [sys.executable, *_interpreter_options(), *module, *command]
     sys.stdout.flush()
     # exec a fresh interpreter, so that modules imported here are not visible to the program.
-    knobs.prepend_python_path(search_path())
+    for folder in folders:
+        knobs.prepend_python_path(folder)
     return os.execv(sys.executable, start)
 
 
