@@ -14,6 +14,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.amd_emulator.launch import launch
+from tests.targets import selected_zeros
 from tests.targets.amd.sources import WAVE_64, compiled, counted
 from tilewright.base.llvm_library import parsed
 from tilewright.targets.amd.features import PROCESSORS
@@ -251,28 +252,18 @@ def test_operations_on_products_of_bytes_are_no_sums(type: str, arch: str) -> No
     np.testing.assert_array_equal(found, np.concatenate(expected))
 
 
-@tw.jit
-def selected(x_ptr, out_ptr, BLOCK: tl.constexpr):
-    i = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + i)
-    tl.store(out_ptr + i, tl.where(x < 0.0, x, 0.0))
-    tl.store(out_ptr + BLOCK + i, tl.where(x > 0.0, x, 0.0))
-    tl.store(out_ptr + 2 * BLOCK + i, tl.where(x > -0.0, x, -0.0))
-
-
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 @pytest.mark.parametrize("type", ["fp16", "fp32", "fp64"])
 def test_selected_zeros_are_not_those_of_an_extremum(type: str, arch: str) -> None:
-    dtype = np.dtype(f"f{int(type[2:]) // 8}")
-    x = np.resize(np.array([0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf], dtype), 64)
-    types = {"x_ptr": f"*{type}", "out_ptr": f"*{type}"}
-    code = compiled(selected, types, arch, BLOCK=64).asm["hsaco"]
+    x = selected_zeros.special_values(np.dtype(f"f{int(type[2:]) // 8}"), 64)
+    types = selected_zeros.signature(type)
+    code = compiled(selected_zeros.selected_zeros, types, arch, BLOCK=64).asm["hsaco"]
     assert isinstance(code, bytes)
-    _, found = launch(code, arch, 1, (1,), [x, np.zeros(3 * 64, dtype)])
-    zero = dtype.type(0)
-    expected = [np.where(x < 0, x, zero), np.where(x > 0, x, zero), np.where(x > 0, x, -zero)]
-    np.testing.assert_array_equal(found, np.concatenate(expected))
-    np.testing.assert_array_equal(np.signbit(found), np.signbit(np.concatenate(expected)))
+    out = np.zeros(selected_zeros.PARTS * 64, x.dtype)
+    _, found = launch(code, arch, 1, (1,), [x, out])
+    expected = selected_zeros.expected(x)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
 
 
 @tw.jit

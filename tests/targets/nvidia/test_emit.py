@@ -6,10 +6,14 @@ import re
 
 import pytest
 
+from tests.targets import selected_zeros
 from tests.targets.nvidia.modules import SOURCE, many_values, scaled_add, wgmma
+from tilewright.compiler.driver import compile
+from tilewright.compiler.source import ASTSource
 from tilewright.targets.gpu import emit as gpu_emit
 from tilewright.targets.nvidia import emit
 from tilewright.targets.nvidia.features import NEWEST_PTX, processor
+from tilewright.targets.protocol import GPUTarget
 
 ATTRIBUTES = emit.kernel_attributes(128)
 HOPPER = ("sm_90a", 81)
@@ -56,21 +60,14 @@ def test_vector_accesses_stay_whole() -> None:
 
 
 def test_selected_zeros_are_not_those_of_an_extremum() -> None:
-    """`min.f32` orders -0.0 below 0.0, and would return it instead of the 0.0 that is selected."""
-    text = f"""
-define ptx_kernel void @selected(ptr addrspace(1) %p) #0 {{
-  %x = load float, ptr addrspace(1) %p
-  %c = fcmp olt float %x, 0.0
-  %r = select i1 %c, float %x, float 0.0
-  store float %r, ptr addrspace(1) %p
-  ret void
-}}
-attributes #0 = {{ {ATTRIBUTES} }}
-"""
-    ptx = ptx_of(text)
-    assert "selp.f32" in ptx
+    """`min.f32` would return -0.0 instead of the 0.0 that is selected, and `max.f32` in the last
+    part 0.0 instead of -0.0."""
+    types = selected_zeros.signature("fp32")
+    source = ASTSource(selected_zeros.selected_zeros, types, {"BLOCK": 128})
+    ptx = str(compile(source, GPUTarget("cuda", 90, 32)).asm["ptx"])
     assert "min.f32" not in ptx
-    assert "max.f32" in ptx_of(text.replace("olt", "ogt"))
+    assert ptx.count("selp.f32") == 2
+    assert ptx.count("max.f32") == 1
 
 
 def test_products_and_sums_fuse_only_where_flagged() -> None:
