@@ -6,7 +6,6 @@ import pytest
 
 from tilewright.targets.nvidia.features import processor
 from tilewright.targets.nvidia.occupancy import (
-    MAX_CTAS,
     REGISTERS,
     ROOMY_REGISTERS,
     ctas_by_memory,
@@ -34,11 +33,26 @@ def test_resident_ctas(threads: int, registers: int, shared: int, ctas: int) -> 
     assert resident_ctas(HOPPER, threads, registers, shared) == ctas
 
 
+@pytest.mark.parametrize(
+    ("capability", "shared", "ctas"),
+    [
+        (75, 0, 16),
+        (75, 32 * 1024, 2),  # of 64 KiB, none of which is reserved
+        (86, 0, 16),
+        (89, 0, 24),
+        (90, 0, 32),
+        (120, 0, 24),
+    ],
+)
+def test_resident_ctas_of_one_warp(capability: int, shared: int, ctas: int) -> None:
+    assert resident_ctas(processor(capability), 32, 16, shared) == ctas
+
+
 @pytest.mark.parametrize("threads", THREADS)
 def test_each_thread_has_at_least_40_registers_and_ctas_are_maximal(threads: int) -> None:
-    ctas = ctas_with_room(threads)
+    ctas = ctas_with_room(HOPPER, threads)
     assert REGISTERS // (ctas * threads) >= ROOMY_REGISTERS
-    assert ctas == MAX_CTAS or REGISTERS // ((ctas + 1) * threads) < ROOMY_REGISTERS
+    assert ctas == HOPPER.max_ctas or REGISTERS // ((ctas + 1) * threads) < ROOMY_REGISTERS
 
 
 @pytest.mark.parametrize("threads", THREADS)

@@ -205,7 +205,7 @@ def best_cubin(attempts: Attempts, ptx: str, chip: Processor, demand: Demand) ->
     filled = _filling_memory(holding, ptx, chip, demand)
     if filled:
         return filled
-    first = _with_room(attempts, ptx, threads)
+    first = _with_room(attempts, ptx, chip, threads)
     registers = first.used.registers
     if first.used.spilled_registers:
         return (registers <= FEW_REGISTERS and holding(1)) or first
@@ -274,13 +274,13 @@ def _held(holding: _Holding, ctas: int, first: Assembled) -> Assembled | None:
     return None if held.is_slower_than(first) else held
 
 
-def _with_room(attempts: Attempts, ptx: str, threads: int) -> Assembled:
+def _with_room(attempts: Attempts, ptx: str, chip: Processor, threads: int) -> Assembled:
     """The cubin of a kernel, with more than 32 registers if ptxas may have miscompiled it with 32,
     unless it spills there.
 
     Spills with 32 registers are for `best_cubin`, which removes the limit altogether.
     """
-    ctas = ctas_with_room(threads)
+    ctas = ctas_with_room(chip, threads)
     if ptx.count("\n") <= SHORT_PTX and live_registers(ptx) in LIKELY_SQUEEZED:
         with attempts.holding_soon(ctas, ptx) as second:
             first = attempts.plain(ptx)

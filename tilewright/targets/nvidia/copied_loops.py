@@ -34,10 +34,10 @@ from tilewright.targets.nvidia.copied_scalars import (
     require_scalars,
 )
 from tilewright.targets.nvidia.copy_costs import COSTS, require_wide_rows
+from tilewright.targets.nvidia.features import RESERVED_SHARED
 from tilewright.targets.nvidia.occupancy import (
     OTHER_REGISTERS,
     REGISTER_BYTES,
-    RESERVED_SHARED,
     resident_by_registers,
 )
 from tilewright.targets.nvidia.overlap_products import sums

@@ -15,7 +15,7 @@ import re
 import warnings
 from functools import cache
 
-from tilewright.base.record import record
+from tilewright.base.record import record, replace
 
 DEFAULT_ARCH = 90
 WARP_SIZE = 32
@@ -126,7 +126,8 @@ class Processor:
         ptx_version: the oldest PTX version with all its features, as major * 10 + minor, so that
             older drivers accept the PTX.
         shared_limit: the most bytes of shared memory of a CTA.
-        max_threads: the most resident threads of a multiprocessor.
+        reserved_shared: further bytes that the system reserves for each CTA.
+        max_threads, max_ctas: the most resident threads and CTAs of a multiprocessor.
         features: names from the table above.
         assembles: whether there may be an assembler for it; if not, the driver compiles the PTX.
     """
@@ -135,7 +136,9 @@ class Processor:
     llvm_cpu: str
     ptx_version: int
     shared_limit: int
+    reserved_shared: int
     max_threads: int
+    max_ctas: int
     features: frozenset[str]
     assembles: bool = True
 
@@ -162,20 +165,23 @@ class Processor:
 
 KIB = 1024
 
+RESERVED_SHARED = KIB  # by the system for each CTA, since the architectures with `async_copy`
+
 # Capability -> LLVM's name, the minimum PTX version of its features, bytes of shared memory of a
-# CTA, and threads of a multiprocessor.
+# CTA and of those reserved beside them, threads and CTAs of a multiprocessor: `arch_traits_t` of
+# NVIDIA/cccl.
 _ARCHITECTURES = {
-    75: ("sm_75", 65, 64 * KIB, 1024),
-    80: ("sm_80", 74, 163 * KIB, 2048),
-    86: ("sm_86", 74, 99 * KIB, 1536),
-    87: ("sm_87", 74, 163 * KIB, 1536),
-    89: ("sm_89", 84, 99 * KIB, 1536),
-    90: ("sm_90a", 81, 227 * KIB, 2048),
-    100: ("sm_100a", 88, 227 * KIB, 2048),
-    103: ("sm_103a", 88, 227 * KIB, 2048),
-    110: ("sm_110a", 90, 227 * KIB, 2048),
-    120: ("sm_120a", 88, 99 * KIB, 1536),
-    121: ("sm_121a", 88, 99 * KIB, 1536),
+    75: ("sm_75", 65, 64 * KIB, 0, 1024, 16),
+    80: ("sm_80", 74, 163 * KIB, RESERVED_SHARED, 2048, 32),
+    86: ("sm_86", 74, 99 * KIB, RESERVED_SHARED, 1536, 16),
+    87: ("sm_87", 74, 163 * KIB, RESERVED_SHARED, 1536, 16),
+    89: ("sm_89", 84, 99 * KIB, RESERVED_SHARED, 1536, 24),
+    90: ("sm_90a", 81, 227 * KIB, RESERVED_SHARED, 2048, 32),
+    100: ("sm_100a", 88, 227 * KIB, RESERVED_SHARED, 2048, 32),
+    103: ("sm_103a", 88, 227 * KIB, RESERVED_SHARED, 2048, 32),
+    110: ("sm_110a", 90, 227 * KIB, RESERVED_SHARED, 1536, 24),
+    120: ("sm_120a", 88, 99 * KIB, RESERVED_SHARED, 1536, 24),
+    121: ("sm_121a", 88, 99 * KIB, RESERVED_SHARED, 1536, 24),
 }
 
 _NEWEST = max(_ARCHITECTURES)
@@ -199,9 +205,17 @@ def processor(arch: int | str) -> Processor:
         raise ValueError(
             f"there is no NVIDIA architecture {arch!r}; known are {known}, written as 90 or 'sm90'"
         )
-    cpu, ptx_version, shared, threads = _ARCHITECTURES[capability]
-    features = frozenset(f.name for f in _FEATURES if f.first <= capability <= f.last)
-    return Processor(capability, cpu, ptx_version, shared, threads, features)
+    cpu, ptx_version, shared, reserved, threads, ctas = _ARCHITECTURES[capability]
+    return Processor(
+        capability=capability,
+        llvm_cpu=cpu,
+        ptx_version=ptx_version,
+        shared_limit=shared,
+        reserved_shared=reserved,
+        max_threads=threads,
+        max_ctas=ctas,
+        features=frozenset(f.name for f in _FEATURES if f.first <= capability <= f.last),
+    )
 
 
 @cache
@@ -214,9 +228,11 @@ def _newer(capability: int) -> Processor:
         RuntimeWarning,
         stacklevel=3,
     )
-    cpu, ptx_version, shared, threads = _ARCHITECTURES[_NEWEST]
-    features = frozenset(
-        f.name for f in _FEATURES if f.first <= _NEWEST <= f.last and not f.specific
+    newest = processor(_NEWEST)
+    return replace(
+        newest,
+        capability=capability,
+        llvm_cpu=newest.llvm_cpu.removesuffix("a"),
+        features=newest.features - {f.name for f in _FEATURES if f.specific},
+        assembles=False,
     )
-    cpu = cpu.removesuffix("a")
-    return Processor(capability, cpu, ptx_version, shared, threads, features, assembles=False)

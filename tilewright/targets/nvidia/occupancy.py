@@ -14,10 +14,8 @@ REGISTER_UNIT = 8  # the granularity of register allocation, in registers of a t
 REGISTER_BYTES = 4
 OTHER_REGISTERS = 32  # of a thread, beside results and operands: addresses, descriptors, masks
 FEWEST_OTHERS = 16  # of these: 128 registers for a product's results of 112 spilled 2
-MAX_CTAS = 32
 TENSOR_COLUMNS = 512  # of tensor memory of a multiprocessor
 MAX_REGISTERS = 255  # of a thread
-RESERVED_SHARED = 1024  # bytes of shared memory that the system reserves for each CTA
 
 # The largest fraction of a thread's registers to try to save. A product of 128 x 128 used 203; with
 # 168, three CTAs are resident instead of two: 879 instead of 1015 µs on an H200. A loss of rows of
@@ -51,13 +49,19 @@ def resident_ctas(chip: Processor, threads: int, registers: int, shared: int) ->
     """
     by_registers = resident_by_registers(-(-threads // WARP_SIZE), registers)
     memory = ctas_in_memory(chip, shared)
-    return min(by_registers, chip.max_threads // threads, memory, MAX_CTAS)
+    return min(by_registers, chip.max_threads // threads, memory, chip.max_ctas)
 
 
 def ctas_in_memory(chip: Processor, shared: int) -> int:
     """The CTAs whose shared memory fits on a multiprocessor, which has the most that one CTA may
     use, plus the reservation for that CTA."""
-    return (chip.shared_limit + RESERVED_SHARED) // (shared + RESERVED_SHARED)
+    needed = shared + chip.reserved_shared
+    return _shared_memory(chip) // needed if needed else chip.max_ctas
+
+
+def _shared_memory(chip: Processor) -> int:
+    """The bytes of shared memory of a multiprocessor."""
+    return chip.shared_limit + chip.reserved_shared
 
 
 def memory_bytes(chip: Processor, shared: int, columns: int) -> int:
@@ -66,7 +70,7 @@ def memory_bytes(chip: Processor, shared: int, columns: int) -> int:
     if not columns:
         return shared
     ctas = TENSOR_COLUMNS // columns
-    return max(shared, (chip.shared_limit + RESERVED_SHARED) // ctas - RESERVED_SHARED)
+    return max(shared, _shared_memory(chip) // ctas - chip.reserved_shared)
 
 
 def resident_by_registers(warps: int, registers: int) -> int:
@@ -85,9 +89,9 @@ def registers_for(ctas: int, threads: int) -> int:
     return REGISTERS // PARTITIONS // (warps * WARP_SIZE) // REGISTER_UNIT * REGISTER_UNIT
 
 
-def ctas_with_room(threads: int) -> int:
+def ctas_with_room(chip: Processor, threads: int) -> int:
     """The most CTAs of `threads` threads that leave each thread ROOMY_REGISTERS."""
-    return max(1, min(MAX_CTAS, REGISTERS // (ROOMY_REGISTERS * threads)))
+    return max(1, min(chip.max_ctas, REGISTERS // (ROOMY_REGISTERS * threads)))
 
 
 def ctas_if_one_more(chip: Processor, threads: int, registers: int, shared: int) -> int:

@@ -7,10 +7,9 @@ from typing import Any
 
 from tilewright.targets.nvidia.features import MAX_REGISTERS, REGISTERS, WARP_SIZE, Processor
 from tilewright.targets.nvidia.occupancy import (
-    MAX_CTAS,
     REGISTER_UNIT,
-    RESERVED_SHARED,
     TENSOR_COLUMNS,
+    ctas_in_memory,
     memory_bytes,
     resident_ctas,
 )
@@ -70,8 +69,8 @@ def _what_limits(
     room = {
         "threads": chip.max_threads // threads,
         "registers": REGISTERS // (given * threads),
-        "shared memory": (chip.shared_limit + RESERVED_SHARED) // (shared + RESERVED_SHARED),
-        "the number of CTAs": MAX_CTAS,
+        "shared memory": ctas_in_memory(chip, shared),
+        "the number of CTAs": chip.max_ctas,
     }
     if columns:
         room["tensor memory"] = TENSOR_COLUMNS // columns
