@@ -12,7 +12,7 @@ and then ends the process in an assertion.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 LIMIT = 64  # passes, where LLVM's is 100
 
@@ -32,9 +32,9 @@ def has_long_recurrence(text: str) -> bool:
 def _has_long(function: str) -> bool:
     """As `has_long_recurrence`, of one function."""
     later: dict[str, str] = {}
-    end = len(function)
+    end, definitions = len(function), re.compile(_DEFINITION)
     for found in reversed(list(_blocks(function))):
-        later.update(re.compile(_DEFINITION).findall(function, found.end(), end))
+        later.update(definitions.findall(function, found.end(), end))
         end = found.end()
         if _is_long(found[0], later):
             return True
@@ -43,9 +43,9 @@ def _has_long(function: str) -> bool:
 
 def _blocks(text: str) -> Iterator[re.Match[str]]:
     """The phis of each block that has many."""
-    at = text.find(_PHI)
+    at, phis = text.find(_PHI), re.compile(_PHIS)
     while at >= 0:
-        found = re.compile(_PHIS).match(text, text.rfind("\n", 0, at) + 1)
+        found = phis.match(text, text.rfind("\n", 0, at) + 1)
         if found is not None and found[0].count("\n") >= LIMIT:
             yield found
         at = text.find(_PHI, found.end() if found else at + 1)
@@ -55,7 +55,7 @@ def _is_long(block: str, later: dict[str, str]) -> bool:
     """Whether the phis of a block are, given the definitions behind it."""
     phis = re.findall(_DEFINITION, block)
     slices = _Slices(later, [name for name, _ in phis])
-    depends = [slices.union(re.findall(_NAME, operands)) for _, operands in phis]
+    depends = [slices.union(slices.names(operands)) for _, operands in phis]
     return any(_levels(depends, first) >= LIMIT for first in set(depends))
 
 
@@ -65,11 +65,13 @@ class _Slices:
     Attributes:
         definitions: of values behind the block, by name; others do not depend on it.
         reached: what is known so far; of a value that is being looked at, nothing.
+        names: finds the names in the text of operands.
     """
 
     def __init__(self, definitions: dict[str, str], phis: list[str]) -> None:
         self.definitions = definitions
         self.reached = {name: 1 << i for i, name in enumerate(phis)}
+        self.names: Callable[[str], list[str]] = re.compile(_NAME).findall
 
     def union(self, names: list[str]) -> int:
         found = 0
@@ -97,7 +99,7 @@ class _Slices:
         """A value, its operands, and those of them that have not been looked at."""
         self.reached[name] = 0
         definition = self.definitions.get(name)
-        operands = re.findall(_NAME, definition) if definition else []
+        operands = self.names(definition) if definition else []
         return name, operands, iter(operands)
 
 

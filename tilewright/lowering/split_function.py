@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 from tilewright.lowering.llvm_module import Block, Function
@@ -87,12 +87,9 @@ class _Code:
         self.places: list[tuple[int, int] | None] = []
         self.first = {p.text: -1 for p in function.params}
         self.last: dict[str, int] = {}
-        self.cheap = {
-            found[1]: line for line in function.entry.lines if (found := re.match(_ADDRESS, line))
-        }
-        function.entry.lines = [
-            line for line in function.entry.lines if not re.match(_ADDRESS, line)
-        ]
+        self.cheap: dict[str, str] = {}
+        self._names: Callable[[str], list[str]] = re.compile(_NAME).findall
+        self._take_cheap(function.entry)
         self.uses: dict[str, list[int]] = {name: [] for name in self.cheap}
         self.exact = True
         possible = _passed_once(function.blocks)
@@ -102,13 +99,24 @@ class _Code:
             for at, line in enumerate(block.lines):
                 self._add(line, (index, at) if possible[index] else None)
         for name, line in self.cheap.items():  # parameters are live to the last repetition
-            base = re.findall(_NAME, line)[1]
+            base = self._names(line)[1]
             self.last[base] = max(self.last.get(base, -1), self.last[name])
+
+    def _take_cheap(self, entry: Block) -> None:
+        """Move the cheap instructions out of the entry block."""
+        kept: list[str] = []
+        address = re.compile(_ADDRESS)
+        for line in entry.lines:
+            if (found := address.match(line)) is not None:
+                self.cheap[found[1]] = line
+            else:
+                kept.append(line)
+        entry.lines = kept
 
     def _add(self, line: str, place: tuple[int, int] | None) -> None:
         number = len(self.places)
         self.places.append(place)
-        for name in re.findall(_NAME, line):
+        for name in self._names(line):
             self.first.setdefault(name, number)
             self.last[name] = number
             if name in self.uses:
@@ -143,9 +151,10 @@ def _passed_once(blocks: Sequence[Block]) -> list[bool]:
     Blocks are in an order in which only the back edges of loops lead backwards.
     """
     index = {block.label: i for i, block in enumerate(blocks)}
+    labels = re.compile(_LABEL).findall
     change = [0] * (len(blocks) + 1)
     for i, block in enumerate(blocks):
-        for label in re.findall(_LABEL, block.lines[-1]):
+        for label in labels(block.lines[-1]):
             target = index[label]
             if target > i:  # bypasses the blocks between
                 change[i + 1] += 1
@@ -236,11 +245,12 @@ def _relocate(part: Function, function: Function) -> None:
     text = text.replace(f'linkageName: "{function.name}"', f'linkageName: "{part.name}"')
     part.subprogram = module.metadata(text, distinct=True)
     copies = {function.subprogram: part.subprogram}
+    scope = re.compile(_SCOPE)
 
     def copy(node: str) -> str:
         if node not in copies:
             old = module.node(node)
-            new = re.sub(_SCOPE, lambda found: f"{found[1]}: {copy(found[2])}", old)
+            new = scope.sub(lambda found: f"{found[1]}: {copy(found[2])}", old)
             made = module.metadata(new.removeprefix("distinct "), new.startswith("distinct "))
             copies[node] = node if new == old else made
         return copies[node]
