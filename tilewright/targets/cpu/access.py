@@ -46,17 +46,16 @@ SHORTEST_RUN = 4  # shorter runs of contiguous lanes are gathered or scattered
 
 
 class Run(NamedTuple):
-    """The length of the runs of contiguous elements that the lanes consist of.
+    """The runs of contiguous elements that the lanes consist of.
 
-    proven: whether they are; otherwise a hint states it, which may be false.
+    length: how many elements each of them has.
+    proven: whether they are contiguous; otherwise a hint states it, which may be false.
+    ends: the addresses of the first and the last lane of each, if they are not proven.
     """
 
     length: int
     proven: bool = True
-
-
-Ends = Sequence[tuple[V, V]]
-"""The addresses of the first and the last lane of each run that has to be checked."""
+    ends: Sequence[tuple[V, V]] = ()
 
 
 NO_RUN = Run(1)
@@ -116,27 +115,30 @@ def load(
     ptr: Lanes,
     mask: Lanes | None,
     other: Lanes | None,
-    ends: Ends,
+    run: Run,
 ) -> Lanes:
-    """Emit `mem.load` at a point, given its operands there, and the addresses at `ends_of_runs`."""
+    """Emit `mem.load` at a point, given its operands there and its runs with their ends."""
     pointee = memory.pointee_of(op.ptr.type)
     element = memory_type(pointee)
     if register_type(pointee) is I1 and other is not None:
         base = other.base if other.uniform else level.vector(other)
         other = Lanes(to_memory(level, base), other.stride, other.depth)
-    run = contiguous_lanes(level, op.ptr, coords) if ptr.stride is None else NO_RUN
     if level.kernel.lines is not None:
         form = _form_of_read(level, ptr, element.bits // 8, mask, run)
         level.kernel.accesses.note(op, form, level.width, coords)
-    found = _read(level, ptr, element, mask, other, op.volatile, run, ends)
+    found = _read(level, ptr, element, mask, other, op.volatile, run)
     return Lanes(_to_register(level, found.base, pointee), found.stride, found.depth)
 
 
-def contiguous_lanes(level: Level, ptr: Value, coords: Coords) -> Run:
+def contiguous_lanes(level: Level, ptr: Value, at: Lanes, coords: Coords) -> Run:
     """The runs of contiguous elements that the lanes consist of, which are a power of two in
-    number; those of one element if there are none, or short ones."""
+    number; those of one element if there are none, short ones, or an address of constant stride.
+
+    Args:
+        at: the pointers at `coords`.
+    """
     plan, axis = level.kernel.plan, level.lane_axis(coords)
-    if axis is None:
+    if axis is None or at.stride is not None:
         return NO_RUN
     proven, hinted = (gcd(f[ptr].contiguity[axis], level.width) for f in (plan.facts, plan.hinted))
     run = Run(proven) if proven >= LEAST_RUN else Run(hinted, hinted == proven)
@@ -146,15 +148,8 @@ def contiguous_lanes(level: Level, ptr: Value, coords: Coords) -> Run:
     return run if count & (count - 1) == 0 else NO_RUN
 
 
-def ends_of_runs(
-    level: Level, ptr: Value, at: Lanes, coords: Coords
-) -> list[tuple[Coords, Coords]]:
-    """The points of the first and the last lane of each run that has to be checked.
-
-    Args:
-        at: the pointers at `coords`.
-    """
-    run = contiguous_lanes(level, ptr, coords) if at.stride is None else NO_RUN
+def ends_of_runs(level: Level, run: Run, coords: Coords) -> list[tuple[Coords, Coords]]:
+    """The points of the first and the last lane of each run, if it has to be checked."""
     axis = level.lane_axis(coords)
     if run.proven or axis is None:
         return []
@@ -190,7 +185,6 @@ def _read(
     other: Lanes | None,
     volatile: bool = False,
     run: Run = NO_RUN,
-    ends: Ends = (),
 ) -> Lanes:
     b = level.b
     # The read may depend on the masks assumed true in this body, so it must not be hoisted.
@@ -219,27 +213,27 @@ def _read(
         return b.gather(type, pointers, mask_vector or full, passthru)
 
     def in_runs() -> V:
-        starts = _starts(b, pointers, run, ends)
+        starts = _starts(b, pointers, run)
         return _read_runs(b, starts, element, run.length, mask_vector, passthru)
 
     if form is Form.EACH:
         return Lanes(gathered(), None, depth)
     if run.proven:
         return Lanes(in_runs(), None, depth)
-    return Lanes(_either(level, _are_runs(b, ends, run, size), in_runs, gathered), None, depth)
+    return Lanes(_either(level, _are_runs(b, run, size), in_runs, gathered), None, depth)
 
 
-def _starts(b: Builder, pointers: V, run: Run, ends: Ends) -> list[V]:
+def _starts(b: Builder, pointers: V, run: Run) -> list[V]:
     """The address of the first element of each run."""
     if not run.proven:
-        return [first for first, _ in ends]
+        return [first for first, _ in run.ends]
     return [b.extract(pointers, k) for k in range(0, pointers.type.lanes, run.length)]
 
 
-def _are_runs(b: Builder, ends: Ends, run: Run, size: int) -> V:
+def _are_runs(b: Builder, run: Run, size: int) -> V:
     """Whether the ends are as far apart as those of runs of elements of `size` bytes."""
     holds = const(I1, 1)
-    for first, last in ends:
+    for first, last in run.ends:
         distance = b.sub(b.ptrtoint(last), b.ptrtoint(first))
         holds = b.and_(holds, b.icmp("eq", distance, const(I64, (run.length - 1) * size)))
     return holds
@@ -346,9 +340,9 @@ def store(
     ptr: Lanes,
     value: Lanes,
     mask: Lanes | None,
-    ends: Ends = (),
+    run: Run = NO_RUN,
 ) -> None:
-    """Emit `mem.store` at a point, given its operands there and the addresses at `ends_of_runs`."""
+    """Emit `mem.store` at a point, given its operands there and its runs with their ends."""
     if mask is not None and mask.base.number is not None and mask.base.type is I1:
         if not mask.base.number:
             return
@@ -357,11 +351,10 @@ def store(
     data = value.base if alone and value.uniform else level.vector(value)
     if not data.type.is_ptr and not data.type.element.is_ptr:
         data = to_memory(level, data)
-    run = contiguous_lanes(level, op.ptr, coords) if ptr.stride is None else NO_RUN
     if level.kernel.lines is not None:
         form = _form_of_write(level, ptr, data, mask, run)
         level.kernel.accesses.note(op, form, level.width, coords)
-    _write(level, ptr, data, mask, nontemporal=op.ptr in level.streamed, run=run, ends=ends)
+    _write(level, ptr, data, mask, nontemporal=op.ptr in level.streamed, run=run)
 
 
 def _form_of_write(
@@ -388,7 +381,6 @@ def _write(
     *,
     nontemporal: bool = False,
     run: Run = NO_RUN,
-    ends: Ends = (),
 ) -> None:
     b = level.b
     if level.width == 1:
@@ -396,7 +388,7 @@ def _write(
     if mask is not None and mask.uniform:
         # A masked store of all lanes costs more than a branch, which is predictable.
         with b.when(mask.base):
-            _write(level, ptr, data, None, nontemporal=nontemporal, run=run, ends=ends)
+            _write(level, ptr, data, None, nontemporal=nontemporal, run=run)
         level.block = b.current
         return
     form = _form_of_write(level, ptr, data, mask, run)
@@ -425,11 +417,11 @@ def _write(
     if form is Form.EACH:
         _write_each(b, pointers, data, mask_vector)
     elif run.proven:
-        _write_runs(b, _starts(b, pointers, run, ends), data, mask_vector, run.length)
+        _write_runs(b, _starts(b, pointers, run), data, mask_vector, run.length)
     else:
-        holds = _are_runs(b, ends, run, data.type.element.bits // 8)
+        holds = _are_runs(b, run, data.type.element.bits // 8)
         with b.when(holds):
-            _write_runs(b, _starts(b, pointers, run, ends), data, mask_vector, run.length)
+            _write_runs(b, _starts(b, pointers, run), data, mask_vector, run.length)
         with b.when(b.not_(holds)):
             _write_each(b, pointers, data, mask_vector)
         level.block = b.current

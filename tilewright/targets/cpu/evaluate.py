@@ -349,10 +349,11 @@ def _load(level: Level, op: memory.Load, value: Value, coords: Coords) -> Rule:
         mask = None
     other = (yield from _other(op, coords)) if mask is not None else None
     ptr = yield Need(op.ptr, coords)
+    run = access.contiguous_lanes(level, op.ptr, ptr, coords)
     ends: list[tuple[V, V]] = []
-    for first, last in access.ends_of_runs(level, op.ptr, ptr, coords):
+    for first, last in access.ends_of_runs(level, run, coords):
         ends.append(((yield Need(op.ptr, first)).base, (yield Need(op.ptr, last)).base))
-    return access.load(level, op, coords, ptr, mask, other, ends)
+    return access.load(level, op, coords, ptr, mask, other, run._replace(ends=ends))
 
 
 def _other(op: memory.Load, coords: Coords) -> Rule:

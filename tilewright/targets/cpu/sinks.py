@@ -130,7 +130,7 @@ class StoreSink(Sink):
         self.mask = op.mask
         self.may_skip = op.mask is not None
         self.written = (op.ptr,)
-        self.at: tuple[Lanes, Lanes, Lanes | None, access.Ends] | None = None
+        self.at: tuple[Lanes, Lanes, Lanes | None, access.Run] | None = None
 
     def pointers(self) -> list[Value]:
         return [*super().pointers(), self.stored.ptr]
@@ -139,11 +139,12 @@ class StoreSink(Sink):
         op = self.stored
         mask = evaluate(level, op.mask, coords) if op.mask is not None else None
         ptr, value = evaluate(level, op.ptr, coords), evaluate(level, op.value, coords)
+        run = access.contiguous_lanes(level, op.ptr, ptr, coords)
         ends = [
             (evaluate(level, op.ptr, first).base, evaluate(level, op.ptr, last).base)
-            for first, last in access.ends_of_runs(level, op.ptr, ptr, coords)
+            for first, last in access.ends_of_runs(level, run, coords)
         ]
-        self.at = ptr, value, mask, ends
+        self.at = ptr, value, mask, run._replace(ends=ends)
 
     def commit(self, level: Level, coords: Coords) -> None:
         assert self.at is not None
@@ -225,7 +226,8 @@ class Update(Sink):
         ptr = self.at[0]
         if ptr.stride is not None:
             return ptr.stride == memory_type(self.updated.value.type).bits // 8
-        return access.contiguous_lanes(level, self.updated.ptr, coords) == access.Run(level.width)
+        run = access.contiguous_lanes(level, self.updated.ptr, ptr, coords)
+        return run == access.Run(level.width)
 
     def _add_vector(
         self, level: Level, ptr: Lanes, value: Lanes, mask: Lanes | None = None
