@@ -31,11 +31,16 @@ def test_ancestors() -> None:
     )
     assert list(product.ancestors()) == [branch, loop]
     assert not list(add.ancestors())
+    assert list(product.enclosing()) == [(branch, branch.regions[0]), (loop, loop.regions[0])]
     body = loop.regions[0]
     assert fn.body.find_ancestor(product) is loop
     assert body.find_ancestor(product) is branch
     assert body.find_ancestor(branch) is branch
     assert body.find_ancestor(add) is None
+    assert fn.body.users_of(add) == {loop}
+    assert body.users_of(add) == {branch}
+    assert body.users_of(branch) == set()
+    assert branch.regions[1].users_of(add) == {None}
 
 
 def test_contained_values() -> None:

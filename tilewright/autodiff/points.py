@@ -73,21 +73,14 @@ class Points:
         They are the iterations of the loops around it, where the conditions around it hold, as far
         as these are known.
         """
-        around: list[Op] = []
-        region = op.parent
-        branches: list[int] = []
-        while region is not None and region.parent is not None:
-            around.append(region.parent)
-            branches.append(region.parent.regions.index(region))
-            region = region.parent.parent
         points, surely = self, True
-        for outer, branch in zip(reversed(around), reversed(branches), strict=True):
+        for outer, region in reversed(list(op.enclosing())):
             if isinstance(outer, For):
                 points = points._in_loop(outer)
             elif isinstance(outer, If):
                 try:
                     holds = points.value(outer.condition).astype(bool)
-                    points = points._where(holds if branch == 0 else ~holds)
+                    points = points._where(holds if region is outer.regions[0] else ~holds)
                 except UnknownNumber:
                     surely = False
             else:

@@ -32,7 +32,7 @@ from tilewright.autodiff.distinct import distinct_after_projection
 from tilewright.autodiff.joined_loops import joined
 from tilewright.autodiff.points import Array as Numbers
 from tilewright.autodiff.points import Points, UnknownNumber
-from tilewright.autodiff.schedules import Part, Regrid, nest_of
+from tilewright.autodiff.schedules import Part, Regrid
 from tilewright.base.record import replace
 from tilewright.ir.core import Function, Value
 from tilewright.ir.types import is_float
@@ -94,13 +94,10 @@ def _of_array(
 
 def _loop_around(op: Load) -> For | None:
     """The innermost loop around an op, if there are branches and one loop around it at most."""
-    region = op.parent
-    while region is not None and isinstance(region.parent, If):
-        region = region.parent.parent
-    loop = region.parent if region is not None else None
+    loop = next((outer for outer in op.ancestors() if not isinstance(outer, If)), None)
     if not isinstance(loop, For):
         return None
-    around = [region.parent for region in nest_of(loop)]
+    around = list(loop.ancestors())
     loops = sum(isinstance(outer, For) for outer in around)
     known = all(isinstance(outer, For | If) for outer in around)
     return loop if known and loops <= 1 else None
@@ -108,8 +105,7 @@ def _loop_around(op: Load) -> For | None:
 
 def _outer_loop(loop: For) -> For | None:
     """The loop around a loop."""
-    outer = [region.parent for region in nest_of(loop)]
-    return next((op for op in outer if isinstance(op, For)), None)
+    return next((op for op in loop.ancestors() if isinstance(op, For)), None)
 
 
 def _of_load(

@@ -113,9 +113,4 @@ class Regrid:
 
 def nest_of(loop: For) -> tuple[Region, ...]:
     """The regions around a loop, outermost first, without the function's body."""
-    found: list[Region] = []
-    region = loop.parent
-    while region is not None and region.parent is not None:
-        found.insert(0, region)
-        region = region.parent.parent
-    return tuple(found)
+    return tuple(reversed([region for _, region in loop.enclosing()]))

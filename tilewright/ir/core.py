@@ -263,6 +263,14 @@ class Op:
             yield op
             op = op.parent_op()
 
+    def enclosing(self) -> Iterator[tuple[Op, Region]]:
+        """The ops that this one is nested in, each with the one of its regions that this op is in;
+        the innermost first."""
+        region = self.parent
+        while region is not None and region.parent is not None:
+            yield region.parent, region
+            region = region.parent.parent
+
     def contains(self, value: Value) -> bool:
         """Whether a value is defined in a region of this op, or in one nested in it."""
         return any(region.contains(value) for region in self.regions)
@@ -404,6 +412,11 @@ class Region:
         while found is not None and found.parent is not self:
             found = found.parent_op()
         return found
+
+    def users_of(self, op: Op) -> set[Op | None]:
+        """The ops directly in this region that use a result of `op` or contain a use; None among
+        them if there are uses outside."""
+        return {self.find_ancestor(user) for result in op.results for user in result.users}
 
 
 class Function:

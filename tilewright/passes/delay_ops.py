@@ -48,7 +48,7 @@ def _delayed(region: Region) -> list[Op]:
     anchors: dict[Op, int] = {}  # of each op, the place of the one before which it is computed
     delayed: dict[Op, list[Op]] = {}
     for op in reversed(ops):
-        users = {region.find_ancestor(user) for value in op.results for user in value.users}
+        users = region.users_of(op)
         first = min((u for u in users if u is not None), key=lambda u: anchors[u], default=None)
         anchors[op] = place[op]
         if first is not None and op.elementwise and not op.regions and None not in users:

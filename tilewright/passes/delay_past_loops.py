@@ -43,7 +43,7 @@ def _delay(body: Region) -> int:
     moved = 0
     for i in reversed(range(loops[-1])):
         op = ops[i]
-        users = {body.find_ancestor(user) for value in op.results for user in value.users}
+        users = body.users_of(op)
         if op not in scalar or not users or None in users:
             continue
         first = min(place[user] for user in users if user is not None)

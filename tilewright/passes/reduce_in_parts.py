@@ -167,7 +167,7 @@ def _sink(fn: Function, region: Region) -> None:
         tiles = any(map(is_tile, op.results))
         if op.terminator or op.regions or not tiles or not (op.pure or isinstance(op, Load)):
             continue
-        users = {region.find_ancestor(user) for result in op.results for user in result.users}
+        users = region.users_of(op)
         first = next((o for o in _following(op) if o in users), None)
         if first is not None and first is not op.next and _stays(fn, op, first):
             op.remove()

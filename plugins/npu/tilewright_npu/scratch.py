@@ -36,9 +36,7 @@ class LiveRanges:
 
     def _use(self, value: Value, op: Op) -> None:
         home = value.region
-        at: Op | None = op
-        while at is not None and at.parent is not home:
-            at = at.parent_op()
+        at = home.find_ancestor(op) if home is not None else None
         position = self.end[op] if at is None else self.end[at]
         self.last[value] = max(self.last.get(value, -1), position)
 

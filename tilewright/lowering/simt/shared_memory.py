@@ -390,13 +390,7 @@ def _lowest(need: _Need, taken: Iterable[Span]) -> Span:
 
 def _sides(op: Op) -> dict[Op, Region]:
     """The region that the op is in, for each concurrent op around it."""
-    found: dict[Op, Region] = {}
-    region = op.parent
-    while region is not None and region.parent is not None:
-        if region.parent.concurrent:
-            found[region.parent] = region
-        region = region.parent.parent
-    return found
+    return {outer: region for outer, region in op.enclosing() if outer.concurrent}
 
 
 def _needs(
@@ -511,12 +505,11 @@ def _last_use(
 def _last_holder(op: Op, owner: Op) -> Op | None:
     """The op to whose end a use lasts; None for one that does not count."""
     holder = op
-    while op.parent is not owner.parent:
-        outer = op.parent_op()
-        assert outer is not None
-        if outer.concurrent and op.parent is not outer.regions[0]:
+    for outer, region in op.enclosing():
+        if region is owner.parent:
+            break
+        if outer.concurrent and region is not outer.regions[0]:
             return None
         if not outer.concurrent:
             holder = outer
-        op = outer
     return holder

@@ -69,7 +69,7 @@ def _delayed(
     """
     found: dict[Op, int] = {}
     for op in reversed(ops):
-        users = {body.find_ancestor(user) for value in op.results for user in value.users}
+        users = body.users_of(op)
         first = min(
             (found[u] + 0.5 if u in found else place[u] for u in users if u is not None), default=0
         )

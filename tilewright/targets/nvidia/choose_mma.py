@@ -241,7 +241,7 @@ def _fetch_shared(load: Load, ctx: PassContext) -> None:
     """Let ops that compute with an operand, too, fetch it from shared memory, so that a pipelined
     loop copies it there once, as the product reads it; else each thread copies what it computes
     with, and stores that for the product, behind another barrier."""
-    loop = load.parent and load.parent.parent
+    loop = load.parent_op()
     if not isinstance(loop, For) or stages_of(loop, ctx) <= 1:
         return
     users = [user for user in load.result.users if not _is_dead_view(user)]
@@ -369,7 +369,7 @@ def _keeps_order(value: Value, infos: AxisMap, ctx: PassContext) -> bool:
         return False
     if infos.access_length(load.ptr, load.mask, infos[load.ptr].order[0], size) == 1:
         return False
-    loop = load.parent and load.parent.parent
+    loop = load.parent_op()
     return size > WORD_BYTES or (isinstance(loop, For) and stages_of(loop, ctx) > 1)
 
 

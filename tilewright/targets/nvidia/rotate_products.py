@@ -151,10 +151,9 @@ def _parts(loop: For, guards: Guards) -> _Parts | str:
 def _add_only_users(late: set[Op], fixed: set[Op], ops: Sequence[Op]) -> None:
     """Add the ops that only the late part uses, except fixed ones."""
     for op in reversed(ops):
-        users = [u for r in op.results for u in r.users]
-        region = op.parent
-        assert region is not None
-        if op not in fixed and users and all(region.find_ancestor(u) in late for u in users):
+        assert op.parent is not None
+        users = op.parent.users_of(op)
+        if op not in fixed and users and users <= late:
             late.add(op)
 
 

@@ -97,7 +97,7 @@ def _delay(fetch: Op) -> bool:
         moved.append(users[0])
     if any(op.parent is not region for op in moved):
         return False
-    users = {region.find_ancestor(user) for user in moved[-1].results[0].users}
+    users = region.users_of(moved[-1])
     first = fetch.next
     while first is not None and first not in users and (own or not _releases(first)):
         first = first.next

@@ -63,7 +63,7 @@ def _carry_transposed(acc: Permute, back: Permute) -> None:
 def _loop_that_carries(value: Value, user: Permute) -> For | None:
     """The loop that uses a value only to carry it to the next iteration, to this user alone."""
     arg, body = user.src, user.parent
-    loop = body.parent if body is not None else None
+    loop = user.parent_op()
     if body is None or not isinstance(loop, For) or arg.owner is not body:
         return None
     end = body.terminator
