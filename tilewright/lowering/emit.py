@@ -170,7 +170,10 @@ class Builder(ValueBuilder):
 
         Memory of the other lanes is not accessed.
         """
-        return self._read_masked("load", type, ptr, mask, passthru)
+        # LLVM 22 makes one load of a masked load and a selection by its mask, at the selection,
+        # even if the memory is stored to in between. It does not look through `freeze`.
+        loaded = self._read_masked("load", type, ptr, mask, passthru)
+        return self._value(f"freeze {loaded!r}", type)
 
     def masked_store(self, value: V, ptr: V, mask: V) -> None:
         """Store the lanes whose mask is set."""
