@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import re
 import resource
 import sys
@@ -29,7 +28,7 @@ import torch
 
 from benchmarks.forms.form import Form
 from benchmarks.forms.run import KERNELS
-from benchmarks.forms.work import ALL, chosen
+from benchmarks.forms.work import ALL, FIRST, chosen
 from benchmarks.gpu import dialect
 from benchmarks.gpu.case import Setting
 from tilewright.runtime.descriptors import descriptor_type, is_descriptor
@@ -39,7 +38,6 @@ from tilewright.targets.nvidia.disassemble import count_instructions, sass
 
 TARGET = ("cuda", 90, 32)
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "launch_pdl")
-FIRST = "transpose 8192, blocks of 64"
 SCALARS = {bool: "u1", float: "fp32"}
 
 
@@ -195,11 +193,6 @@ def compare(form: Form, dump: Path | None) -> None:
         )
 
 
-def _use_caches(folder: str) -> None:
-    for module in dialect.MODULES:
-        os.environ[f"{module.upper()}_CACHE_DIR"] = f"{folder}/{module}"
-
-
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -209,16 +202,16 @@ def main(arguments: Sequence[str]) -> int:
     args = parser.parse_args(arguments)
     if args.dump:
         args.dump.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as cache:
-        _use_caches(f"{cache}/first")
-        for module in dialect.MODULES:  # imports and tables are not of any kernel
-            compile_launch(next(launches(ALL[FIRST], module)), module)
-        _use_caches(cache)
-        for form in chosen(args.only):
-            try:
-                compare(form, args.dump)
-            except Exception as error:
-                print(f"{form.name}: {type(error).__name__}: {str(error)[-300:]}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        with dialect.caches(Path(folder, "first")):
+            for module in dialect.MODULES:  # imports and tables are not of any kernel
+                compile_launch(next(launches(ALL[FIRST], module)), module)
+        with dialect.caches(Path(folder)):
+            for form in chosen(args.only):
+                try:
+                    compare(form, args.dump)
+                except Exception as error:
+                    print(f"{form.name}: {type(error).__name__}: {str(error)[-300:]}", flush=True)
     return 0
 
 

@@ -31,6 +31,9 @@ compilers publish theirs. Nothing is tuned: both compilers get the tiles, warps 
 which such kernels are launched. A **ratio** is Triton's time divided by tilewright's: above 1,
 tilewright is faster. Times are medians between two GPU events, of both compilers in turns, with
 random inputs; the results of both must agree.
+
+**Compilation** is Triton's processor time, with empty caches, divided by tilewright's: from the
+launch of a kernel that was not compiled before until its start, assembler included.
 """
 
 
@@ -43,23 +46,33 @@ def write(outcomes: Sequence[Outcome], machine: Mapping[str, str], path: Path = 
     """
     timed = [outcome for outcome in outcomes if not math.isnan(outcome.ratio)]
     lines = [INTRODUCTION, *(f"- {what}: {text}" for what, text in machine.items()), ""]
-    lines += [*_families(timed), "", *_slower(timed), "", *_failures(outcomes)]
+    lines += [*_families(timed), "", *_slower(timed), "", *_slow_to_compile(timed), ""]
+    lines += _failures(outcomes)
     path.write_text("\n".join(lines).rstrip() + "\n", "utf-8")
 
 
 def _families(timed: Sequence[Outcome]) -> Iterator[str]:
-    yield "| kernels | forms | geometric mean | least |"
-    yield "|---|---:|---:|---:|"
-    families: dict[str, list[float]] = {}
+    yield "| kernels | forms | geometric mean | least | compilation | least |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    families: dict[str, list[Outcome]] = {}
     for outcome in timed:
-        families.setdefault(ALL[outcome.name].file, []).append(outcome.ratio)
-    for file, ratios in sorted(families.items()):
-        yield f"| {_title(file)} | {_cells(ratios)} |"
-    yield f"| **all** | {_cells([outcome.ratio for outcome in timed])} |"
+        families.setdefault(ALL[outcome.name].file, []).append(outcome)
+    for file, outcomes in sorted(families.items()):
+        yield f"| {_title(file)} | {_cells(outcomes)} |"
+    yield f"| **all** | {_cells(timed)} |"
 
 
-def _cells(ratios: Sequence[float]) -> str:
-    return f"{len(ratios)} | **{geometric_mean(ratios):.2f}** | {min(ratios):.2f}"
+def _cells(outcomes: Sequence[Outcome]) -> str:
+    run = _mean_and_least([outcome.ratio for outcome in outcomes])
+    return f"{len(outcomes)} | {run} | {_mean_and_least(_compilations(outcomes))}"
+
+
+def _compilations(outcomes: Sequence[Outcome]) -> list[float]:
+    return [x.compile_ratio for x in outcomes if not math.isnan(x.compile_ratio)]
+
+
+def _mean_and_least(ratios: Sequence[float]) -> str:
+    return f"**{geometric_mean(ratios):.2f}** | {min(ratios):.2f}" if ratios else "– | –"
 
 
 def _title(file: str) -> str:
@@ -77,6 +90,18 @@ def _slower(timed: Sequence[Outcome]) -> Iterator[str]:
         if outcome.ratio < SLOWER:
             times = " | ".join(f"{outcome.us[name]:.1f}" for name in ("tilewright", "triton"))
             yield f"| {outcome.name} | {times} | {outcome.ratio:.2f} |"
+
+
+def _slow_to_compile(timed: Sequence[Outcome]) -> Iterator[str]:
+    """Forms whose compilation takes longer than Triton's."""
+    yield "## Compilations below 1"
+    yield ""
+    yield "| form | tilewright, ms | Triton, ms | ratio |"
+    yield "|---|---:|---:|---:|"
+    for outcome in sorted(timed, key=lambda outcome: outcome.compile_ratio):
+        if outcome.compile_ratio < 1:
+            taken = (f"{1e3 * outcome.compile[name]:.0f}" for name in ("tilewright", "triton"))
+            yield f"| {outcome.name} | {' | '.join(taken)} | {outcome.compile_ratio:.2f} |"
 
 
 def _failures(outcomes: Sequence[Outcome]) -> Iterator[str]:

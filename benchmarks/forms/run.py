@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import resource
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ class Outcome:
 
     Attributes:
         us: median microseconds by compiler.
+        compile: seconds of processor time of the first launch, assembler included, by compiler.
         resources: registers, spills and shared memory by compiler.
         difference: of the results, as a part of their norm.
         failure: why there is no ratio, or why it does not count; "" if all is well.
@@ -32,6 +34,7 @@ class Outcome:
 
     name: str
     us: dict[str, float] = field(default_factory=dict[str, float])
+    compile: dict[str, float] = field(default_factory=dict[str, float])
     resources: dict[str, str] = field(default_factory=dict[str, str])
     difference: float = 0.0
     failure: str = ""
@@ -39,25 +42,53 @@ class Outcome:
     @property
     def ratio(self) -> float:
         """Triton's time over tilewright's; NaN unless both were timed."""
-        return self.us.get("triton", math.nan) / self.us.get("tilewright", math.nan)
+        return _ratio(self.us)
+
+    @property
+    def compile_ratio(self) -> float:
+        """Triton's compile time over tilewright's; NaN unless both were taken."""
+        return _ratio(self.compile)
 
     def __str__(self) -> str:
         times = " ".join(f"{name} {us:.1f}" for name, us in self.us.items())
         used = " ".join(f"{name[:4]} {text}" for name, text in self.resources.items())
+        compile = "/".join(f"{1e3 * seconds:.0f}" for seconds in self.compile.values())
         failure = f" FAILED: {self.failure}" if self.failure else ""
-        return f"{self.ratio:.3f} {self.name}: {times} | {used}{failure}"
+        return f"{self.ratio:.3f} {self.name}: {times} | {used} compile {compile} ms{failure}"
 
 
-def only_compile(forms: Sequence[Form], setting: Setting, modules: Sequence[str]) -> None:
-    """Launch each form once under each compiler; failures are reported by `measure`."""
+def _ratio(values: Mapping[str, float]) -> float:
+    return values.get("triton", math.nan) / values.get("tilewright", math.nan)
+
+
+def only_compile(
+    forms: Sequence[Form], setting: Setting, modules: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Launch each form once under each compiler; failures are reported by `measure`.
+
+    Returns:
+        by form and compiler: the seconds of processor time, of this process and of those that it
+        started. What the first launch of a process imports counts for the first form.
+    """
+    found: dict[str, dict[str, float]] = {}
     for form in forms:
         prepared = form.prepare(setting)
+        taken = found.setdefault(form.name, {})
         for module in modules:
             try:
                 _prepare(prepared)
-                prepared.launch(dialect.load(form.file, module, KERNELS))
+                kernels = dialect.load(form.file, module, KERNELS)
+                start = _processor_time()
+                prepared.launch(kernels)
+                taken[module] = _processor_time() - start
             except Exception:
                 pass
+    return found
+
+
+def _processor_time() -> float:
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def measure(

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +30,21 @@ MODULES = (WRITTEN_FOR, "triton")
 def missing(module: str) -> str:
     """Why kernels can't be loaded for `module` here, "" if they can."""
     return "" if importlib.util.find_spec(module) else f"{module} is not installed"
+
+
+@contextmanager
+def caches(folder: Path) -> Generator[None]:
+    """Within, this process and those that it starts keep what they compile in `folder`."""
+    names = {f"{module.upper()}_CACHE_DIR": str(folder / module) for module in MODULES}
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 class _Reimport(ast.NodeTransformer):

@@ -53,6 +53,10 @@ _GROUPS = (
 )
 ALL = union(*(group.FORMS for group in _GROUPS))
 
+FIRST = "transpose 8192, blocks of 64"
+"""The form that a process compiles before it takes compile times: the first imports modules and
+builds tables."""
+
 
 def chosen(only: str) -> list[Form]:
     """The forms whose names have one of some parts, separated by commas; all for ""."""
