@@ -111,6 +111,7 @@ def kernel(x_ptr, y_ptr, out_ptr):
     at = tl.arange(0, 8)
     x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
     r = tl.extra.libdevice.pow(x, y) * tl.extra.libdevice.atan2(x, y)
+    r += tl.extra.libdevice.copysign(x * x, y)
     tl.store(out_ptr + at, r + tl.extra.libdevice.j1(x) * tl.extra.libdevice.sinh(y))
 """
     function = tw.autograd_function(

@@ -60,9 +60,14 @@ def _part_of_reciprocal_norm(index: int) -> Partial:
     return lambda *given: -(given[index] * (given[-1] * (given[-1] * given[-1])))
 
 
+def _sign(x: Number) -> Number:
+    """1 or -1, also of a zero, by the sign bit: a constant in further derivatives."""
+    return copysign(x.constant(1.0), x.emit(arith.StopGradient(x.value)))
+
+
 def _signs(x: Number, y: Number, r: Number) -> Number:
     """sign(x) sign(y)"""
-    return copysign(x.constant(1.0), x) * copysign(x.constant(1.0), y)
+    return _sign(x) * _sign(y)
 
 
 def _of_ldexp(x: Number, exponent: Number, r: Number) -> Number:
