@@ -40,6 +40,7 @@ affine is rejected, with a `NoBlock.code`. Linear in the number of ops, as `affi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 from tilewright.analysis.affine import AffineForms
@@ -47,6 +48,7 @@ from tilewright.analysis.affine_form import Affine, Piece
 from tilewright.analysis.block_begins import split_start
 from tilewright.analysis.mask_bounds import Conjunct, MaskBounds, bounds_of
 from tilewright.analysis.polynomial import Iteration, Polynomial
+from tilewright.base.diagnostics import Loc
 from tilewright.base.record import record
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import Pointer, element_of, is_float, shape_of
@@ -157,13 +159,25 @@ class NoBlock:
         op: the access.
         value: the part of its address that is not affine.
         code: the reason as a code.
-        reason: the reason as text: "the index is loaded from memory (line 12)".
+        reason: the reason as text: "the index is loaded from memory".
     """
 
     op: Access
     value: Value
     code: Reason
     reason: str
+
+    def located(self, line_of: Callable[[Loc], int]) -> str:
+        """The reason with the line of the value, unless that is the line of the access:
+        "the index is loaded from memory (line 12)".
+
+        Args:
+            line_of: the number of a line, as the text around the reason counts them.
+        """
+        loc = self.value.op.loc if self.value.op is not None else None
+        if loc is None or (self.op.loc is not None and loc.line == self.op.loc.line):
+            return self.reason
+        return f"{self.reason} (line {line_of(loc)})"
 
 
 def blocks_of(fn: Function, finder: BlockFinder | None = None) -> dict[Op, Block | NoBlock]:
@@ -265,10 +279,7 @@ _REASONS: tuple[tuple[tuple[type[Op], ...], Reason], ...] = (
 
 def _no_block(op: Access, value: Value) -> NoBlock:
     reason = Reason.POINTERS if _is_pointer(value) else _reason(value)
-    line = value.op.loc.line if value.op is not None and value.op.loc is not None else 0
-    here = op.loc.line if op.loc is not None else 0
-    at = f" (line {line})" if line and line != here else ""
-    return NoBlock(op, value, reason, _TEXTS[reason] + at)
+    return NoBlock(op, value, reason, _TEXTS[reason])
 
 
 def _is_pointer(value: Value) -> bool:

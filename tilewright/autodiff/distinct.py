@@ -40,6 +40,7 @@ from tilewright.analysis.overlap import Overlap, overlap
 from tilewright.analysis.ranges import type_range
 from tilewright.autodiff.exclusive import exclusive_at
 from tilewright.autodiff.points import Array, Points, UnknownNumber, joined
+from tilewright.base.located import line_of
 from tilewright.base.record import record
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import shape_of
@@ -173,7 +174,7 @@ def _block(op: BlockAccess, finder: BlockFinder) -> Block | None:
     """The block that an access touches; None if it touches nothing."""
     block = finder.of(op)
     if isinstance(block, NoBlock):
-        raise NotProven(block.reason)
+        raise NotProven(block.located(line_of))
     if block.base.op is not None:
         raise NotProven("the pointer is cast or chosen")
     return None if block.never else block

@@ -28,7 +28,7 @@ from tilewright.autodiff.registry import (
     rule_of,
 )
 from tilewright.autodiff.running_maxima import find_free_maxima
-from tilewright.base.located import line_of
+from tilewright.base.located import place_of
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Op, Region, Value
 from tilewright.ir.types import derivative_type, element_of, is_float
@@ -68,6 +68,11 @@ def forward_mode(
     return Derived(Module([fn]), tuple(walk.roles))
 
 
+def tangent_of(array: str) -> str:
+    """The name of the argument with an array's tangent, as messages have it."""
+    return f"the tangent of {array}"
+
+
 class _Forward(AmongDerived):
     """The walk: tangents of a function's values, inserted into the function itself."""
 
@@ -102,10 +107,10 @@ class _Forward(AmongDerived):
         for array in self.arrays.values():
             given, found = array.name in self.chosen.wrt, array.name in self.chosen.outputs
             if array.loads and array.writes and given != found:
-                stored = line_of(array.writes[0].loc)
+                stored = place_of(array.writes[0].loc, array.loads[0].loc)
                 raise derivative_error(
                     array.loads[0],
-                    f"{array.name} is loaded here and stored at line {stored}: its tangents are "
+                    f"{array.name} is loaded here and stored at {stored}: its tangents are "
                     "both given and computed",
                     f'help: name it in both, wrt=("{array.name}", …) and '
                     f'outputs=("{array.name}", …)',
@@ -115,7 +120,7 @@ class _Forward(AmongDerived):
 
     def _new_base(self, fn: Function, array: Array) -> Value:
         self.roles.append(Role("tangent", array.name))
-        fn.arg_names.append(f"{array.name}_tangent")
+        fn.arg_names.append(tangent_of(array.name))
         fn.arg_attrs.append({})
         return fn.body.add_arg(array.arg.type)
 

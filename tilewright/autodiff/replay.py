@@ -21,7 +21,7 @@ from tilewright.autodiff.registry import derivative_error
 from tilewright.autodiff.reloads import Reload, emit_reload
 from tilewright.autodiff.residuals import Residual, emit_loaded, emit_residual
 from tilewright.autodiff.softmax_results import NeedsMaximumError, SoftmaxResults
-from tilewright.base.located import line_of
+from tilewright.base.located import place_of
 from tilewright.base.record import field, record
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Region, Value
@@ -272,10 +272,10 @@ class Replay:
 
 def loaded_and_stored(array: Array, load: Op) -> Exception:
     """The error of a load whose array the kernel also writes."""
-    stored = line_of(array.writes[0].loc)
+    stored = place_of(array.writes[0].loc, load.loc)
     return derivative_error(
         load,
-        f"{array.name} is loaded here and stored at line {stored}: the gradient needs the values "
+        f"{array.name} is loaded here and stored at {stored}: the gradient needs the values "
         "from before the kernel ran",
         "help: store to another array",
     )

@@ -28,7 +28,7 @@ from tilewright.autodiff.running_maxima import (
     equivariances_of_results,
     find_free_maxima,
 )
-from tilewright.base.located import line_of
+from tilewright.base.located import place_of
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import is_float
 from tilewright.ops.arith import Cast, Residual, Select
@@ -184,7 +184,7 @@ def _unknown_lanes(store: Store, user: Op) -> Exception:
     return derivative_error(
         store,
         "this is to be loaded by gradient kernels, and lanes that its mask excludes are used at "
-        f"line {line_of(user.loc)}",
+        f"{place_of(user.loc, store.loc)}",
         "help: tl.where(mask, x, 0) there, with the same mask, or store without a mask",
     )
 
@@ -199,7 +199,7 @@ def _require_fixed(op: Residual, maxima: Collection[RunningMaximum]) -> None:
             raise derivative_error(
                 op,
                 "this value is to be loaded by gradient kernels, and it depends on the running "
-                f"maximum of the loop at line {line_of(running.loop.loc)}, in whose place they "
+                f"maximum of the loop at {place_of(running.loop.loc, op.loc)}, in whose place they "
                 "have the last one",
                 "help: leave out tl.save, so that it is computed again",
             )

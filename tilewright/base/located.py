@@ -38,6 +38,13 @@ def line_of(loc: Loc | None) -> int:
     return loc.line - (start or 0)
 
 
+def place_of(loc: Loc | None, beside: Loc | None) -> str:
+    """A location in a message about another one: ``line 4``, or ``line 4 of f`` if that is another
+    function; see `line_of`."""
+    elsewhere = loc is not None and beside is not None and loc.function != beside.function
+    return f"line {line_of(loc)}" + (f" of {loc.function}" if loc and elsewhere else "")
+
+
 def _definition(lines: list[str], function: str) -> int | None:
     """The index of the last line that begins the function's definition; None if none does."""
     pattern = re.compile(rf"\s*def {re.escape(function)}\b")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tilewright.autodiff.arrays import Array, arrays_of
-from tilewright.autodiff.forward import forward_mode
+from tilewright.autodiff.forward import forward_mode, tangent_of
 from tilewright.compiler.source import ArgPath
 from tilewright.ir.core import Module
 from tilewright.ir.types import DType
@@ -35,10 +35,10 @@ def with_tangents(
     places = {name: first + count + i for i, name in enumerate(request.outputs)}
     paths += [(places[role.name],) for role in made.roles if role.kind == "tangent"]
     further = [
-        ("tangent", name) if name in directions else ("cotangent", f"{name}_tangent")
+        ("tangent", name) if name in directions else ("cotangent", tangent_of(name))
         for name in request.outputs
     ]
-    outputs = tuple(f"{name}_tangent" for name in results)
+    outputs = tuple(map(tangent_of, results))
     return made.module, request._replace(
         mode="reverse", outputs=outputs, further=(*request.further[:count], *further)
     )

@@ -16,6 +16,7 @@ import ast
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from tilewright.base.located import place_of
 from tilewright.frontend.ast_to_ir.errors import error_at
 from tilewright.frontend.ast_to_ir.frame import Frame
 from tilewright.frontend.source import SourceFunction
@@ -174,8 +175,8 @@ def _require_pure(site: _Site, function: Function, subject: str) -> None:
         what = "depends on the program" if isinstance(op, ProgramId | NumPrograms) else "has"
         does = what if what != "has" else f"contains {op.name}"
         raise site.error(
-            f"{subject} {does} (line {op.loc.line if op.loc is not None else 0}): only its "
-            "arguments have gradients",
+            f"{subject} {does} ({place_of(op.loc, function.loc)}): only its arguments have "
+            "gradients",
             "help: load, store and compute indices in the kernel, and pass values",
         )
 

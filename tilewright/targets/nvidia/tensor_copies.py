@@ -10,6 +10,7 @@ these bounds. The alignment that the hardware requires is proven here, or the lo
 from __future__ import annotations
 
 from math import gcd
+from operator import attrgetter
 
 from tilewright.analysis.blocks import Block, BlockAxis, BlockFinder
 from tilewright.analysis.polynomial import Atom, Iteration, Polynomial
@@ -64,7 +65,7 @@ def tensor_copy(fn: Function, finder: BlockFinder, load: Load, buffer: LinearLay
     """
     block = finder.of(load)
     if not isinstance(block, Block):
-        raise NoTensorCopy(block.reason)
+        raise NoTensorCopy(block.located(attrgetter("line")))
     if block.never or block.conditions or block.residual or block.other is not None:
         raise NoTensorCopy(
             "the mask does not consist of bounds of indices, or masked elements are not 0"
@@ -82,7 +83,7 @@ def tensor_addition(fn: Function, finder: BlockFinder, op: AtomicRMW) -> TensorC
     """
     block = finder.of(op)
     if not isinstance(block, Block):
-        raise NoTensorCopy(block.reason)
+        raise NoTensorCopy(block.located(attrgetter("line")))
     if block.never or block.conditions or block.residual:
         raise NoTensorCopy("the mask does not consist of bounds of indices")
     if any(axis.end is not None for axis in block.axes):

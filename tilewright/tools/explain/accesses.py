@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from tilewright.analysis.axis_info import AxisMap
 from tilewright.analysis.blocks import Block, BlockAxis, BlockFinder, NoBlock, blocks_of
@@ -57,9 +58,8 @@ class _Describer:
         many = f"{verb} {count} element{'s' * (count != '1')}"
         lines = sources.of(op.loc)
         if isinstance(found, NoBlock):
-            return AccessSummary(
-                f"{many}, not a block: {found.reason}", (), found.code.value, lines
-            )
+            reason = found.located(attrgetter("line"))
+            return AccessSummary(f"{many}, not a block: {reason}", (), found.code.value, lines)
         text = f"{many} of {self.reasons.name(found.base)}"
         return AccessSummary(text, tuple(self._lines(found)), "", lines)
 
