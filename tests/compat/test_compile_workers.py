@@ -54,3 +54,20 @@ def test_the_driver_is_not_started_in_the_process_that_workers_are_forked_from()
     finally:
         driver.reset_active()
     assert not asked.questions
+
+
+class Broken:
+    """A driver without a device."""
+
+    def get_current_target(self) -> GPUTarget:
+        raise OSError("no device is present")
+
+
+def test_the_error_of_a_driver_reaches_the_process_that_workers_are_forked_from() -> None:
+    broken: Any = Broken()
+    driver.set_active(broken)
+    try:
+        with pytest.raises(RuntimeError, match="OSError: no device is present"):
+            compile_workers.load_compiler()
+    finally:
+        driver.reset_active()

@@ -83,6 +83,12 @@ def test_enable_is_idempotent_and_disable_restores_the_setting() -> None:
     assert _output(ENABLE_AND_DISABLE).split() == expected.split()
 
 
+def test_enable_leaves_what_only_compilations_need_to_these() -> None:
+    pytest.importorskip("torch", minversion="2.9")
+    code = START + "tilewright.torch.enable()\nprint('torch._inductor.lowering' in sys.modules)"
+    assert _output(code) == "False"
+
+
 OPTION = (
     START
     + """
@@ -329,14 +335,11 @@ def test_short_reductions_have_no_loop() -> None:
 DEVICES = (
     START
     + """
-from torch._inductor.codegen import common
-before, register = [], common.get_device_op_overrides
-def get(device):
-    before.append(set(common.device_op_overrides_dict))
-    return register(device)
-common.get_device_op_overrides = get
 tilewright.torch.enable(cpu=False)
-print(before[0] or {"cpu", "cuda"} <= common.device_op_overrides_dict.keys())
+from torch._inductor.codegen import common
+registered = common.get_device_op_overrides("cpu")
+print({"cpu", "cuda"} <= common.device_op_overrides_dict.keys())
+print(registered.import_get_raw_stream_as("stream_of"))
 """
 )
 
@@ -344,7 +347,7 @@ print(before[0] or {"cpu", "cuda"} <= common.device_op_overrides_dict.keys())
 def test_code_of_all_devices_is_registered_at_once() -> None:
     """Torch 2.11 takes that of the CPU for a GPU if that of the CPU is registered on its own."""
     pytest.importorskip("torch", minversion="2.9")
-    assert _output(DEVICES) == "True"
+    assert _output(DEVICES).splitlines() == ["True", "stream_of = lambda _: 0"]
 
 
 TAGGED = """

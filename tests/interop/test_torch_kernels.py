@@ -112,6 +112,28 @@ def test_results_are_not_placed_in_inputs_that_are_passed_as_numbers() -> None:
     assert _output(SCALARS) == "True"
 
 
+SHORT_INTEGERS = """
+a, b, c = (torch.arange(8).to(t) for t in (torch.int8, torch.uint8, torch.int16))
+i = torch.tensor([1, 1, 5, 7])
+
+def f(a, b, c, i):
+    return (
+        a.index_add(0, i, a[:4]),
+        c.index_put((i,), c[:4], accumulate=True),
+        b.scatter_add(0, i, b[:4]),
+        b.scatter_reduce(0, i, b[:4], "mean"),
+        a.scatter(0, i, 3, reduce="add"),
+    )
+
+found, expected = (g(a, b, c, i) for g in (torch.compile(f), f))
+print([torch.equal(x, y) for x, y in zip(found, expected)])
+"""
+
+
+def test_sums_by_index_of_integers_without_atomic_additions() -> None:
+    assert _output(SHORT_INTEGERS) == str([True] * 5)
+
+
 AUTOTUNED = """
 config.max_autotune_gemm_backends = "ATEN,TRITON"
 config.autotune_num_choices_displayed = 0

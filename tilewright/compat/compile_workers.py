@@ -59,14 +59,22 @@ def _current_target() -> GPUTarget:
     if child == 0:
         try:
             target = driver.active.get_current_target()
-            os.write(write, json.dumps([target.backend, target.arch, target.warp_size]).encode())
+            answer = {"target": [target.backend, target.arch, target.warp_size]}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        try:
+            os.write(write, json.dumps(answer).encode())
         finally:
             os._exit(0)
     os.close(write)
-    with os.fdopen(read, "rb") as answer:
-        text = answer.read()
-    os.waitpid(child, 0)
-    return protocol.GPUTarget(*json.loads(text))
+    with os.fdopen(read, "rb") as file:
+        text = file.read()
+    _, status = os.waitpid(child, 0)
+    answer = json.loads(text or "{}")
+    if "target" not in answer:  # a driver may also end the process
+        error = answer.get("error", f"exit status {os.waitstatus_to_exitcode(status)}")
+        raise RuntimeError(f"no current device in the process that torch forks from: {error}")
+    return protocol.GPUTarget(*answer["target"])
 
 
 def _nothing() -> None:

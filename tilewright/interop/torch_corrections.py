@@ -12,18 +12,22 @@ from functools import wraps
 from importlib.util import module_from_spec
 from typing import Any
 
+from tilewright.interop.after_import import after_import
 from tilewright.language.types import dtype
 
 
 def correct_inductor() -> None:
-    """Apply the corrections, once."""
+    """Apply the corrections, once: to modules that are imported now, and to the others, which take
+    a second to import, when a first compilation imports them."""
     _describe_arguments()
     _list_types()
-    _keep_scalar_inputs()
-    _indent_streams()
-    _guard_the_cpu()
-    _generate_cpp()
-    _explain_calls()
+    after_import("torch._inductor.codegen.wrapper", _keep_scalar_inputs)
+    after_import("torch._inductor.codegen.cpu_device_op_overrides", _indent_streams)
+    after_import("torch._dynamo.device_interface", _guard_the_cpu)
+    after_import("torch._inductor.compile_fx", _generate_cpp)
+    after_import("torch._inductor.codegen.cpp_wrapper_cpu", _explain_calls)
+    for module in ("lowering", "decomposition"):
+        after_import(f"torch._inductor.{module}", _add_short_integers)
 
 
 def _describe_arguments() -> None:
@@ -54,16 +58,15 @@ def _list_types() -> None:
         vars(utils).setdefault("triton", sys.modules["triton"])
 
 
-def _keep_scalar_inputs() -> None:
+def _keep_scalar_inputs(module: Any) -> None:
     """Keep results of kernels out of the memory of tensors on the CPU without dimensions.
 
     Inductor passes these to tile kernels as numbers. It nevertheless places results in those that a
     backward graph may overwrite, and the kernel then computes with the address.
     """
-    from torch._inductor.codegen.wrapper import PythonWrapperCodegen
     from torch._inductor.virtualized import V
 
-    wrapper: Any = PythonWrapperCodegen
+    wrapper = module.PythonWrapperCodegen
     can_reuse: Any = getattr(wrapper, "can_reuse", None)
     if can_reuse is None or _is_ours(can_reuse):
         return
@@ -77,14 +80,10 @@ def _keep_scalar_inputs() -> None:
     wrapper.can_reuse = can_reuse_memory
 
 
-def _indent_streams() -> None:
+def _indent_streams(module: Any) -> None:
     """Define the function for streams of generated modules in one line: Inductor inserts it into an
     indented text, and the modules that max-autotune measures were not valid Python."""
-    from torch._inductor.codegen import common
-
-    # The class is not imported from its module: releases up to 2.11 register the code of all
-    # devices only while that of none is registered, and take that of the CPU for the others.
-    overrides: Any = type(common.get_device_op_overrides("cpu"))
+    overrides: Any = getattr(module, "CpuDeviceOpOverrides", None)
     define: Any = getattr(overrides, "import_get_raw_stream_as", None)
     if define is None or _is_ours(define):
         return
@@ -96,13 +95,11 @@ def _indent_streams() -> None:
     overrides.import_get_raw_stream_as = import_in_one_line
 
 
-def _guard_the_cpu() -> None:
+def _guard_the_cpu(module: Any) -> None:
     """Give the CPU a context manager that selects a device, which max-autotune enters when it
     measures whether a template and what follows it are fused."""
-    from torch._dynamo.device_interface import CpuInterface, DeviceInterface
-
-    interface: Any = CpuInterface
-    if interface.device is DeviceInterface.device:
+    interface = module.CpuInterface
+    if interface.device is module.DeviceInterface.device:
         interface.device = nullcontext
 
 
@@ -110,14 +107,14 @@ ONLY_CPP = "flex_attention"
 """How the names of operators begin that torch has only C++ templates of on the CPU."""
 
 
-def _generate_cpp() -> None:
+def _generate_cpp(module: Any) -> None:
     """Have Inductor generate C++ for graphs that it has no complete tile kernels of on the CPU:
     those with flex attention, a template, and those whose kernels C++ code calls (`cpp_wrapper`,
     AOTInductor). It raised errors about its own functions. The program's kernels are unaffected.
     """
-    from torch._inductor import compile_fx, config
+    from torch._inductor import config
 
-    compiler: Any = getattr(compile_fx, "_InProcessFxCompile", None)
+    compiler: Any = getattr(module, "_InProcessFxCompile", None)
     compile_graph: Any = getattr(compiler, "codegen_and_compile", None)
     if compile_graph is None or _is_ours(compile_graph):
         return
@@ -148,14 +145,13 @@ def _is_on_cpu(argument: Any) -> bool:
     return argument.meta["val"].device.type == "cpu"
 
 
-def _explain_calls() -> None:
+def _explain_calls(module: Any) -> None:
     """Say that C++ code of `cpp_wrapper` calls no kernels of the program on the CPU: torch has such
     calls for AOTInductor only. Its own error names a cache, and a setting that does not help.
     """
-    from torch._inductor.codegen import cpp_wrapper_cpu
     from torch._inductor.virtualized import V
 
-    call: Any = getattr(cpp_wrapper_cpu, "DeferredCpuTritonCallWrapper", None)
+    call: Any = getattr(module, "DeferredCpuTritonCallWrapper", None)
     generate: Any = getattr(call, "generate", None)
     if generate is None or _is_ours(generate):
         return
@@ -171,6 +167,39 @@ def _explain_calls() -> None:
         generate(self, wrapper)
 
     call.generate = generate_call
+
+
+SUMS = ("add", "sum")
+"""What operators call a scatter that adds."""
+
+
+def _add_short_integers(module: Any) -> None:
+    """Have eager execution's functions add to integers of 8 and 16 bits by index, as those to int64
+    and bool: tiles have no such atomic additions, and Inductor generated them."""
+    import torch
+    from torch._inductor import config
+
+    settings: Any = config
+    short = (torch.int8, torch.uint8, torch.int16)
+    limits: Any = getattr(module, "needs_fallback_due_to_atomic_add_limitations", None)
+    scatters: Any = getattr(module, "use_scatter_fallback", None)
+    if limits is None or scatters is None or _is_ours(scatters):
+        return
+
+    @wraps(limits)
+    def needs_fallback(dtype: Any) -> bool:
+        tiles = settings.cpu_backend == "triton" or torch.cuda.is_available()
+        return limits(dtype) or (tiles and dtype in short)
+
+    @wraps(scatters)
+    def use_scatter_fallback(
+        op_overload: Any, reduction_type: str | None, self_dtype: Any, *rest: Any
+    ) -> bool:
+        adds = reduction_type in SUMS and needs_fallback(self_dtype)
+        return adds or scatters(op_overload, reduction_type, self_dtype, *rest)
+
+    module.needs_fallback_due_to_atomic_add_limitations = needs_fallback
+    module.use_scatter_fallback = use_scatter_fallback
 
 
 def _is_ours(function: Any) -> bool:

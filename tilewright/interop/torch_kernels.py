@@ -12,6 +12,7 @@ from copy import deepcopy
 from functools import wraps
 from typing import Any
 
+from tilewright.interop.after_import import after_import
 from tilewright.interop.torch_launches import adapt_launches
 from tilewright.runtime.devices.cpu import thread_count
 from tilewright.runtime.jit import JITFunction
@@ -50,9 +51,12 @@ def describe_kernels() -> None:
     Inductor's C++ kernels are generated for a number of threads, too: for one thread, they have
     ordinary additions in place of atomic ones.
     """
-    from torch._inductor.codegen.triton import TritonKernel
+    _tag_caches()
+    after_import("torch._inductor.codegen.triton", _describe_kernels)
 
-    kernel: Any = TritonKernel
+
+def _describe_kernels(module: Any) -> None:
+    kernel = module.TritonKernel
     describe: Any = getattr(kernel, "inductor_meta_common", None)
     imports: Any = getattr(kernel, "gen_common_triton_imports", None)
     generate: Any = getattr(kernel, "codegen_kernel", None)
@@ -78,7 +82,6 @@ def describe_kernels() -> None:
     kernel.codegen_kernel = codegen_kernel
     kernel.inductor_meta_common = classmethod(inductor_meta_common)
     kernel.gen_common_triton_imports = classmethod(gen_common_triton_imports)
-    _tag_caches()
 
 
 def _template(cls: Any, base: Any) -> Any:

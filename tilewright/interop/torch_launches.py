@@ -15,6 +15,7 @@ from tilewright.base import knobs
 from tilewright.compat.managers import FileCacheManager, base32
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.source import CONSTEXPR
+from tilewright.interop.after_import import after_import
 from tilewright.runtime.native.compiled import Substitute
 
 
@@ -80,11 +81,14 @@ class _Parts(NamedTuple):
 def omit_streams() -> None:
     """Have generated modules pass no stream to kernels on the CPU, rather than call a function for
     it, once in a process."""
+    after_import("torch._inductor.codegen.wrapper", _omit_streams)
+
+
+def _omit_streams(module: Any) -> None:
     from torch._inductor import config
-    from torch._inductor.codegen.wrapper import PythonWrapperCodegen
     from torch._inductor.virtualized import V
 
-    wrapper: Any = PythonWrapperCodegen
+    wrapper = module.PythonWrapperCodegen
     write: Any = getattr(wrapper, "write_get_raw_stream", None)
     if write is None or _is_ours(write):
         return
