@@ -1,7 +1,9 @@
 """What LLVM's back end loses: the signs of zeros that become fp16, and of those that are subtracted
 from zero; the signs of shifted words; operations between a sum and a product of bytes; zeros that
 are selected; quotients of 24 bits; blocks behind a trap; the operands of differences between
-lanes; conditions that are branched and selected by; and the masks of factors of 24 bits."""
+lanes; conditions that are branched and selected by; the masks of factors of 24 bits; zeros above
+bytes that are extended to 16 bits; logic of values that are masked; and constants that are selected
+for NaN."""
 
 from __future__ import annotations
 
@@ -383,3 +385,89 @@ def test_sums_with_products_of_24_bits(type: str, arch: str) -> None:
     masked = (x & 0xFFFFFF).astype(long) * (y & 0xFFFFFF) + y
     shifted = (x << eight >> eight).astype(long) * (y << eight >> eight) + y
     np.testing.assert_array_equal(found, np.concatenate([masked, shifted]))
+
+
+@tw.jit
+def signed_bytes(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    upper = (x.to(tl.int16) >> 8).to(tl.uint16)
+    tl.store(out_ptr + i, x ^ upper.to(tl.int32))
+    second = (y >> 8).to(tl.int8).to(tl.int16).to(tl.uint16)
+    tl.store(out_ptr + BLOCK + i, second.to(tl.int32) * 3)
+
+
+@pytest.mark.parametrize("arch", sorted(PROCESSORS))
+def test_bytes_that_are_extended_to_16_bits(arch: str) -> None:
+    x = np.random.default_rng(0).integers(-(2**31), 2**31, 64).astype(np.int32)
+    y = x.astype(np.int16)
+    types = {"x_ptr": "*i32", "y_ptr": "*i16", "out_ptr": "*i32"}
+    code = compiled(signed_bytes, types, arch, BLOCK=64).asm["hsaco"]
+    assert isinstance(code, bytes)
+    *_, found = launch(code, arch, 1, (1,), [x, y, np.zeros(2 * 64, np.int32)])
+    upper = (y >> 8).astype(np.uint16).astype(np.int32)
+    np.testing.assert_array_equal(found, np.concatenate([x ^ upper, upper * 3]))
+
+
+@tw.jit
+def low_bits(out_ptr, n, BLOCK: tl.constexpr):
+    bit = n & 1
+    tl.store(out_ptr + tl.arange(0, BLOCK), (-268451839 - bit) | (bit ^ 1))
+
+
+@pytest.mark.parametrize("arch", sorted(PROCESSORS))
+def test_logic_of_a_masked_number(arch: str) -> None:
+    """Of gfx950, one instruction combines three operands by a table."""
+    code = compiled(low_bits, {"out_ptr": "*i32", "n": "i32"}, arch, BLOCK=64).asm["hsaco"]
+    assert isinstance(code, bytes)
+    (found,) = launch(code, arch, 1, (1,), [np.zeros(64, np.int32), 7])
+    np.testing.assert_array_equal(found, -268451840)
+
+
+@tw.jit
+def selected_constants(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i)
+    differs = (x < 2.25) | (x > 2.25)
+    tl.store(out_ptr + i, tl.where(differs, 7.5, 2.25))
+    tl.store(out_ptr + BLOCK + i, tl.where(differs, x * 2, 2.25))
+
+
+@pytest.mark.parametrize("arch", sorted(PROCESSORS))
+@pytest.mark.parametrize("type", ["fp16", "fp32"])
+def test_constants_that_are_selected_for_nan(type: str, arch: str) -> None:
+    x = np.tile(np.array([2.25, np.nan, np.inf, 1], f"f{int(type[2:]) // 8}"), 16)
+    types = {"x_ptr": f"*{type}", "out_ptr": f"*{type}"}
+    code = compiled(selected_constants, types, arch, BLOCK=64).asm["hsaco"]
+    assert isinstance(code, bytes)
+    _, found = launch(code, arch, 1, (1,), [x, np.zeros(2 * 64, x.dtype)])
+    differs = (x < 2.25) | (x > 2.25)
+    expected = [np.where(differs, 7.5, 2.25), np.where(differs, x * 2, 2.25)]
+    np.testing.assert_array_equal(found, np.concatenate(expected).astype(x.dtype))
+
+
+def test_which_comparisons_take_two_steps() -> None:
+    text = """
+define <2 x float> @f(float %x, <2 x float> %y) {
+  %a = fcmp one float %x, 2.000000e+00
+  %b = select i1 %a, float %x, float 2.000000e+00
+  %c = fcmp one float %x, 3.000000e+00
+  %d = select i1 %c, float %b, float 2.000000e+00
+  %e = fcmp contract ueq <2 x float> %y, <float 1.000000e+00, float 2.000000e+00>, !dbg !1
+  %f = select <2 x i1> %e, <2 x float> <float 1.000000e+00, float 3.000000e+00>, <2 x float> %y
+  ret <2 x float> %f
+}
+"""
+    lines = re.sub(r"compared\.\d+", "compared", repair(text, PROCESSORS[WAVE_64])).splitlines()
+    pair = "<float 1.000000e+00, float 2.000000e+00>"
+    assert lines[2:11] == [
+        "  %compared.number = fcmp ord float %x, %x",
+        "  %compared.equal = fcmp une float %x, 2.000000e+00",
+        "  %a = and i1 %compared.number, %compared.equal",
+        "  %b = select i1 %a, float %x, float 2.000000e+00",
+        "  %c = fcmp one float %x, 3.000000e+00",
+        "  %d = select i1 %c, float %b, float 2.000000e+00",
+        "  %compared.number = fcmp uno <2 x float> %y, %y, !dbg !1",
+        f"  %compared.equal = fcmp oeq <2 x float> %y, {pair}, !dbg !1",
+        "  %e = or <2 x i1> %compared.number, %compared.equal, !dbg !1",
+    ]

@@ -125,6 +125,9 @@ def compile_text(text: str, chip: Processor) -> tuple[str, bytes]:
 _VECTOR_CONDITION = re.compile(r"(%[\w.]+) = (?:fcmp |icmp (?:samesign )?[su][lg][te] i64 )")
 _BRANCHED = re.compile(r"^\s*br i1 (%[\w.]+),", re.MULTILINE)
 _SELECTED = re.compile(r" = select (?:[a-z]+ )*i1 (%[\w.]+),")
+_SIGNED_BYTE = re.compile(
+    r" = (?:ashr (?:exact )?(?:<\d+ x )?i16\b|sext (?:<\d+ x )?i8>? %[\w.]+ to (?:<\d+ x )?i16\b)"
+)
 _LONG_EXTREMUM = re.compile(r" @llvm\.[su]m(?:in|ax)\.i64\(")  # a selection by a comparison
 
 
@@ -147,12 +150,18 @@ def _wrong_options(text: str, chip: Processor) -> Iterator[tuple[str, str, str]]
 
     RDNA3 may read one operand of two instructions that are issued as one before it is written,
     where LLVM takes the banks of registers for different (LLVM change 220348).
+
+    CDNA's instructions that read a part of a register (SDWA) may extend its sign. LLVM has one of
+    32 bits read the upper byte of 16 so, where the shift by 8 bits, whose place it takes, leaves
+    zeros above 16 bits. So these instructions are left out where bytes are extended to 16 bits.
     """
     shared = {*_VECTOR_CONDITION.findall(text)} & {*_BRANCHED.findall(text)}
     if shared and (not shared.isdisjoint(_SELECTED.findall(text)) or _LONG_EXTREMUM.search(text)):
         yield "disable-machine-cse", "true", "false"
     if "dual_issue_hazard" in chip.features:
         yield "amdgpu-enable-vopd", "false", "true"
+    if "sdwa" in chip.features and _SIGNED_BYTE.search(text):
+        yield "amdgpu-sdwa-peephole", "false", "true"
 
 
 def _flags() -> str:

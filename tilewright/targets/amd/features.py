@@ -25,7 +25,7 @@ PREFETCH_WORK = 128
 of a prefetched loop. A load takes some thousand cycles, and several waves share the time."""
 
 _ALL = frozenset({"buffers", "staged_pairs"})
-_CDNA = _ALL | {"mfma", "mfma_i8_4", "packed_fp32"}
+_CDNA = _ALL | {"mfma", "mfma_i8_4", "packed_fp32", "sdwa"}
 _RDNA = _ALL | {"row_xmask", "permlanex16", "cumode"}
 
 
@@ -71,8 +71,16 @@ class Processor:
 
         Sums of products of bytes are not combined to `v_dot4_u32_u8`: LLVM 22 takes any operation
         on a product for an addition there, as the shift of `a * b + ((a * b) >> 7)`.
+
+        Logic of three operands is not combined to `v_bitop3_b32`: LLVM 22 uses an operand that it
+        has already replaced by its own operands, as of `(5 - (x & 1)) | ((x & 1) ^ 1)`.
         """
-        return "-dot7-insts,+cumode" if "cumode" in self.features else "-dot7-insts"
+        features = ["-dot7-insts"]
+        if "bitop3" in self.features:
+            features.append("-bitop3-insts")
+        if "cumode" in self.features:
+            features.append("+cumode")
+        return ",".join(features)
 
 
 # LLVM, "User Guide for AMDGPU Backend"; AMD's instruction set reference guides of MI200 (CDNA2),
@@ -85,7 +93,9 @@ _PROCESSORS = (
     Processor(
         "gfx950",
         *(64, 131072, 8, 8, 4, 160 * KIB, "gfx9"),
-        _CDNA | {"mfma_i8_8", "mfma_i8_16", "mfma_fp8_ocp", "mfma_f16_wide", "bf16_conversion"},
+        _CDNA
+        | {"mfma_i8_8", "mfma_i8_16", "mfma_fp8_ocp", "mfma_f16_wide", "bf16_conversion"}
+        | {"bitop3"},
     ),
     Processor(
         "gfx1100",

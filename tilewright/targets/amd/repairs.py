@@ -6,6 +6,7 @@ LLVM's optimisation would undo them, so they are applied after it.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from functools import partial
 
 from tilewright.lowering.ir_text import in_each_function
@@ -17,6 +18,8 @@ from tilewright.targets.amd.release_waits import with_release_waits
 def repair(text: str, chip: Processor) -> str:
     """Rewrite optimised IR such that the back end compiles it correctly."""
     text = with_selected_zeros(text)
+    if " = fcmp " in text and " = select " in text:
+        text = with_selected_constants(text)
     if " = fsub " in text:
         text = with_opaque_negations(text)
     if "fptrunc" in text:
@@ -39,6 +42,56 @@ its path by a loop, and then leaves out the blocks in between: it ends the proce
 of 64 bits in scalar registers."""
 
 _OPERAND = r"(?:<[^>]*>|splat\ \([^)]*\)|[^\s,]+)"
+_DIFFERENCE = re.compile(
+    rf"""^(?P<indent>\s*)(?P<result>%[\w.]+)\ =\ fcmp\ (?:[a-z]+\ )*(?P<order>one|ueq)
+        \ (?P<type><(?P<lanes>\d+)\ x\ \w+>|\w+)\ (?P<src>%[\w.]+),\ (?P<constant>(?!%){_OPERAND})
+        (?P<rest>.*)$""",
+    re.MULTILINE | re.VERBOSE,
+)
+_SELECTION = re.compile(
+    rf"""\ =\ select\ (?:[a-z]+\ )*(?:<\d+\ x\ i1>|i1)\ (?P<condition>%[\w.]+),
+        \ (?:<\d+\ x\ \w+>|\w+)\ (?P<a>{_OPERAND}),\ (?:<\d+\ x\ \w+>|\w+)\ (?P<b>{_OPERAND})""",
+    re.VERBOSE,
+)
+
+
+def with_selected_constants(text: str) -> str:
+    """Compare with a constant in two steps, of which one is for NaN, where the constant is selected
+    by the comparison.
+
+    LLVM 22's back end selects the compared value in place of a constant to which it is equal. But
+    by these comparisons, the constant is selected for NaN as well.
+    """
+    return in_each_function(text, _with_selected_constants)
+
+
+_STEPS = {"one": ("ord", "une", "and"), "ueq": ("uno", "oeq", "or")}
+
+
+def _with_selected_constants(function: str) -> str:
+    selected: dict[str, set[str]] = defaultdict(set)
+    for found in _SELECTION.finditer(function):
+        selected[found["condition"]] |= {found["a"], found["b"]}
+
+    def rewritten(found: re.Match[str]) -> str:
+        type, lanes, src = found["type"], found["lanes"], found["src"]
+        chosen = selected.get(found["result"], set[str]())
+        # Constants that are vectors may be equal in some elements.
+        if found["constant"] not in chosen and not (lanes and any(c[0] in "<s" for c in chosen)):
+            return found[0]
+        number, equal, both = _STEPS[found["order"]]
+        name = f"%compared.{found.start()}"  # unique, as offsets are
+        lines = [
+            f"{name}.number = fcmp {number} {type} {src}, {src}{found['rest']}",
+            f"{name}.equal = fcmp {equal} {type} {src}, {found['constant']}{found['rest']}",
+            f"{found['result']} = {both} {f'<{lanes} x i1>' if lanes else 'i1'} "
+            f"{name}.number, {name}.equal{found['rest']}",
+        ]
+        return _indented(found, lines)
+
+    return _DIFFERENCE.sub(rewritten, function)
+
+
 _PRODUCT = re.compile(
     rf"""^\s*(?P<result>%[\w.]+)\ =\ fmul\ (?P<flags>(?:[a-z]+\ )*)
         (?P<type>float|<\d+\ x\ float>)\ (?P<lhs>{_OPERAND}),\ (?P<rhs>{_OPERAND})""",
