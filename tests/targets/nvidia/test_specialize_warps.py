@@ -22,7 +22,7 @@ from tilewright.ir.core import Module, Op
 from tilewright.ir.types import I1, I32, shape_of
 from tilewright.lowering.simt.shared_memory import allocated_bytes
 from tilewright.ops.arith import Constant, Xor
-from tilewright.ops.control import For
+from tilewright.ops.control import For, If
 from tilewright.ops.gpu import Allocate, AllocateRing, HasSpare
 from tilewright.ops.nvidia import LoadBlock, Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
@@ -98,7 +98,7 @@ def mirrored_kernel(a_ptr, b_ptr, c_ptr, d_ptr, programs, K, BK: tl.constexpr):
 
 def test_rings_leave_memory_for_what_follows_in_the_same_branch() -> None:
     """The ring is live until the end of the control flow around its loop, so that scratch of the
-    ops there is elsewhere."""
+    ops there is elsewhere. A program that returns early initialises no barriers."""
     k = 64 * 3
     a, b = products.matrix("fp16", 128, k), products.matrix("fp16", k, 128)
     exact, bound = products.product(a, b, "fp16")
@@ -111,6 +111,8 @@ def test_rings_leave_memory_for_what_follows_in_the_same_branch() -> None:
     module, counts = lowered(program, 4, 4, tensor_copies=True)
     assert counts["rings"] == 1
     assert allocated_bytes(module.entry) <= SHARED_BYTES
+    (begin,) = (op for op in module.walk() if isinstance(op, InitBarriers))
+    assert isinstance(begin.parent_op(), If)
     check(program, module)
 
 

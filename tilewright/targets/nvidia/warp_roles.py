@@ -40,6 +40,7 @@ from tilewright.targets.nvidia.copied_loops import (
     bytes_of,
 )
 from tilewright.targets.nvidia.copied_scalars import Scalars
+from tilewright.targets.nvidia.early_returns import enter_branch
 from tilewright.targets.nvidia.scalar_code import ScalarCode
 
 
@@ -95,16 +96,16 @@ class Rewrite:
                     rings.append(loop.ring)
 
     def run(self, copy_warps: int, registers: tuple[int, ...]) -> None:
-        fn = self.fn
-        end = fn.body.terminator
+        work = enter_branch(self.fn, self.loops)
+        end = work.terminator
         first = next(iter(self.loops))
-        body = [op for op in fn.body if not isinstance(op, WaitLaunches) and op is not end]
+        body = [op for op in work if not isinstance(op, WaitLaunches) and op is not end]
         # Before a wait for preceding launches, too: barriers and maps are the program's own.
-        setup = ScalarCode(fn.body, first, fn.body.first)
+        setup = ScalarCode(work, first, work.first)
         barriers = self._set_up(setup)
         compute, copy = Region(), Region()
         copier = _Copier(self, barriers)
-        copier.region(fn.body, copy, copier.start(ScalarCode(copy, first)), set(body))
+        copier.region(work, copy, copier.start(ScalarCode(copy, first)), set(body))
         copy.append(Yield([]))
         for op in body:
             op.remove()
