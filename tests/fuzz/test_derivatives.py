@@ -12,6 +12,8 @@ from tests.fuzz.derivatives.check import (
     check_applied_launched,
     check_applied_narrow,
     check_applied_twice,
+    check_composed,
+    check_composed_launched,
     check_mixed,
     check_mixed_launched,
     check_shaped,
@@ -19,6 +21,7 @@ from tests.fuzz.derivatives.check import (
     check_tiled,
     check_tiled_launched,
 )
+from tests.fuzz.derivatives.composed import STATEMENTS, Composed
 from tests.fuzz.derivatives.program import PROGRAMS, Program, arguments
 from tests.fuzz.derivatives.shaped import LOADS, OPERATIONS, STORES, Shaped
 
@@ -45,6 +48,14 @@ def test_gradients_of_shapes_of_published_kernels(fuzz_seed: int) -> None:
 
 def test_gradients_of_shapes_of_published_kernels_on_the_cpu(fuzz_seed: int) -> None:
     check_shaped_launched(fuzz_seed)
+
+
+def test_gradients_of_composed_statements(fuzz_seed: int) -> None:
+    check_composed(fuzz_seed)
+
+
+def test_gradients_of_composed_statements_on_the_cpu(fuzz_seed: int) -> None:
+    check_composed_launched(fuzz_seed)
 
 
 def test_gradients_of_what_people_write(fuzz_seed: int) -> None:
@@ -78,6 +89,16 @@ def test_random_shapes_reach_each_kind() -> None:
     assert {f"store: {kind}" for kind in STORES} <= used
     assert {f"op: {kind}" for kind in OPERATIONS} <= used
     assert {"two passes", "a sum over blocks", "a state over blocks", "unrolled"} <= used
+
+
+def test_random_statements_are_all_composed() -> None:
+    used: set[str] = set()
+    for seed in range(150):
+        used |= Composed(np.random.default_rng(seed)).used
+    assert {f"statement: {kind}" for kind in STATEMENTS} <= used
+    assert {f"load: {kind}" for kind in ("row", "flat", "shared", "gathered", "pairs")} <= used
+    assert {"store: pairs", "store: transposed", "states: tuple", "load: descriptor"} <= used
+    assert {"a result without a gradient", "rows: loop", "rows: return"} <= used
 
 
 def test_random_kernels_reach_each_kind() -> None:

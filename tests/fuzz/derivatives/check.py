@@ -22,6 +22,7 @@ from tests.autodiff.harness import (
 )
 from tests.frontend.kernels import function_from, kernel_from
 from tests.fuzz.derivatives.applied import Applied
+from tests.fuzz.derivatives.composed import Composed
 from tests.fuzz.derivatives.program import Program, arguments
 from tests.fuzz.derivatives.random_kernel import RandomKernel
 from tests.fuzz.derivatives.shaped import Shaped
@@ -249,6 +250,33 @@ def _check_launched(program: RandomKernel, seed: int) -> set[str]:
             np.testing.assert_allclose(into[name], expected[name], rtol=1e-8, atol=1e-11)
         except AssertionError as error:
             raise WrongGradient(f"{name}: {error}\n{backward.explain()}\n{program.text}") from error
+    return {*program.used, *_decisions(backward.explain())}
+
+
+def check_composed(seed: int) -> set[str]:
+    """By the interpreter, of kernels of rows from statements of many kinds: as `check_tiled`."""
+    program = Composed(np.random.default_rng(seed))
+    return _check(program, seed) if is_proven(program) else {*program.used, "refused"}
+
+
+def check_composed_launched(seed: int) -> set[str]:
+    """As compiled and launched by `tilewright.grad`, with gradients of fp32 or fp64, against
+    atomics by the interpreter."""
+    rng = np.random.default_rng(seed)
+    program = Composed(rng)
+    if not is_proven(program):
+        return {*program.used, "refused"}
+    args, cotangents, expected = _expected(program, seed, np.float32)
+    kinds = {n: (np.float32, np.float64)[rng.integers(2)] for n in (*cotangents, *expected)}
+    into: dict[str, Any] = {n: np.full(args[n].shape, np.nan, kinds[n]) for n in program.wrt}
+    grads = {n: y.astype(kinds[n]) for n, y in cotangents.items()}
+    backward = tw.grad(tw.jit(function_from(program.text)), aux=program.aux)
+    backward[program.grid](**copied(args), grads=grads, into=into)
+    for name, exact in expected.items():
+        limit = 1e-8 if kinds[name] == np.float64 else 1e-5
+        error = np.abs(into[name] - exact).max(initial=0.0)
+        if not error <= limit * max(1.0, np.abs(exact).max(initial=0.0)):
+            raise WrongGradient(f"{name}: {error}\n{backward.explain()}\n{program.text}")
     return {*program.used, *_decisions(backward.explain())}
 
 
