@@ -19,8 +19,9 @@ in the number of pointer ops and of the terms of their offsets.
 
 Terms that are equal for all elements go to `uniform`, where they are added once. Addresses are
 computed modulo 2**64, so sums of 64-bit offsets may be reassociated; sums of narrower ones only
-where `analysis/ranges.py` proves that they do not wrap. Two varying offsets are added in 32 bits
-where that proof succeeds, otherwise in 64.
+where `analysis/ranges.py` proves that they do not wrap, or where `scalar_terms.py` finds terms of
+different loops with disjoint bits. Two varying offsets are added in 32 bits where the proof
+succeeds, otherwise in 64.
 
 A loop-carried pointer of a `for` is replaced by its offset: in closed form, iteration * step, if
 the step is loop-invariant and the final value is unused; otherwise by loop-carried i64 offsets.
@@ -43,7 +44,7 @@ from tilewright.passes.pointer_parts import Parts, PointerAlgebra, is_pointer_ar
 def canonicalize_pointers(fn: Function, ctx: PassContext) -> bool:
     """Rewrite the pointer of every memory access as base + uniform + varying; see the module
     docstring."""
-    algebra = PointerAlgebra()
+    algebra = PointerAlgebra(fn)
     changed = convert_regions(algebra, fn.body)
     canonical = _Canonical(algebra)
     for op in list(fn.walk()):

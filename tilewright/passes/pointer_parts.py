@@ -10,12 +10,13 @@ from typing import NamedTuple, TypeAlias
 
 from tilewright.analysis.ranges import sum_fits, type_range
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Op, Value
+from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import I32, I64, Tile, element_of, is_pointer, shape_of, with_element
 from tilewright.ops.arith import Add, Cast, Constant, Hint, Select
 from tilewright.ops.memory import AddPtr
 from tilewright.ops.shape import Splat
 from tilewright.ops.view import View
+from tilewright.passes.scalar_terms import ScalarTerms
 from tilewright.rewrites.patterns import known, like
 
 # Ops whose result may contain a uniform term. Only such sums of narrow integers are split, because
@@ -56,9 +57,10 @@ class PointerAlgebra:
     The decomposition of each pointer is cached.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fn: Function) -> None:
         self.inserted = False
         self.build = Builder()
+        self._scalars = ScalarTerms(fn, self.new)
         self._parts: dict[Value, Parts] = {}
 
     def forget(self) -> None:
@@ -162,11 +164,11 @@ class PointerAlgebra:
 
     def _find_terms(self, offset: Value, split: dict[Value, _Terms]) -> _Terms:
         if not isinstance(offset.type, Tile):
-            return (() if known(offset) == 0 else (offset,)), ()
+            return (() if known(offset) == 0 else self._scalars.of(offset)), ()
         op = offset.op
         match op:
             case Splat(src):
-                return (src,), ()
+                return self._scalars.of(src), ()
             case Constant(value):
                 uniform = Constant(value, element_of(offset.type))
                 return ((self.new(uniform),) if value else ()), ()

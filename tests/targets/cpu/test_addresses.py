@@ -81,3 +81,19 @@ def test_an_integer_is_a_pointer_again() -> None:
     x, out = np.arange(64, dtype=np.int32) ** 2, np.zeros(LENGTH, np.int32)
     moved_in_bytes[(1,)](x, j, out, 7)
     np.testing.assert_array_equal(out, x[j + 7] + x[:LENGTH])
+
+
+@tw.jit
+def rows_of_blocks(x, out, row):
+    for i in range(16):
+        tl.store(out + i, tl.load(x + (row * 16 + i) * 4))
+
+
+@pytest.mark.parametrize("row", [0, 1, 5, -1, 2**26, 2**26 - 1, -(2**26) + 1, 2**27 + 3])
+def test_products_that_wrap_are_of_a_row_and_a_loop(row: int) -> None:
+    """Both are extended to 64 bits on their own, and the product for the row wraps."""
+    x, out = np.arange(1024, dtype=np.int32), np.zeros(16, np.int32)
+    middle = 256
+    rows_of_blocks[(1,)](x[middle:], out, row)
+    start = (row * 64 + 2**31) % 2**32 - 2**31
+    assert np.array_equal(out, middle + start + 4 * np.arange(16))
