@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from tests.structure.sources import parsed
 from tilewright.base.knobs import render_docs
 from tilewright.compiler.pipeline import pipeline
 from tilewright.targets.registry import target as find_target
@@ -135,9 +136,12 @@ KNOBS = "base/knobs.py"
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 
 
-def _environment_uses(tree: ast.AST) -> Iterator[int]:
+def _environment_uses(path: Path) -> Iterator[int]:
     """The lines on which the module touches the environment of the process."""
-    for node in ast.walk(tree):
+    text = path.read_text("utf-8")
+    if not any(name in text for name in ENVIRONMENT):
+        return
+    for node in ast.walk(parsed(path)):
         match node:
             case ast.Attribute(attr=name) if name in ENVIRONMENT:
                 yield node.lineno
@@ -155,7 +159,7 @@ def environment_faults(root: Path) -> list[str]:
         f"{path.relative_to(root).as_posix()}:{line}: only {KNOBS} reads the environment"
         for path in sorted(root.rglob("*.py"))
         if path.relative_to(root).as_posix() != KNOBS
-        for line in _environment_uses(ast.parse(path.read_text("utf-8")))
+        for line in _environment_uses(path)
     ]
 
 

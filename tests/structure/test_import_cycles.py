@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.structure.sources import parsed
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = "tilewright"
 
@@ -42,7 +44,7 @@ def imports(package: str, folder: Path) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for module, path in files.items():
         within = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        tree = ast.walk(ast.parse(path.read_text("utf-8")))
+        tree = ast.walk(parsed(path))
         names = [pair for node in tree for pair in _names(node, within)]
         found[module] = {name if name in files else origin for name, origin in names} & files.keys()
         found[module].discard(module)

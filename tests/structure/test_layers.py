@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.structure.sources import parsed
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = "tilewright"
 
@@ -299,7 +301,7 @@ def _file_faults(path: Path, root: Path) -> Iterator[tuple[int, str]]:
     if layer not in RANK:
         yield 1, f"the folder {layer} has no place in LAYERS"
         return
-    tree = ast.parse(path.read_text("utf-8"))
+    tree = parsed(path)
     yield from _untyped_lazy_imports(tree, ".".join(package))
     for imported in _imports(tree, package):
         name, parts = imported.name, imported.parts

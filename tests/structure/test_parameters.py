@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import tilewright
+from tests.structure.sources import parsed
 
 PACKAGE = Path(tilewright.__file__).parent
 
@@ -63,7 +64,7 @@ def passes(call: ast.Call, parameter: str, position: int) -> bool:
 
 @cache
 def unpassed() -> frozenset[str]:
-    trees = {path: ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
+    trees = {path: parsed(path) for path in PACKAGE.rglob("*.py")}
     calls: dict[str, list[ast.Call]] = defaultdict(list)
     values: set[str] = set()  # functions that are used without being called: in tables, partial
     for tree in trees.values():

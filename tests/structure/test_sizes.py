@@ -8,6 +8,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.structure.sources import parsed
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("tilewright", "tests", "examples")
 
@@ -54,7 +56,7 @@ def _sizes(root: Path) -> Iterator[tuple[str, int, int]]:
             text = path.read_text("utf-8")
             yield file, len(text.splitlines()), MAX_LINES
             functions: list[tuple[str, int]] = []
-            _functions(ast.parse(text), "", functions)
+            _functions(parsed(path), "", functions)
             for name, statements in functions:
                 yield f"{file}::{name}", statements, MAX_STATEMENTS
 
@@ -137,7 +139,7 @@ def native_lines(root: Path) -> int:
     for path in (p for pattern in NATIVE for p in root.glob(pattern)):
         text = path.read_text("utf-8")
         found: set[int] = set()  # a function in another one counts once
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef) and _emits_native_code(node):
                 found |= _code_lines(node, text.splitlines())
         count += len(found)
