@@ -42,11 +42,13 @@ Row = dict[str, Any]
 
 
 class Worker:
-    """A process that checks one case after the other."""
+    """A process that checks one case after the other.
 
-    def __init__(self, samples: int, seed: int) -> None:
-        command = [sys.executable, "-m", "tests.op_db.run", "--worker"]
-        command += [f"--samples={samples}", f"--seed={seed}"]
+    Args:
+        command: reads lines of a back end and a case, and answers each with a row.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -82,14 +84,14 @@ class Worker:
 class Workers:
     """A worker, replaced when it has ended or has run many cases."""
 
-    def __init__(self, samples: int, seed: int) -> None:
-        self.arguments = samples, seed
-        self.worker = Worker(samples, seed)
+    def __init__(self, command: Sequence[str]) -> None:
+        self.command = command
+        self.worker = Worker(command)
 
     def check(self, case: str, backend: str) -> Row:
         if self.worker.done >= RENEWED or self.worker.process.poll() is not None:
             self.worker.end()
-            self.worker = Worker(*self.arguments)
+            self.worker = Worker(self.command)
         return self.worker.check(case, backend)
 
 
@@ -173,7 +175,9 @@ def main() -> int:
         _serve(args.samples, args.seed)
         return 0
     end = time.monotonic() + 60 * args.minutes
-    workers, rows, known = Workers(args.samples, args.seed), [], _known(args.output)
+    command = [sys.executable, "-m", "tests.op_db.run", "--worker"]
+    command += [f"--samples={args.samples}", f"--seed={args.seed}"]
+    workers, rows, known = Workers(command), [], _known(args.output)
     for case in _selected(args):
         if case in known:
             rows.append(known[case])

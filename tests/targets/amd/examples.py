@@ -1,8 +1,9 @@
 """Compiles the kernels of the examples for AMD processors, and prints what is known of each.
 
-    python -m tests.targets.amd.examples gfx942
+    python -m tests.targets.amd.examples gfx942 gfx1100
 
-A process of its own: LLVM ends the process if it cannot select an instruction.
+prints a line for each processor. A process of its own: LLVM ends the process if it cannot select an
+instruction.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +55,16 @@ def compiled(chip: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-@cache
-def in_a_process(chip: str) -> dict[str, dict[str, Any]]:
-    """The result of `compiled`, of a process of its own."""
-    command = [sys.executable, "-m", "tests.targets.amd.examples", chip]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, f"compiling for {chip} ended the process:\n{done.stderr[-3000:]}"
-    return json.loads(done.stdout)
+def in_a_process(chips: Sequence[str]) -> dict[str, dict[str, dict[str, Any]]]:
+    """The results of `compiled` by processor, of a process of its own."""
+    command = [sys.executable, "-m", "tests.targets.amd.examples", *chips]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    found = dict(zip(chips, map(json.loads, done.stdout.splitlines()), strict=False))
+    missing = next((chip for chip in chips if chip not in found), None)
+    assert not missing, f"compiling for {missing} ended the process:\n{done.stderr[-3000:]}"
+    return found
 
 
 if __name__ == "__main__":
-    print(json.dumps(compiled(sys.argv[1])))
+    for chip in sys.argv[1:]:
+        print(json.dumps(compiled(chip)), flush=True)
