@@ -58,14 +58,13 @@ def of_one(element: ir.DType) -> list[Make]:
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("element", ir.SCALARS, ids=ids)
 def test_every_op_on_every_type_assembles(element: ir.DType, arch: int) -> None:
-    """Nothing is left for a library to define, and nothing spills."""
-    modules = [applied(of_two(element), 2, element), applied(of_one(element), 1, element)]
-    if element.is_floating():
-        modules.append(applied([arith.Fma], 3, element))
-    for module in modules:
-        lowered = lower(module, arch)
-        assert ".extern .func" not in str(lowered.stages["ptx"])
-        assert lowered.metadata["n_spills"] == 0
+    """In one kernel. Nothing is left for a library to define, and nothing spills."""
+    makes: list[Make] = [lambda x, y, z, make=make: make(x, y) for make in of_two(element)]
+    makes += [lambda x, y, z, make=make: make(x) for make in of_one(element)]
+    makes += [arith.Fma] * element.is_floating()
+    lowered = lower(applied(makes, 3, element), arch)
+    assert ".extern .func" not in str(lowered.stages["ptx"])
+    assert lowered.metadata["n_spills"] == 0
 
 
 def instructions(makes: list[Make], count: int, element: ir.DType, arch: int = 90) -> list[str]:
