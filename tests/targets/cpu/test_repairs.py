@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.covering import covering
 from tests.targets.cpu.harness import PLAIN_AVX2, PLAIN_SSE2, host
 from tilewright.runtime.devices import cpu as device
 from tilewright.targets.cpu import emit, repairs
@@ -69,9 +70,11 @@ define void @f(ptr %p, ptr %q, i32 %a) {{
 TYPES = {"i32": "i32", "i64": "i64", "float": "f32", "double": "f64", "ptr": "p0", "i16": "i16"}
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 7, 8, 9, 12, 16, 32])
-@pytest.mark.parametrize("t", TYPES)
-@pytest.mark.parametrize("features", [PLAIN_AVX2, PLAIN_AVX2.replace("avx2,", ""), None])
+COUNTS = [2, 3, 4, 5, 7, 8, 9, 12, 16, 32]
+FEATURES = [PLAIN_AVX2, PLAIN_AVX2.replace("avx2,", ""), None]
+
+
+@pytest.mark.parametrize(("t", "n", "features"), covering(TYPES, COUNTS, FEATURES))
 def test_loads_of_registers_without_lanes(t: str, n: int, features: str | None) -> None:
     """As LLVM 22 has it for AVX, a register of which no lane is ever set was read whole."""
     if "avx2" not in host().features:

@@ -57,10 +57,17 @@ def test_chain_of_products_exchanges_nothing(chip: int) -> None:
     assert 0 <= found.metadata.shared - (queries + slots * slot) < weights
 
 
-@pytest.mark.parametrize("chip", [80, 86, 89, 120])
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_kernels_of_the_benchmarks_fit(chip: int, name: str) -> None:
-    """Their tiles are chosen for Hopper, which has more shared memory."""
+@pytest.mark.parametrize(
+    ("name", "chip"),
+    [
+        (name, chip)
+        for place, name in enumerate(BENCHMARKS)
+        for chip in (86, (80, 89, 120)[place % 3])
+    ],
+)
+def test_kernels_of_the_benchmarks_fit(name: str, chip: int) -> None:
+    """Their tiles are chosen for Hopper, which has more shared memory. 8.6 has the least, and the
+    fewest features; the others take turns."""
     kernel = BENCHMARKS[name]
     gpu = GPUTarget("cuda", chip, 32)
     found = compile(compile_time.source("tilewright", kernel), gpu, kernel.options)

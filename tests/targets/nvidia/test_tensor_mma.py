@@ -15,6 +15,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tests.covering import covering
 from tests.gpu import products
 from tests.gpu.programs import Program, source_of
 from tests.targets.nvidia.tensor_products import (
@@ -250,13 +251,11 @@ def test_mutants_are_found(spoil: Callable[[Module], None]) -> None:
 # -- code -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chip", [100, 103])
-@pytest.mark.parametrize("warps", [4, 8])
-@pytest.mark.parametrize(
-    ("type", "kind"),
-    [("fp16", "f16"), ("bf16", "f16"), ("fp32", "tf32"), ("fp8e4nv", "f8f6f4")],
-)
-def test_instructions(type: str, kind: str, warps: int, chip: int) -> None:
+KINDS = {"fp16": "f16", "bf16": "f16", "fp32": "tf32", "fp8e4nv": "f8f6f4"}
+
+
+@pytest.mark.parametrize(("type", "warps", "chip"), covering(KINDS, [4, 8], [100, 103]))
+def test_instructions(type: str, warps: int, chip: int) -> None:
     """Of a tile of 256 x 256: two blocks of rows, four steps along 128 bytes of K; each thread of
     eight warps loads a row."""
     source, _ = source_of(product(3, type=type, tile=(256, 256)))
@@ -264,7 +263,7 @@ def test_instructions(type: str, kind: str, warps: int, chip: int) -> None:
     kernel = compile(source, target=GPUTarget("cuda", chip, 32), options=options)
     text = kernel.asm["ptx"]
     assert isinstance(text, str)
-    assert text.count(f"tcgen05.mma.cta_group::1.kind::{kind} ") == 2 * 4
+    assert text.count(f"tcgen05.mma.cta_group::1.kind::{KINDS[type]} ") == 2 * 4
     assert text.count("tcgen05.commit.cta_group::1") == 2
     loads = re.findall(r"tcgen05\.ld\.sync\.aligned\.32x32b\.x(\d+)\.b32", text)
     assert sum(map(int, loads)) == 256 * 256 // (32 * warps)
