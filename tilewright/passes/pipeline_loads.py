@@ -6,6 +6,9 @@ thread can copy at least `MIN_COPY_BYTES` at once. Output: for each such load a 
 for the copies of this iteration, and the start of those of iteration i + S - 1. These write the
 slot that iteration i - 1 read, so they follow a barrier.
 
+Where a slot less lets more programs be resident, there are S - 1 slots, and the copies of iteration
+i + S - 1 write the one that iteration i has read, behind its products and a further barrier.
+
 Other tiles that such a loop loads, such as quantised operands, which are converted before they are
 shared, are copied ahead as well if each thread can copy what it holds (`own_copies`), and if an
 iteration is too short to hide the latency of memory: they are fetched from their slots in the
@@ -47,6 +50,7 @@ from tilewright.passes.software_pipelining import (
 
 NAME = "pipeline_loads"
 OWN_COPIES = optional_part("own_copies")
+LATE_COPIES = optional_part("late_copies")
 
 FEW_ROWS = 64
 """Products with fewer rows or columns in a loop use each element of the other operand so few times
@@ -59,6 +63,10 @@ LONG_TILE = 64
 `prefetch_loads` has them, is enough."""
 SMALL_TILE = 8
 """Fewer bytes of a thread, such as those of scales, take fewer instructions in registers."""
+FEW_WARPS = 16
+"""With more resident warps, others compute while one waits for its copies."""
+OTHER_REGISTERS = 64
+"""Of a thread, beside the sums that a loop carries: fragments of operands, addresses."""
 
 
 class Pipeline(NamedTuple):
@@ -95,15 +103,18 @@ def pipeline_loads(fn: Function, ctx: PassContext) -> bool:
     for loop in loops:
         found = find_pipeline(fn, loop, infos, ctx)
         if found is not None:
-            _report(found, stages_of(loop, ctx), infos, ctx)
-            _Pipeline(loop, found, stages_of(loop, ctx)).rewrite()
+            stages = stages_of(loop, ctx)
+            late = _may_be_late(loop) and _gains_programs(loop, found, stages, ctx)
+            _report(found, stages, stages - late, infos, ctx)
+            _Pipeline(loop, found, stages, late=late).rewrite()
             ctx.count("pipelined")
+            ctx.count("late", late)
             changed = True
     return changed
 
 
-def _report(found: Pipeline, slots: int, infos: AxisMap, ctx: PassContext) -> None:
-    ahead = f"{slots - 1} iteration{'s' * (slots > 2)} ahead"
+def _report(found: Pipeline, stages: int, slots: int, infos: AxisMap, ctx: PassContext) -> None:
+    ahead = f"{stages - 1} iteration{'s' * (stages > 2)} ahead"
     copies = [
         (_load_of(s), s.result.type, _copy_bytes(s, _load_of(s), infos)) for s in found.shares
     ]
@@ -138,6 +149,23 @@ def find_pipeline(fn: Function, loop: For, infos: AxisMap, ctx: PassContext) -> 
         ctx.missed(NAME, "an address depends on memory that the loop reads", loop.loc)
         return None
     return Pipeline(ahead, shares, own)
+
+
+def _may_be_late(loop: For) -> bool:
+    """Whether what reads slots has read them when the next op starts."""
+    return not any(op.in_flight for op in loop.body)
+
+
+def _gains_programs(loop: For, found: Pipeline, stages: int, ctx: PassContext) -> bool:
+    """Whether more programs are resident with a slot less, and few are with all."""
+    if stages < 3 or not ctx.enabled(LATE_COPIES):
+        return False
+    gpu = ctx.gpu
+    layouts = [v.layout for v in loop.body.args if v.layout is not None]
+    needed = sum(layout.in_size(REGISTER) for layout in layouts) + OTHER_REGISTERS
+    most = gpu.registers // (gpu.threads * needed)
+    now, then = (gpu.shared_bytes // (n * found.nbytes) for n in (stages, stages - 1))
+    return now * gpu.warps < FEW_WARPS and now < min(then, most)
 
 
 def _own_copies(
@@ -232,14 +260,19 @@ def _run_in_memory(buffer: LinearLayout, axis: int) -> int:
 
 
 class _Pipeline(LoopRewrite):
-    """The rewrite of one loop."""
+    """The rewrite of one loop.
 
-    def __init__(self, loop: For, found: Pipeline, slots: int) -> None:
+    Attributes:
+        late: whether copies write the slot that the iteration has read, not one more.
+    """
+
+    def __init__(self, loop: For, found: Pipeline, stages: int, *, late: bool) -> None:
         super().__init__(loop, found.ahead)
         self.shares = found.shares
         self.own = found.own
-        self.slots = slots
-        self.distance = slots - 1
+        self.late = late
+        self.slots = stages - late
+        self.distance = stages - 1
         self.buffers: list[Value] = []
 
     def rewrite(self) -> None:
@@ -249,7 +282,7 @@ class _Pipeline(LoopRewrite):
             type = Shared((self.slots, *kind.shape), kind.element)
             self.buffers.append(self.add(Allocate(type)).results[0])
         state = self.first_iterations(self.distance, self._first)
-        carried = [self.number(0), self.number(self.distance), *state]
+        carried = [self.number(0), self.number(self.distance % self.slots), *state]
         body = self._new_body(carried)
         self.replace(carried, body)
         self.add(WaitCopies(0))
@@ -295,10 +328,15 @@ class _Pipeline(LoopRewrite):
         self.anchor = end
         self.add(WaitCopies(self.distance - 1))
         self.add(Barrier())
-        # The copies start first, so that the rest of the body hides their latency.
-        following = self._copies(
-            index, values, fill, self.exists_after(body.args[0], self.distance)
-        )
+        following: list[Value] = []
+
+        def copy_ahead() -> None:
+            exists = self.exists_after(body.args[0], self.distance)
+            following[:] = self._copies(index, values, fill, exists)
+
+        last = self._last_reader() if self.late else None
+        if last is None:  # the rest of the body hides the latency of the copies
+            copy_ahead()
         for op in old:
             if op.terminator or op in copied:
                 continue
@@ -309,12 +347,23 @@ class _Pipeline(LoopRewrite):
                 mapping[op.result] = with_other(self, op, tile, mapping)
             else:
                 self.add(op.clone(mapping))
+            if op is last:
+                self.add(Barrier())
+                copy_ahead()
         yielded = [mapping.get(v, v) for v in old.terminator.operands]
         after = [self._after(read), self._after(fill)]
         next_index = self.value(Add(index, self.old.step))
         end.add_operands([*yielded, *after, next_index, *following])
         end.spans = (len(end.operands),)
         return body
+
+    def _last_reader(self) -> Op:
+        """The last op that reads a slot, or that multiplies what it has read: fragments of operands
+        for all products would not fit into registers at once."""
+        reading = {user for share in self.shares for user in share.result.users}
+        reading |= {user for op in reading for v in op.results for user in v.users}
+        reading.update(copy.load for copy in self.own)
+        return [op for op in self.old.body if op in reading and not op.terminator][-1]
 
     def _after(self, slot: Value) -> Value:
         following = self.value(Add(slot, self.number(1)))

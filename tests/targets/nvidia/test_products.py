@@ -26,10 +26,10 @@ from tilewright.compiler.pipeline import pipeline
 from tilewright.compiler.source import ASTSource
 from tilewright.ir.core import Module, Op
 from tilewright.ir.passes import PassContext, Verifier, run
-from tilewright.ir.types import FP16, dtype_of
+from tilewright.ir.types import FP16, dtype_of, shape_of
 from tilewright.ops.control import Barrier, For
 from tilewright.ops.dot import Dot
-from tilewright.ops.gpu import ConvertLayout, CopyAsync, Fetch, Share, WaitCopies
+from tilewright.ops.gpu import Allocate, ConvertLayout, CopyAsync, Fetch, Share, WaitCopies
 from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
 from tilewright.ops.shape import Permute
 from tilewright.passes.verify_layouts import LayoutVerifier
@@ -107,6 +107,33 @@ def test_matmul(orders: str, stages: int) -> None:
         module, counts = lowered(program, 4, stages)
         assert counts["pipelined"] == counts["overlapped"] == (stages > 1)
         check(program, module)
+
+
+def few_rows(steps: int) -> Program:
+    """A product whose slots leave memory for few programs."""
+    return products.matmul("fp16", "fp32", "nt", (16, 64, 128 * steps), (16, 64, 128))
+
+
+@pytest.mark.parametrize("stages", [3, 4])
+def test_copies_to_the_slot_that_has_been_read(stages: int) -> None:
+    for steps in range(stages + 2):
+        program = few_rows(steps)
+        module, counts = lowered(program, 4, stages)
+        assert counts["late"] == 1
+        slots = {shape_of(op.type)[0] for op in module.walk() if isinstance(op, Allocate)}
+        assert slots == {stages - 1}
+        check(program, module)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_both_barriers_of_such_a_loop_are_needed(number: int) -> None:
+    program = few_rows(6)
+    module, _ = lowered(program, 4, 3)
+    (loop,) = (op for op in module.walk() if isinstance(op, For))
+    [op for op in loop.body if isinstance(op, Barrier)][number].erase()
+    with pytest.raises(InterpreterError) as found:
+        check(program, module)
+    assert isinstance(found.value.__cause__, Race)
 
 
 @pytest.mark.parametrize("warps", [1, 2, 4, 8])
