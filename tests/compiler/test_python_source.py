@@ -163,10 +163,10 @@ WITHOUT_SPELLING = {
     },
     "end regions": {"control.condition", "control.return", "control.yield"},
     "are gone before derivation, or of no use after it": {
-        "arith.hint", "arith.residual", "control.call", "control.with_rule", "debug.assume",
+        "arith.hint", "mark.residual", "control.call", "control.with_rule", "debug.assume",
         "debug.print",
     },
-    "have a formula in the language": {"arith.function_result"},
+    "have a formula in the language": {"mark.function_result"},
 }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from tests.ops.harness import (
 )
 from tilewright.ir.numbers import decode
 from tilewright.ir.types import FP32, I32, I64, Pointer, Tile, scalar_type
-from tilewright.ops import arith
+from tilewright.ops import arith, marks
 from tilewright.ops import math as op_math
 from tilewright.ops.memory import AddPtr
 
@@ -409,7 +409,7 @@ def test_hint_changes_nothing() -> None:
 
 def test_stop_gradient_changes_nothing() -> None:
     values = array_of("fp32", [0xFFC00001, 0x80000000, 0x3F800000])
-    (out,) = run_op(arith.StopGradient, [Tile((3,), FP32)], [values])
+    (out,) = run_op(marks.StopGradient, [Tile((3,), FP32)], [values])
     assert out.view(np.uint32).tolist() == [0xFFC00001, 0x80000000, 0x3F800000]
 
 

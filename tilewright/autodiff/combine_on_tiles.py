@@ -15,7 +15,8 @@ from tilewright.autodiff.errors import no_gradient
 from tilewright.autodiff.registry import AmongDerived, Elementwise, Pair, Refused, Zero, rule_of
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import derivative_type, element_of, is_float, shape_of, with_shape
-from tilewright.ops.arith import Constant, StopGradient
+from tilewright.ops.arith import Constant
+from tilewright.ops.marks import StopGradient
 
 
 class CombineOnTiles(AmongDerived):

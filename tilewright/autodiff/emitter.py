@@ -26,7 +26,7 @@ from tilewright.ir.types import (
     shape_of,
     with_shape,
 )
-from tilewright.ops import arith, control, memory, reduce, shape
+from tilewright.ops import arith, control, marks, memory, reduce, shape
 from tilewright.ops.view import View
 
 Masks = tuple[Value, ...]
@@ -152,7 +152,7 @@ class Emitter:
                 return ()
 
     def _viewed(self, op: View, mask: Value) -> Value:
-        if isinstance(op, arith.Hint | arith.Residual):
+        if isinstance(op, arith.Hint | marks.Residual):
             return mask
         return self.builder.value(type(op)(mask, **op.attributes))
 

@@ -7,8 +7,8 @@ from tilewright.autodiff.distinct import Verdict
 from tilewright.autodiff.registry import derivative_error
 from tilewright.ir.core import Op
 from tilewright.ir.types import Type, element_of, is_float, text_of
-from tilewright.ops.arith import FunctionResult
 from tilewright.ops.control import For
+from tilewright.ops.marks import FunctionResult
 
 
 def no_gradient(op: Op, why: str) -> Exception:

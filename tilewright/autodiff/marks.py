@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilewright.ir.core import Module
-from tilewright.ops.arith import FunctionResult, Residual, StopGradient
 from tilewright.ops.control import WithRule
+from tilewright.ops.marks import FunctionResult, Residual, StopGradient
 
 
 def remove_marks(module: Module) -> None:

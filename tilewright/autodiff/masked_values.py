@@ -26,7 +26,7 @@ from tilewright.autodiff.memo import once_for_each_value
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.numbers import Array, array_of, first_number
 from tilewright.ir.types import is_float, shape_of
-from tilewright.ops import arith, math, memory, shape
+from tilewright.ops import arith, marks, math, memory, shape
 from tilewright.ops.dot import Dot
 from tilewright.ops.reduce import Reduce, simple_combine
 
@@ -38,7 +38,7 @@ ZERO: Numbers = frozenset((0.0,))
 MOST = 6  # numbers that are distinguished
 FINITE_OF_FINITE = (
     arith.Add, arith.Sub, arith.Mul, arith.Neg, arith.Cast, arith.Max, arith.Min, arith.Fma,
-    arith.Abs, arith.Hint, arith.Residual, math.Sin, math.Cos, math.Tanh, math.Erf,
+    arith.Abs, arith.Hint, marks.Residual, math.Sin, math.Cos, math.Tanh, math.Erf,
 )  # fmt: skip
 
 

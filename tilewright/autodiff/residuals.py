@@ -34,7 +34,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Value
 from tilewright.ir.numbers import array_of, first_number
 from tilewright.ir.types import DType, element_of, is_float
-from tilewright.ops import arith
+from tilewright.ops import arith, marks
 from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.control import For
 from tilewright.ops.math import Log, Log2
@@ -181,7 +181,7 @@ def _linear(value: Value, running: RunningMaximum) -> _Linear | None:
     match op:
         case arith.Cast(src) if is_float(src.type) and _bits(value) >= SINGLE:
             return _linear(src, running)
-        case arith.Residual(src, True):
+        case marks.Residual(src, True):
             return _linear(src, running)
         case Log(src) | Log2(src):
             index = next((i for i in running.states if results[i] is src), None)
@@ -244,7 +244,7 @@ def _store_of(value: Value, behind: Op, stored: Collection[Value]) -> Store | No
     """The store of a value, perhaps in another type, in the region of an op."""
     for user in value.users:
         if (isinstance(user, arith.Cast) and is_only_rounded(user)) or (
-            isinstance(user, arith.Residual) and user.saved
+            isinstance(user, marks.Residual) and user.saved
         ):
             found = _store_of(user.result, behind, stored)
             if found is not None:

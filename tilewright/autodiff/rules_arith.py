@@ -17,7 +17,6 @@ from tilewright.autodiff.registry import (
 from tilewright.ir.core import Value
 from tilewright.ir.types import derivative_type, element_of, is_float
 from tilewright.ops.arith import (
-    DERIVATIVES,
     Abs,
     Add,
     And,
@@ -27,7 +26,6 @@ from tilewright.ops.arith import (
     Constant,
     Div,
     Fma,
-    FunctionResult,
     Hint,
     IntDiv,
     Max,
@@ -37,15 +35,14 @@ from tilewright.ops.arith import (
     Neg,
     Or,
     Rem,
-    Residual,
     Select,
     Shl,
     Shr,
-    StopGradient,
     Sub,
     Xor,
     constant_value,
 )
+from tilewright.ops.marks import DERIVATIVES, FunctionResult, Residual, StopGradient
 from tilewright.ops.math import Trunc
 
 declare(Zero("it is a constant"), Constant)

@@ -31,8 +31,9 @@ from tilewright.autodiff.running_maxima import (
 from tilewright.base.located import place_of
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import is_float
-from tilewright.ops.arith import Cast, Residual, Select
+from tilewright.ops.arith import Cast, Select
 from tilewright.ops.control import ProgramId
+from tilewright.ops.marks import Residual
 from tilewright.ops.memory import Store
 
 

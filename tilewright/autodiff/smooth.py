@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from tilewright.ir.core import Op, Value
 from tilewright.ir.types import element_of, is_float
-from tilewright.ops import arith, math
+from tilewright.ops import arith, marks, math
 from tilewright.ops.dot import Dot
 from tilewright.ops.memory import Store
 from tilewright.ops.reduce import Reduce, simple_combine
 from tilewright.ops.view import View
 
 SMOOTH = (
-    arith.Add, arith.Sub, arith.Mul, arith.Div, arith.Neg, arith.Fma, arith.StopGradient, Dot,
+    arith.Add, arith.Sub, arith.Mul, arith.Div, arith.Neg, arith.Fma, marks.StopGradient, Dot,
     math.Cos, math.Erf, math.Exp, math.Exp2, math.Expm1, math.Log, math.Log10, math.Log1p,
     math.Log2, math.Rsqrt, math.Sin, math.Sqrt, math.Tanh, View, Store,
 )  # fmt: skip
@@ -33,7 +33,7 @@ def is_only_rounded(cast: arith.Cast) -> bool:
 def is_rounded(stored: Value, value: Value) -> bool:
     """Whether what is stored has been cast from a value by way of another type that is no wider."""
     own = element_of(value.type)
-    while stored is not value and isinstance(stored.op, arith.Cast | arith.Residual):
+    while stored is not value and isinstance(stored.op, arith.Cast | marks.Residual):
         element = element_of(stored.type)
         if element != own and element.primitive_bitwidth <= own.primitive_bitwidth:
             return True

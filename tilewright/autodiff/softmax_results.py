@@ -37,7 +37,7 @@ from tilewright.autodiff.smooth import is_rounded, is_used_smoothly
 from tilewright.base.record import field, record
 from tilewright.ir.core import Function, Value
 from tilewright.ir.types import is_float
-from tilewright.ops import arith
+from tilewright.ops import arith, marks
 from tilewright.ops.math import Exp, Exp2
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.reduce import Reduce, simple_combine
@@ -129,7 +129,7 @@ def _views(total: Value) -> set[Value]:
 
 def _quotient(value: Value) -> tuple[Value, Value, Value] | None:
     """The quotient that a value is, perhaps in another type, its dividend, and its divisor."""
-    while isinstance(value.op, arith.Cast | arith.Residual) and is_float(value.op.src.type):
+    while isinstance(value.op, arith.Cast | marks.Residual) and is_float(value.op.src.type):
         value = value.op.src
     op = value.op
     if isinstance(op, arith.Div):

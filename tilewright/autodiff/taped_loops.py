@@ -32,9 +32,19 @@ from tilewright.ir.types import (
     is_float,
     shape_of,
 )
-from tilewright.ops.arith import Add, Cast, Cmp, IntDiv, Max, Min, Mul, StopGradient, Sub
+from tilewright.ops.arith import (
+    Add,
+    Cast,
+    Cmp,
+    IntDiv,
+    Max,
+    Min,
+    Mul,
+    Sub,
+)
 from tilewright.ops.control import Barrier, Condition, For, While, Yield
 from tilewright.ops.debug import Assert
+from tilewright.ops.marks import StopGradient
 from tilewright.ops.shape import Splat
 
 

@@ -26,7 +26,7 @@ from tilewright.ir.types import (
     shape_of,
     text_of,
 )
-from tilewright.ops import arith, memory, reduce, shape
+from tilewright.ops import arith, marks, memory, reduce, shape
 from tilewright.ops import math as math_ops
 from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.control import (
@@ -54,7 +54,7 @@ _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": 
 _FUNCTIONS: Mapping[type[Op], str] = {
     math_ops.Exp: "exp", math_ops.Exp2: "exp2", math_ops.Log: "log", math_ops.Log2: "log2",
     math_ops.Sin: "sin", math_ops.Cos: "cos", math_ops.Erf: "erf", math_ops.Floor: "floor",
-    math_ops.Ceil: "ceil", arith.Abs: "abs", arith.StopGradient: "stop_gradient",
+    math_ops.Ceil: "ceil", arith.Abs: "abs", marks.StopGradient: "stop_gradient",
     arith.MulHi: "umulhi", arith.Fma: "fma", shape.Join: "join", shape.Split: "split",
     math_ops.Tanh: "extra.libdevice.tanh", math_ops.Log1p: "extra.libdevice.log1p",
     math_ops.Log10: "extra.libdevice.log10", math_ops.Expm1: "extra.libdevice.expm1",

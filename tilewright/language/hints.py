@@ -12,7 +12,7 @@ from tilewright.language import semantic
 from tilewright.language.values import builtin, constexpr, tensor, tuple, unwrap
 
 if TYPE_CHECKING:
-    from tilewright.ops import arith, control
+    from tilewright.ops import arith, control, marks
 else:
     arith = lazy_import("tilewright.ops.arith")
     control = lazy_import("tilewright.ops.control")
@@ -108,7 +108,7 @@ def stop_gradient(input: Any, *, _semantic: Any = None) -> Any:
     """
     if not isinstance(input, tensor) or not is_float(input.type):
         return input
-    return _semantic.emit(arith.StopGradient(input.handle))
+    return _semantic.emit(marks.StopGradient(input.handle))
 
 
 @builtin
@@ -141,4 +141,4 @@ def recompute(input: Any, *, _semantic: Any = None) -> Any:
 def _residual(input: Any, saved: bool, s: Any) -> Any:
     if not isinstance(input, tensor) or not is_float(input.type):
         return input
-    return s.emit(arith.Residual(input.handle, saved)) if s.options.derivatives else input
+    return s.emit(marks.Residual(input.handle, saved)) if s.options.derivatives else input

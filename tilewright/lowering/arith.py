@@ -17,7 +17,7 @@ from tilewright.lowering.emit import F64, I32, I64, I128, Builder, V, const, lik
 from tilewright.lowering.math import MATH
 from tilewright.lowering.registry import lowers
 from tilewright.lowering.types import register_type
-from tilewright.ops import arith, math
+from tilewright.ops import arith, marks, math
 
 
 def _element(op: Op) -> ir.DType:
@@ -289,18 +289,18 @@ def lower_hint(b: Builder, op: arith.Hint, src: V) -> V:
     return src
 
 
-@lowers(arith.Residual)
-def lower_residual(b: Builder, op: arith.Residual, src: V) -> V:
+@lowers(marks.Residual)
+def lower_residual(b: Builder, op: marks.Residual, src: V) -> V:
     return src
 
 
-@lowers(arith.StopGradient)
-def lower_stop_gradient(b: Builder, op: arith.StopGradient, src: V) -> V:
+@lowers(marks.StopGradient)
+def lower_stop_gradient(b: Builder, op: marks.StopGradient, src: V) -> V:
     return src
 
 
-@lowers(arith.FunctionResult)
-def lower_function_result(b: Builder, op: arith.FunctionResult, src: V, *args: V) -> V:
+@lowers(marks.FunctionResult)
+def lower_function_result(b: Builder, op: marks.FunctionResult, src: V, *args: V) -> V:
     return src
 
 

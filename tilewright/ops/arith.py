@@ -8,14 +8,12 @@ from float to integer saturates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from math import copysign
 
 import numpy as np
 
-from tilewright.ir.builder import Builder
 from tilewright.ir.core import Value
-from tilewright.ir.define import Op, attr, operand, require, variadic
+from tilewright.ir.define import Op, attr, operand, require
 from tilewright.ir.numbers import array_of, first_number
 from tilewright.ir.traits import COMMUTATIVE, ELEMENTWISE
 from tilewright.ir.types import (
@@ -50,7 +48,7 @@ from tilewright.ops.numeric import (
     truncating_remainder,
     unwrapped,
 )
-from tilewright.ops.verifiers import verify_float, verify_number, verify_same_type
+from tilewright.ops.verifiers import verify_number, verify_same_type
 from tilewright.ops.view import View
 
 
@@ -578,70 +576,6 @@ class Hint(View, name="arith.hint", traits=ELEMENTWISE):
 
     def evaluate(self, src: Array) -> Array:
         return src
-
-
-class StopGradient(Op, name="arith.stop_gradient", traits=ELEMENTWISE):
-    """`src`, which counts as a constant where the kernel is differentiated.
-
-    %1 = arith.stop_gradient %0 : 4xfp32 -> 4xfp32
-    """
-
-    src: Value = operand()
-
-    def result_type(self) -> Type:
-        return self.src.type
-
-    def verify(self) -> None:
-        verify_float(self, self.src)
-
-    def evaluate(self, src: Array) -> Array:
-        return src.copy()
-
-
-class Residual(View, name="arith.residual", traits=ELEMENTWISE):
-    """`src`, which gradient kernels load from where the kernel stores it if it is `saved`, and
-    compute again if not, although it is stored.
-
-        %1 = arith.residual %0, saved=True : 4xfp32 -> 4xfp32
-    """
-
-    saved: bool = attr()
-
-    def result_type(self) -> Type:
-        return self.src.type
-
-    def verify(self) -> None:
-        verify_float(self, self.src)
-
-    def evaluate(self, src: Array) -> Array:
-        return src.copy()
-
-
-class FunctionResult(Op, name="arith.function_result", traits=ELEMENTWISE):
-    """`src`, which is a function of `args`. Where the kernel is differentiated, its derivative is
-    that of the function in `DERIVATIVES`, instead of that of the ops that compute `src`.
-
-    %2 = arith.function_result %0, [%1], function="atan" : (fp32, fp32) -> fp32
-    """
-
-    src: Value = operand()
-    args: list[Value] = variadic()
-    function: str = attr()
-
-    def result_type(self) -> Type:
-        return self.src.type
-
-    def verify(self) -> None:
-        verify_float(self, self.src)
-
-    def evaluate(self, src: Array, *args: Array) -> Array:
-        return src.copy()
-
-
-PartialDerivative = Callable[[Builder, Sequence[Value]], Value]
-DERIVATIVES: dict[str, Sequence[PartialDerivative | None]] = {}
-"""By function, the partial derivative by each operand; None if that is zero. Each inserts ops,
-given the operands and the result."""
 
 
 def constant_value(value: Value) -> bool | int | float | None:

@@ -24,8 +24,8 @@ from tilewright.ir.core import Function, Module, Op, Region, Value
 from tilewright.ir.types import Type, derivative_type, is_float, shape_of, text_of
 from tilewright.language import values as language
 from tilewright.language.values import constexpr, tensor
-from tilewright.ops.arith import StopGradient
 from tilewright.ops.control import Call, NumPrograms, ProgramId, WithRule, Yield
+from tilewright.ops.marks import StopGradient
 
 
 class CallFunction(Protocol):

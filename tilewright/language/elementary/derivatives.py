@@ -2,7 +2,7 @@
 
 Functions are approximated piecewise, with corrections of rounding errors and with bits of floats.
 What ops compute so has no derivative of use, and is not differentiated: where a kernel is compiled
-to be differentiated, the result of a function is an `arith.function_result`, whose derivative is
+to be differentiated, the result of a function is an `mark.function_result`, whose derivative is
 from this table.
 """
 
@@ -19,7 +19,7 @@ from tilewright.language.elementary import bessel, bits, exponential, trigonomet
 from tilewright.language.elementary.number import Number, apply, copysign, marked, where
 from tilewright.language.elementary.rounding import MODES
 from tilewright.language.semantic.context import Semantic
-from tilewright.ops import arith, math
+from tilewright.ops import marks, math
 
 Partial = Callable[..., Number]  # of the operands and the result
 TWO_OVER_SQRT_PI = 2 / sqrt(pi)
@@ -62,7 +62,7 @@ def _part_of_reciprocal_norm(index: int) -> Partial:
 
 def _sign(x: Number) -> Number:
     """1 or -1, also of a zero, by the sign bit: a constant in further derivatives."""
-    return copysign(x.constant(1.0), x.emit(arith.StopGradient(x.value)))
+    return copysign(x.constant(1.0), x.emit(marks.StopGradient(x.value)))
 
 
 def _signs(x: Number, y: Number, r: Number) -> Number:
@@ -156,7 +156,7 @@ for _mode in MODES:
 _OPTIONS: Any = SimpleNamespace(strict_triton=False)  # all that formulas depend on
 
 
-def _inserted(partial: Partial | None) -> arith.PartialDerivative | None:
+def _inserted(partial: Partial | None) -> marks.PartialDerivative | None:
     if partial is None:
         return None
 
@@ -169,4 +169,4 @@ def _inserted(partial: Partial | None) -> arith.PartialDerivative | None:
 
 def install_derivatives() -> None:
     """Enter the table where the rules of differentiation find it."""
-    arith.DERIVATIVES.update({name: list(map(_inserted, given)) for name, given in TABLE.items()})
+    marks.DERIVATIVES.update({name: list(map(_inserted, given)) for name, given in TABLE.items()})

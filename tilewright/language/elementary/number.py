@@ -42,7 +42,7 @@ from tilewright.language.semantic import arith as semantic
 from tilewright.language.semantic import convert, reduce
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.values import builtin, tensor, unwrap
-from tilewright.ops import arith, math
+from tilewright.ops import arith, marks, math
 from tilewright.ops.control import For, Yield
 
 LETTERS = {"f": FP32, "d": FP64, "i": I32, "u": U32, "l": I64, "m": U64, "b": I1}
@@ -397,12 +397,12 @@ def marked(title: str, formula: Formula, operands: Sequence[Number]) -> Number:
     """The result of a function, marked as such, for a kernel that is differentiated: its derivative
     is that of the function of this title."""
     constants = [
-        x.emit(arith.StopGradient(x.value)) if x.element.is_floating() else x for x in operands
+        x.emit(marks.StopGradient(x.value)) if x.element.is_floating() else x for x in operands
     ]
     result = formula(*constants)
     if not result.element.is_floating():
         return result
-    return result.emit(arith.FunctionResult(result.value, [x.value for x in operands], title))
+    return result.emit(marks.FunctionResult(result.value, [x.value for x in operands], title))
 
 
 def _in_order(title: str, named: dict[str, Any], first: int) -> tuple[Any, ...]:

@@ -24,10 +24,10 @@ from tilewright.language.semantic.context import Semantic, static_assert
 from tilewright.language.semantic.convert import compile_time_int, to_tensor
 from tilewright.language.semantic.shape import plain
 from tilewright.language.values import tensor, tuple
-from tilewright.ops.arith import StopGradient
 from tilewright.ops.control import Yield
 from tilewright.ops.histogram import Histogram
 from tilewright.ops.map import Map
+from tilewright.ops.marks import StopGradient
 from tilewright.ops.sort import Sort
 
 Back = Callable[[tensor], tensor]

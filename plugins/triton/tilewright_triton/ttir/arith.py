@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.analysis.ranges import value_range
 from tilewright.ir.types import U8, U64, DType, dtype_of, is_pointer
-from tilewright.ops import arith
+from tilewright.ops import arith, marks
 from tilewright_triton.ttir.casts import WITHOUT_MINUS_ZERO, converted, narrowed
 from tilewright_triton.ttir.numbers import (
     binary,
@@ -297,9 +297,9 @@ def emit_bitcast(w: Writer, op: arith.Bitcast) -> None:
     w.bind(op.result, bitcast(w, w.use(op.src), op.to))
 
 
-@EMITTERS.of(arith.StopGradient, arith.FunctionResult, arith.Residual)
+@EMITTERS.of(marks.StopGradient, marks.FunctionResult, marks.Residual)
 def emit_for_derivatives(
-    w: Writer, op: arith.StopGradient | arith.FunctionResult | arith.Residual
+    w: Writer, op: marks.StopGradient | marks.FunctionResult | marks.Residual
 ) -> None:
     """Only derivatives make a difference between the op and its operand."""
     w.bind(op.result, w.use(op.src))
