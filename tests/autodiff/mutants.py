@@ -29,7 +29,7 @@ from tests.autodiff.witnesses import Witnesses, all_witnesses
 
 MODULES = (
     "arrays", "chains", "coarsen", "coordinates", "distinct", "emitter", "equivariance",
-    "joined_loops", "loops", "points", "regrid", "regridded", "reloads", "replay",
+    "in_place", "joined_loops", "loops", "points", "regrid", "regridded", "reloads", "replay",
     "residuals", "reverse", "running_maxima", "saved", "softmax_results", "wraps",
 )  # fmt: skip
 DANGERS = frozenset([

@@ -8,6 +8,7 @@ from functools import partial
 from tests.autodiff import (
     cases,
     recurrences,
+    test_in_place,
     test_mutations,
     test_mutations_of_loops,
     test_residuals,
@@ -31,6 +32,8 @@ def all_witnesses(seeds: int = 0) -> Witnesses:
         found |= {witness.__name__: witness for *_, witness in table.values()}
     for name, change in (test_softmax_results.COMPUTED | test_softmax_results.LOADED).items():
         found[f"softmax results: {name}"] = partial(test_softmax_results.checked, change)
+    for why in test_in_place.REFUSED:
+        found[f"in place: {why}"] = partial(test_in_place.check_refused, why)
     for change in test_residuals.COMPUTED + test_residuals.LOADED:
         found[f"residuals: {change}"] = partial(_residual, change)
     for change in test_wraps.UNUSED + test_wraps.USED:

@@ -277,5 +277,6 @@ def loaded_and_stored(array: Array, load: Op) -> Exception:
         load,
         f"{array.name} is loaded here and stored at {stored}: the gradient needs the values "
         "from before the kernel ran",
-        "help: store to another array",
+        "help: store to another array; what gradients need of the stored values, they can load: "
+        "mark that with tl.save",
     )

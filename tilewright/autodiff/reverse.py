@@ -182,7 +182,6 @@ class ReverseWalk:
         self.maxima, self.active = activity(
             find_free_maxima(fn, outputs), self._sources((*roles.wrt, *sources))
         )
-        self._require_known_memory()
         self.roles = [Role("argument", name) for name in roles.names]
         self.made = Function(
             f"{fn.name}_vjp", [a.type for a in fn.args], (), fn.arg_attrs, fn.loc, fn.arg_names
@@ -204,10 +203,13 @@ class ReverseWalk:
             with_softmax_results: whether these include results of softmax; see
                 `with_softmax_results_if_possible`.
         """
+        self._require_known_memory(stored.in_place)
         held = [
             arg
             for arg, array in self.arrays.items()
-            if array.name in stored.names and not array.loads and not array.atomics
+            if array.name in stored.names
+            and (not array.loads or array.name in stored.in_place)
+            and not array.atomics
         ]
         results = [a for a, array in self.arrays.items() if array.name in self.chosen.outputs]
         self.replay.residuals = find_residuals(self.maxima, held, results)
@@ -233,10 +235,14 @@ class ReverseWalk:
                 found[array.arg] = self.new_arg(kind, array.name, Pointer(element))
         return found
 
-    def _require_known_memory(self) -> None:
+    def _require_known_memory(self, in_place: Collection[str]) -> None:
         """Raise unless all that flows through memory is a load of an input or a store of a result:
-        no array that takes part is both loaded and written."""
+        no array that takes part is both loaded and written, unless it is updated in place."""
         for array in self.arrays.values():
+            if array.name in in_place and array.name in (*self.chosen.outputs, *self.chosen.aux):
+                for op in (*array.loads, *array.writes):
+                    require_elements(array, op)
+                continue
             part = array.name in (*self.chosen.wrt, *self.chosen.outputs)
             for op in [*array.loads, *array.writes] if part else []:
                 require_elements(array, op)

@@ -41,12 +41,14 @@ class Stored(NamedTuple):
     """What is known of the results that a gradient kernel may load.
 
     Attributes:
-        names: the arrays whose elements are stored once, and not loaded.
+        names: the arrays whose elements are stored once, and not loaded after that.
         single: the axes of the grid along which there is one program.
+        in_place: the arrays that are updated in place, see `in_place.py`.
     """
 
     names: Collection[str]
     single: Collection[int] = ()
+    in_place: Collection[str] = ()
 
 
 NOTHING_STORED = Stored(())

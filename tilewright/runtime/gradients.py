@@ -86,7 +86,20 @@ class Gradient(Derivative):
         return self._planned(Call(args, kwargs, grid, into, grads, NEW))
 
     def _zeroed(self, plan: Plan, call: Call) -> tuple[str, ...]:
-        return () if call.how.accumulate else not_written(plan, call.of_wrt)
+        missing = not_written(plan, call.of_wrt)
+        self._require_updated(missing, call)
+        return () if call.how.accumulate else missing
+
+    def _require_updated(self, missing: Sequence[str], call: Call) -> None:
+        """Raise ValueError if elements of an array in place are not updated: their gradient is not
+        zero, but that of the result."""
+        for name in missing:
+            if name in call.of_outputs:
+                raise ValueError(
+                    f"{name} is updated in place, and has elements that the kernel does not "
+                    "update, or that is not known: their gradients are those of the result; pass "
+                    "a view of the elements that are updated"
+                )
 
 
 class Tangents(Derivative):
@@ -132,6 +145,9 @@ class _OfTangents(Gradient):
     """The gradient of the kernel with tangents. Among `grads` are the directions, by input."""
 
     mode = "second"
+
+    def _require_updated(self, missing: Sequence[str], call: Call) -> None:
+        """An input is also in `grads`, by its direction."""
 
 
 class SecondGradient:
@@ -188,6 +204,8 @@ class SecondGradient:
         for name in grads:
             if self.outputs is not None and name not in self.outputs:
                 raise ValueError(f"grads has {name!r}, which is not one of {list(self.outputs)}")
+        for name in grads.keys() & directions.keys():
+            raise ValueError(f"{name} is updated in place: its gradient has no gradient")
         if into:
             both = {**grads, **directions}
             self._reverse.run(*args, grid=grid, grads=both, into=into, **kwargs)

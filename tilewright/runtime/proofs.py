@@ -13,6 +13,7 @@ from tilewright.autodiff.derived import Derived
 from tilewright.autodiff.distinct import Verdict, distinct, lanes_are_distinct
 from tilewright.autodiff.enumerated import FEW_ACCESSES, are_distinct, sharing
 from tilewright.autodiff.errors import not_deterministic, stored_twice
+from tilewright.autodiff.in_place import is_updated_in_place
 from tilewright.autodiff.lane_sums import can_sum
 from tilewright.autodiff.points import Points, UnknownNumber
 from tilewright.autodiff.regrid import regrids
@@ -136,13 +137,15 @@ class Proofs:
         """See `Proofs`."""
         if not self.loads_results:
             return NOTHING_STORED
+        floats = [a for a in self.arrays if a.stores and not a.atomics and a.is_float]
+        in_place = [a.name for a in floats if is_updated_in_place(fn, a, points, finder)]
         verdicts = {
             a.name: self.stores.get(a.name) or distinct(fn, a.stores, points, finder)
-            for a in self.arrays
-            if a.stores and not a.loads and not a.atomics and a.is_float
+            for a in floats
+            if not a.loads or a.name in in_place
         }
         names = [name for name, verdict in verdicts.items() if verdict.distinct]
-        return Stored(names, [axis for axis, n in enumerate(points.grid) if n == 1])
+        return Stored(names, [axis for axis, n in enumerate(points.grid) if n == 1], in_place)
 
     def _tables(self, launch: Launch) -> dict[Value, Any]:
         """The elements of the tables that the kernel does not store."""

@@ -1,0 +1,47 @@
+"""Arrays that a kernel updates in place: each element is loaded, and then stored.
+
+    y = tl.load(y_ptr + at, mask=inside)
+    tl.store(y_ptr + at, y + tl.sin(x), mask=inside)
+
+As an input the array has the values from before the launch, as a result those from after it. Both
+are told apart where no load has what the launch has stored:
+
+- Each store is of the address of one load before it in the same region, under the same mask, and
+  each load has one such store.
+- Each element is loaded once in a launch (`distinct.py`): by the run of a load that is followed by
+  the store of that element.
+
+Reverse mode then takes the loads for those of an input, and the stores for those of a result. The
+values from before the launch are gone: a gradient that needs them is an error (`replay.py`).
+"""
+
+from __future__ import annotations
+
+from tilewright.analysis.blocks import BlockFinder
+from tilewright.autodiff.arrays import Array
+from tilewright.autodiff.distinct import distinct
+from tilewright.autodiff.points import Points
+from tilewright.ir.core import Function
+from tilewright.ops.memory import Load, Store
+
+
+def is_updated_in_place(fn: Function, array: Array, points: Points, finder: BlockFinder) -> bool:
+    """Whether a launch loads each element of an array before it stores that, and not otherwise."""
+    stores = list(array.stores)
+    if array.atomics or not array.loads or len(array.loads) != len(stores):
+        return False
+    for load in array.loads:
+        own = next((store for store in stores if _follows(store, load)), None)
+        if own is None:
+            return False
+        stores.remove(own)
+    return distinct(fn, array.loads, points, finder).distinct
+
+
+def _follows(store: Store, load: Load) -> bool:
+    """Whether a store is of the elements that a load has, and behind it in the same region."""
+    if store.ptr is not load.ptr or store.mask is not load.mask or load.volatile:
+        return False
+    region = load.parent
+    order = list(region) if region is not None and store.parent is region else []
+    return bool(order) and order.index(load) < order.index(store)
