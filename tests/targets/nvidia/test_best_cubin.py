@@ -79,7 +79,6 @@ def text(lines: int, live: int = 0, loop: bool = False) -> str:
 def carries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cubins of fixed reports have no machine code: they count as those that write carries."""
     monkeypatch.setattr(searched, "writes_carries", lambda cubin, kernel: True)
-    monkeypatch.setattr(searched, "load_waits", lambda cubin, kernel: 0)
 
 
 def held(ptx: str) -> int:
@@ -130,30 +129,6 @@ def test_without_carries_a_kernel_may_be_squeezed(monkeypatch: pytest.MonkeyPatc
     assembler = FixedReports({PLAIN: (32, 0), 6: (36, 0)})
     best = best_cubin(Attempts(assembler, REQUEST, "kernel"), text(3), HOPPER, Demand(256))
     assert (held(best.ptx), assembler.runs) == (PLAIN, [PLAIN])
-
-
-@pytest.mark.parametrize(
-    ("waits", "fewer", "loop", "taken", "runs"),
-    [
-        pytest.param(7, 2, False, 6, [PLAIN, 6], id="in fewer groups"),
-        pytest.param(3, 2, False, 6, [PLAIN, 6], id="in one group less"),
-        pytest.param(4, 3, False, PLAIN, [PLAIN, 6], id="for too many CTAs"),
-        pytest.param(1, 1, False, PLAIN, [PLAIN], id="at once"),
-        pytest.param(7, 2, True, PLAIN, [PLAIN], id="in a loop"),
-    ],
-)
-def test_a_squeezed_kernel_may_put_loads_one_after_the_other(
-    waits: int, fewer: int, loop: bool, taken: int, runs: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It then gets more registers, unless fewer resident CTAs outweigh that."""
-    made = {PLAIN: 32, 6: 36}
-    monkeypatch.setattr(searched, "resources", lambda cubin, _: Resources(made[int(cubin)], 0, 0))
-    monkeypatch.setattr(searched, "writes_carries", lambda cubin, kernel: False)
-    monkeypatch.setattr(searched, "load_waits", lambda cubin, _: fewer if int(cubin) else waits)
-    assembler = FixedReports({PLAIN: (32, 0), 6: (36, 0)})
-    ptx = text(3, loop=loop)
-    best = best_cubin(Attempts(assembler, REQUEST, "kernel"), ptx, HOPPER, Demand(256))
-    assert (held(best.ptx), assembler.runs) == (taken, runs)
 
 
 @pytest.mark.parametrize(

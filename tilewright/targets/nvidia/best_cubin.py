@@ -20,7 +20,6 @@ from tilewright.targets.nvidia.carries import writes_carries
 from tilewright.targets.nvidia.cubin import Resources, resources
 from tilewright.targets.nvidia.features import WARP_SIZE, Processor
 from tilewright.targets.nvidia.live_registers import has_loops, live_registers
-from tilewright.targets.nvidia.load_waits import load_waits
 from tilewright.targets.nvidia.occupancy import (
     FEW_CTAS,
     FEWEST_OTHERS,
@@ -34,7 +33,6 @@ from tilewright.targets.nvidia.occupancy import (
     ctas_with_room,
     ctas_with_spare_registers,
     registers_for,
-    resident_ctas,
 )
 
 # Short kernels whose estimate (`live_registers`) is in this range are assembled in both ways at
@@ -42,11 +40,6 @@ from tilewright.targets.nvidia.occupancy import (
 # write carries, and of 9 whose estimate differs from the range by 3 at most, one.
 LIKELY_SQUEEZED = range(29, 67)
 SHORT_PTX = 750  # lines
-
-# A kernel is given more than 32 registers if it then waits for loads less often than this, for each
-# resident CTA: bilinear samples wait for 16 loads in 7 groups with 32 registers, and for all at
-# once with 39, with three quarters of the CTAs.
-FEWER_WAITS = 0.9
 
 # Lines of PTX from which ptxas takes a second or more: one more CTA is not worth another run.
 LONG_PTX = 10_000
@@ -183,10 +176,6 @@ class Demand(NamedTuple):
         """The fewest registers of a thread."""
         return max(self.carried, self.held) + FEWEST_OTHERS
 
-    def resident(self, made: Assembled, chip: Processor) -> int:
-        """The CTAs of an assembled kernel that are resident on a multiprocessor."""
-        return resident_ctas(chip, self.threads, made.used.registers, self.shared)
-
     def suits(self, registers: int) -> bool:
         """Whether an assembler may do with so many registers of a thread, without many spills."""
         return registers >= max(self.carried + OTHER_REGISTERS, self.registers)
@@ -216,7 +205,7 @@ def best_cubin(attempts: Attempts, ptx: str, chip: Processor, demand: Demand) ->
     filled = _filling_memory(holding, ptx, chip, demand)
     if filled:
         return filled
-    first = _with_room(attempts, ptx, chip, demand)
+    first = _with_room(attempts, ptx, chip, threads)
     registers = first.used.registers
     if first.used.spilled_registers:
         return (registers <= FEW_REGISTERS and holding(1)) or first
@@ -285,33 +274,25 @@ def _held(holding: _Holding, ctas: int, first: Assembled) -> Assembled | None:
     return None if held.is_slower_than(first) else held
 
 
-def _with_room(attempts: Attempts, ptx: str, chip: Processor, demand: Demand) -> Assembled:
+def _with_room(attempts: Attempts, ptx: str, chip: Processor, threads: int) -> Assembled:
     """The cubin of a kernel, with more than 32 registers if ptxas may have miscompiled it with 32,
-    unless it spills there, or has put loads one after the other to get by with them.
+    unless it spills there.
 
     Spills with 32 registers are for `best_cubin`, which removes the limit altogether.
     """
-    ctas = ctas_with_room(chip, demand.threads)
-
-    def better(first: Assembled, with_more: Callable[[], Assembled | None]) -> Assembled:
-        if first.used.registers != SQUEEZED_REGISTERS:
-            return first
-        if writes_carries(first.cubin, attempts.name):
-            return with_more() or first
-        if has_loops(ptx):
-            return first  # how often a loop waits is not known
-        waits = load_waits(first.cubin, attempts.name)
-        more = with_more() if waits > 1 else None
-        if more is None:
-            return first
-        fewer = load_waits(more.cubin, attempts.name)
-        few, many = (demand.resident(made, chip) for made in (more, first))
-        return more if fewer * many < FEWER_WAITS * waits * few else first
-
+    ctas = ctas_with_room(chip, threads)
     if ptx.count("\n") <= SHORT_PTX and live_registers(ptx) in LIKELY_SQUEEZED:
         with attempts.holding_soon(ctas, ptx) as second:
-            return better(attempts.plain(ptx), second)
-    first = attempts.plain(ptx)
-    if first.used.spilled_registers:
-        return first
-    return better(first, lambda: attempts.holding(ctas, ptx))
+            first = attempts.plain(ptx)
+            roomy = second() if _may_be_wrong(first, attempts.name) else None
+    else:
+        first = attempts.plain(ptx)
+        wrong = not first.used.spilled_registers and _may_be_wrong(first, attempts.name)
+        roomy = attempts.holding(ctas, ptx) if wrong else None
+    return roomy or first
+
+
+def _may_be_wrong(made: Assembled, kernel: str) -> bool:
+    """Whether ptxas has squeezed it into 32 registers, and an addition may have overwritten a
+    predicate that is still read: docs/decisions/0012."""
+    return made.used.registers == SQUEEZED_REGISTERS and writes_carries(made.cubin, kernel)
