@@ -81,6 +81,7 @@ def _compile_part(part: str, times: Path, forms: Sequence[Form], setting: Settin
     with dialect.caches(times.with_suffix(".first")):  # what it imports is not of any kernel
         only_compile([ALL[FIRST]], setting, dialect.MODULES)
     found = only_compile(forms[at::of], setting, dialect.MODULES)
+    found.pop(FIRST, None)  # compiled above
     times.write_text(json.dumps(found), "utf-8")
 
 

@@ -1,4 +1,5 @@
-"""Hoists the loop-invariant part of addresses that a loop computes.
+"""Hoists the loop-invariant part of addresses that a loop computes, and adds what several addresses
+have in common once (`shared_addresses.py`).
 
     loop:                                     q = addptr(splat(p), y)
         a = addptr(splat(p), x + y)    =>     loop:
@@ -27,6 +28,7 @@ from tilewright.ops.arith import Add
 from tilewright.ops.control import For, While
 from tilewright.ops.memory import AddPtr, Load, Store, pointee_of
 from tilewright.ops.shape import Broadcast, Splat
+from tilewright.targets.gpu.shared_addresses import share_addresses
 
 NAME = "hoist_addresses"
 
@@ -48,7 +50,17 @@ def hoist_addresses(fn: Function, ctx: PassContext) -> bool:
     ]
     hoisted = sum(_hoist(loop, op) for loop, op in found)
     ctx.count("hoisted", hoisted)
-    return hoisted > 0
+
+    def is_shared(op: AddPtr, uniform: Value) -> bool:
+        region = op.parent
+        assert region is not None
+        in_buffer = BUFFERS in ctx.features and _is_in_buffer(fn, op)
+        return not in_buffer and _is_loaded(uniform, region) and _is_one_access(op.offset, op)
+
+    regions = [fn.body, *(region for op in fn.walk() for region in op.regions)]
+    shared = sum(share_addresses(region, is_shared) for region in regions)
+    ctx.count("shared", shared)
+    return hoisted + shared > 0
 
 
 def _hoist(loop: Op, op: AddPtr) -> bool:

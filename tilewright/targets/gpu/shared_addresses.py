@@ -1,0 +1,112 @@
+"""Adds what several addresses at loaded offsets have in common to the pointer once.
+
+    a = addptr(splat(addptr(p, u + x)), y)         q = addptr(splat(addptr(p, u)), y)
+    b = addptr(splat(addptr(p, u + z)), y)    =>   a = addptr(q, splat(x))
+                                                   b = addptr(q, splat(z))
+
+Part of hoist_addresses. An address is then one multiplication and addition of 64 bits, instead of
+two: one for the offset of all elements, which a thread computes for itself where it depends on
+loaded values, and one for that of its elements. Samples of images, and rows of tables by several
+numbers, have such addresses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Op, Region, Value
+from tilewright.ir.types import I64, dtype_of, shape_of
+from tilewright.ops.arith import Add
+from tilewright.ops.memory import AddPtr
+from tilewright.ops.shape import Splat
+
+MOST_TERMS = 8
+"""Of an offset of all elements."""
+
+
+class _Address(NamedTuple):
+    op: AddPtr
+    terms: tuple[Value, ...]
+    """Of the offset of all elements."""
+
+
+def share_addresses(region: Region, is_shared: Callable[[AddPtr, Value], bool]) -> int:
+    """Rewrite the addresses of a region, and return their number.
+
+    Args:
+        is_shared: whether an address, of which all elements have an offset in common, is better
+            computed from one that others share.
+    """
+    groups: dict[tuple[object, ...], list[_Address]] = {}
+    for op in region:
+        if not isinstance(op, AddPtr) or not isinstance(op.ptr.op, Splat):
+            continue
+        moved = op.ptr.op.src.op
+        if isinstance(moved, AddPtr) and moved.parent is region and is_shared(op, moved.offset):
+            key = moved.ptr, op.offset, op.result.layout
+            groups.setdefault(key, []).append(_Address(op, _terms(moved.offset)))
+    several = [group for group in groups.values() if len({a.terms for a in group}) > 1]
+    for group in several:
+        _share(region, group)
+    return sum(len(group) for group in several)
+
+
+def _terms(offset: Value) -> tuple[Value, ...]:
+    """The terms of a sum of 64 bits."""
+    pending, found = [offset], list[Value]()
+    while pending:
+        value = pending.pop()
+        total = value.op
+        if isinstance(total, Add) and dtype_of(value.type) == I64 and len(pending) < MOST_TERMS:
+            pending += reversed(total.operands)
+        else:
+            found.append(value)
+    return tuple(found)
+
+
+def _share(region: Region, group: Sequence[_Address]) -> None:
+    first = group[0].op
+    common = Counter(group[0].terms)
+    for address in group:
+        common &= Counter(address.terms)
+    b = Builder()
+    with b.before(first):
+        pointer = _base(first)
+        if common:
+            pointer = b.value(AddPtr(pointer, _sum(b, [*common.elements()])))
+        start = _laid_out(b, AddPtr(_splat(b, pointer, first), first.offset), first)
+    for op, terms in group:
+        with b.before(op):
+            rest = [*(Counter(terms) - common).elements()]
+            moved = start
+            if rest:
+                moved = _laid_out(b, AddPtr(start, _splat(b, _sum(b, rest), op)), op)
+        op.result.replace_with(moved)
+        op.erase()
+
+
+def _base(op: AddPtr) -> Value:
+    assert isinstance(op.ptr.op, Splat)
+    moved = op.ptr.op.src.op
+    assert isinstance(moved, AddPtr)
+    return moved.ptr
+
+
+def _sum(b: Builder, terms: Sequence[Value]) -> Value:
+    total = terms[0]
+    for term in terms[1:]:
+        total = b.value(Add(total, term))
+    return total
+
+
+def _splat(b: Builder, value: Value, like: Op) -> Value:
+    return _laid_out(b, Splat(value, shape_of(like.result.type)), like)
+
+
+def _laid_out(b: Builder, op: Op, like: Op) -> Value:
+    result = b.value(op)
+    result.layout = like.result.layout
+    return result
