@@ -2,8 +2,8 @@
 from zero; the signs of shifted words; operations between a sum and a product of bytes; zeros that
 are selected; quotients of 24 bits; blocks behind a trap; the operands of differences between
 lanes; conditions that are branched and selected by; the masks of factors of 24 bits; zeros above
-bytes that are extended to 16 bits; logic of values that are masked; and constants that are selected
-for NaN."""
+bytes that are extended to 16 bits; logic of values that are masked; constants that are selected
+for NaN; and the upper halves of constants of 64 bits."""
 
 from __future__ import annotations
 
@@ -360,6 +360,31 @@ def test_conditions_that_are_branched_and_selected_by(arch: str) -> None:
         arguments = [x, np.zeros(100, np.float32), a, 2.0, 5, 9]
         _, found = launch(code, arch, 1, (1,), arguments)
         np.testing.assert_array_equal(found, expected)
+
+
+@tw.jit
+def wide_constants(x_ptr, out_ptr, n, a, b, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    below = a < b
+    x = tl.load(x_ptr + i) + tl.where(below, n, 1)
+    y = n.to(tl.float64)
+    for _ in range(n):
+        y = y * 3
+        if y.to(tl.int8) > 3:
+            x += tl.load(x_ptr)
+    if not below:
+        x += tl.load(x_ptr + BLOCK + i)
+    tl.store(out_ptr + i, x)
+
+
+@pytest.mark.parametrize("arch", sorted(PROCESSORS))
+def test_constants_of_64_bits_beside_such_conditions(arch: str) -> None:
+    types = {"x_ptr": "*i32", "out_ptr": "*i32", "n": "i32", "a": "fp32", "b": "fp32"}
+    code = compiled(wide_constants, types, arch, BLOCK=64).asm["hsaco"]
+    assert isinstance(code, bytes)
+    x = np.arange(5, 133, dtype=np.int32)
+    _, found = launch(code, arch, 1, (1,), [x, np.zeros(64, np.int32), 6, 3.0, 2.0])
+    np.testing.assert_array_equal(found, x[:64] + x[64:] + 1 + 6 * x[0])
 
 
 @tw.jit
