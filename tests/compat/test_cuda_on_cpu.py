@@ -44,6 +44,11 @@ torch.cuda.synchronize()
 assert begin.elapsed_time(end) > 0
 assert out.equal(2 * x)
 
+# A program that Inductor has generated.
+allocated = torch._C._dynamo.guards._empty_strided_cuda((2, 3), (3, 1), torch.float32)
+assert allocated.stride() == (3, 1) and torch._C._cuda_getCurrentRawStream(0) == 0
+torch.cuda._DeviceGuard(0).__enter__()
+
 # Moves are copies, through which gradients flow; conversions to a tensor's own device are not.
 for move in (torch.Tensor.cuda, torch.Tensor.cpu, lambda t: t.to("cuda"), lambda t: t.to("cpu"),
              lambda t: t.to(device=torch.device("cuda", 0)), torch.Tensor.pin_memory):

@@ -31,7 +31,10 @@ def adapt(torch: Any) -> None:
         return
     for name, value in _functions(torch).items():
         setattr(torch.cuda, name, value)
+    # What programs call that Inductor has generated.
     torch._C._cuda_getCurrentRawStream = lambda index: 0
+    guards = torch._C._dynamo.guards
+    guards._empty_strided_cuda = guards._empty_strided_cpu
     torch.set_default_device = _with_cpu(torch, torch.set_default_device)
     torch.Generator = _generator(torch)
     torch.autocast.__init__ = _autocast(torch, torch.autocast.__init__)
