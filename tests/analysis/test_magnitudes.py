@@ -35,6 +35,7 @@ func @bounds(%u: fp32, %h: fp16) {
   %g = arith.cast %i, to=fp16, rounding="rtne" : 128xi32 -> 128xfp16
   %z = arith.constant value=0.0, type=128xfp32 : () -> 128xfp32
   %n = arith.mul %e, %z : (128xfp32, 128xfp32) -> 128xfp32
+  %y = tile.gather %b, %i, axis=0 : (128xfp32, 128xi32) -> 128xfp32
   control.return [] : () -> ()
 }
 """
@@ -50,11 +51,12 @@ func @bounds(%u: fp32, %h: fp16) {
         ("f", math.inf),
         ("g", math.inf),  # a narrow float may overflow
         ("n", math.inf),  # of an infinity it is NaN
+        ("y", 50),
     ],
 )
 def test_bound(name: str, most: float) -> None:
     ops: list[Op] = list(parse_module(BOUNDS).entry.body)
-    found = largest_magnitude(ops["iahbcdefgzn".index(name)].result)
+    found = largest_magnitude(ops["iahbcdefgzny".index(name)].result)
     assert found == pytest.approx(most, rel=1e-4)
     assert found >= most
 

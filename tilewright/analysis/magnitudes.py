@@ -110,8 +110,8 @@ def _interval(op: Op, depth: int) -> Interval:
 
 
 def _of_one(op: arith.Cast | arith.Neg | arith.Abs | View, depth: int) -> Interval:
-    """The interval of an op with one operand."""
-    (src,) = op.operands
+    """The interval of an op of whose first operand each element of the result is a function."""
+    src = op.operands[0]
     if is_int(src.type):
         return _rounded(*map(float, value_range(src))) if isinstance(op, arith.Cast) else _ALL
     found = interval(src, depth)
