@@ -146,3 +146,41 @@ def transpose(x, y, rows, columns, BM: tl.constexpr, BN: tl.constexpr):
     inside = (i[:, None] < rows) & (j[None, :] < columns)
     v = tl.load(x + i[:, None] * columns + j[None, :], mask=inside)
     tl.store(y + j[:, None] * rows + i[None, :], tl.trans(v), mask=tl.trans(inside))
+
+
+@triton.jit
+def states_over_blocks(
+    added, factors, states, blocks, K: tl.constexpr, V: tl.constexpr, BV: tl.constexpr
+):
+    """The state before each block of a sequence: it decays by a number, and a matrix is added."""
+    head, j = tl.program_id(0), tl.program_id(1)
+    k, v = tl.arange(0, K), j * BV + tl.arange(0, BV)
+    added += head * blocks * K * V + k[:, None] * V + v[None, :]
+    states += head * blocks * K * V + k[:, None] * V + v[None, :]
+    factors += head * blocks
+    state = tl.zeros((K, BV), dtype=tl.float32)
+    for _ in range(blocks):
+        tl.store(states, state)
+        state = state * tl.load(factors) + tl.load(added)
+        added += K * V
+        states += K * V
+        factors += 1
+
+
+@triton.jit
+def join_parts(parts, sums, lengths, y, most, PART: tl.constexpr, D: tl.constexpr):
+    """Parts of a decoded row, of which sequences have different numbers, joined by their sums."""
+    z, head = tl.program_id(0), tl.program_id(1)
+    row, d = z * tl.num_programs(1) + head, tl.arange(0, D)
+    largest, total = -float("inf"), 0.0
+    acc = tl.zeros((D,), dtype=tl.float32)
+    for i in range(tl.cdiv(tl.load(lengths + z), PART)):
+        part = tl.load(parts + (row * most + i) * D + d)
+        s = tl.load(sums + row * most + i)
+        new = tl.maximum(largest, s)
+        old = tl.exp(largest - new)
+        share = tl.exp(s - new)
+        acc = acc * old + share * part
+        total = total * old + share
+        largest = new
+    tl.store(y + row * D + d, acc / total)

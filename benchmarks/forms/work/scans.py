@@ -135,3 +135,31 @@ def transpose(setting: Setting) -> Prepared:
         [y],
         tolerance=0.0,
     )
+
+
+@FORMS.form("states over 64 blocks of a sequence")
+def states_over_blocks(setting: Setting) -> Prepared:
+    heads, blocks = setting.pick(2, 256, 256), setting.pick(3, 64, 64)
+    added, states = setting.randn(heads, blocks, 64, 64), setting.empty(heads, blocks, 64, 64)
+    factors = torch.rand(heads, blocks, device=setting.device)
+    return Prepared(
+        lambda kernels: kernels.states_over_blocks[(heads, 4)](
+            added, factors, states, blocks, K=64, V=64, BV=16, num_warps=4
+        ),
+        [states],
+    )
+
+
+@FORMS.form("parts of decoded rows joined in a loop")
+def join_parts(setting: Setting) -> Prepared:
+    sequences, heads, most = setting.pick(2, 64, 64), 32, setting.pick(4, 32, 32)
+    parts = setting.randn(sequences, heads, most, 128)
+    sums = setting.randn(sequences, heads, most)
+    lengths = setting.integers(1, most * 256 + 1, sequences, dtype=torch.int32)
+    y = setting.empty(sequences, heads, 128)
+    return Prepared(
+        lambda kernels: kernels.join_parts[(sequences, heads)](
+            parts, sums, lengths, y, most, PART=256, D=128, num_warps=4, num_stages=2
+        ),
+        [y],
+    )
