@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 else:
     arith = lazy_import("tilewright.ops.arith")
     control = lazy_import("tilewright.ops.control")
+    marks = lazy_import("tilewright.ops.marks")
 
 __all__ = [
     "assume", "debug_barrier", "max_constancy", "max_contiguous", "multiple_of", "recompute",
