@@ -108,6 +108,10 @@ REFUSED = {
     "iterations have the same elements": LINEAR.replace("    y =", "    for k in range(n):\n"
                                                         "     y =").replace("    tl.store",
                                                                             "     tl.store"),
+    "the load is behind the store": KERNEL[: KERNEL.index("    y =")].replace("n):", "n, z_ptr):")
+    + "    tl.store(y_ptr + at, x, mask=inside)\n    y = tl.load(y_ptr + at, mask=inside)\n"
+    "    tl.store(z_ptr + at, y, mask=inside)",
+    "the load is volatile": LINEAR.replace("(y_ptr + at, mask", "(y_ptr + at, volatile=True, mask"),
     "a neighbour is read": LINEAR.replace("y + x", "y + x + tl.load(y_ptr + at + 1, mask=at < n "
                                           "- 1, other=0.0)"),
     "the store is in a branch": LINEAR.replace("    tl.store", "    if n > 3:\n     tl.store"),
@@ -120,7 +124,12 @@ def test_it_is_refused_where_a_load_might_have_a_new_value(why: str) -> None:
 
 
 def check_refused(why: str) -> None:
-    args = arguments()
+    args, results = arguments(), ["y_ptr"]
+    if "z_ptr" in REFUSED[why]:
+        args["z_ptr"] = np.zeros(N)
+        results.append("z_ptr")
     backward = tw.grad(tw.jit(function_from(REFUSED[why])))
     with pytest.raises(CompilationError, match="y_ptr is loaded here and stored at line"):
-        backward[(3,)](**args, grads={"y_ptr": np.ones(N)}, into={"x_ptr": np.ones(N)})
+        backward[(3,)](
+            **args, grads={name: np.ones(N) for name in results}, into={"x_ptr": np.ones(N)}
+        )

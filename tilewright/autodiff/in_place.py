@@ -26,9 +26,13 @@ from tilewright.ops.memory import Load, Store
 
 
 def is_updated_in_place(fn: Function, array: Array, points: Points, finder: BlockFinder) -> bool:
-    """Whether a launch loads each element of an array before it stores that, and not otherwise."""
+    """Whether a launch loads each element of an array before it stores that, and not otherwise.
+
+    Args:
+        array: it is stored, and no atomics are on it.
+    """
     stores = list(array.stores)
-    if array.atomics or not array.loads or len(array.loads) != len(stores):
+    if len(array.loads) != len(stores):
         return False
     for load in array.loads:
         own = next((store for store in stores if _follows(store, load)), None)
