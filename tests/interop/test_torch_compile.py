@@ -12,7 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from tests.interop.forked import output
-from tilewright.interop.torch_kernels import USUAL_REGISTERS, blocks_on_cpu, keep_blocks
+from tilewright.interop.torch_kernels import (
+    LONGEST_COLUMN,
+    USUAL_REGISTERS,
+    blocks_on_cpu,
+    keep_blocks,
+)
 from tilewright.targets.nvidia.occupancy import ROOMY_REGISTERS
 
 ROOT = Path(__file__).parents[2]
@@ -307,6 +312,13 @@ def test_blocks_on_the_cpu(
     assert blocks_on_cpu(blocks, sizes) == expected
 
 
+@pytest.mark.parametrize(("length", "has_loop"), [(LONGEST_COLUMN, False), (1 << 20, True)])
+def test_blocks_of_long_columns(length: int, has_loop: bool) -> None:
+    blocks, sizes = {"XBLOCK": 2, "R0_BLOCK": 64}, {"x": 256, "r0_": length}
+    expected = {} if has_loop else {"XBLOCK": 16, "R0_BLOCK": length}
+    assert blocks_on_cpu(blocks, sizes, is_column=True) == expected
+
+
 BLOCKS = (
     START
     + """
@@ -320,16 +332,20 @@ def initialised(self, *rest, **named):
     initialise(self, *rest, **named)
     found.append([c.kwargs for c in self.configs])
 CachingAutotuner.__init__ = initialised
-x = torch.randn(8, 300, 40)
-f = torch.compile(lambda x: x.var(1), options={"cpu_backend": "triton"})
-print(torch.allclose(f(x), x.var(1), atol=1e-5), found[-1])
+x, y = torch.randn(8, 300, 40), torch.randn(2000, 300)
+f = torch.compile(lambda x: x.var(-2), options={"cpu_backend": "triton"}, dynamic=False)
+for given in x, y:
+    print(torch.allclose(f(given), given.var(-2), atol=1e-5), found[-1])
 """
 )
 
 
-def test_short_reductions_have_no_loop() -> None:
+def test_short_reductions_and_those_of_columns_have_no_loop() -> None:
     pytest.importorskip("torch", minversion="2.13")
-    assert output(BLOCKS) == "True [{'XBLOCK': 16, 'R0_BLOCK': 512}]"
+    assert output(BLOCKS).splitlines() == [
+        "True [{'XBLOCK': 16, 'R0_BLOCK': 512}]",
+        "True [{'XBLOCK': 16, 'R0_BLOCK': 2048}]",
+    ]
 
 
 DEVICES = (

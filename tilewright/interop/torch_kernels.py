@@ -234,8 +234,15 @@ def keep_blocks(autotuner: Any) -> None:
 LONGEST_REDUCTION = 1024
 """The longest reduction that is compiled without a loop."""
 
+LONGEST_COLUMN = 1 << 15
+"""The longest such reduction of elements that are not contiguous. In a loop, sums of a block are
+kept for each of its elements, and neighbouring elements are not added as vectors."""
+
 MOST_IN_ONE = 4096
 """The most elements of a kernel for one program."""
+
+INNER = "INNER"
+"""Inductor's hint that a reduction is of contiguous elements."""
 
 LEAST_BLOCK = 16
 """The least length of its block along another axis: a vector of fp32 numbers."""
@@ -257,7 +264,9 @@ def _choose_blocks(heuristics: Any) -> None:
         size_hints: Any, configs: Any, triton_meta: Any, *rest: Any, **named: Any
     ) -> Any:
         if configs and size_hints and triton_meta["device"].type == "cpu":
-            blocks = blocks_on_cpu(configs[0].kwargs, size_hints)
+            hint = (named.get("inductor_meta") or {}).get("reduction_hint")
+            is_column = getattr(hint, "name", INNER) != INNER
+            blocks = blocks_on_cpu(configs[0].kwargs, size_hints, is_column)
             if blocks:
                 configs = [deepcopy(configs[0])]
                 configs[0].kwargs.update(blocks)
@@ -266,27 +275,32 @@ def _choose_blocks(heuristics: Any) -> None:
     heuristics.cached_autotune = cached_autotune
 
 
-def blocks_on_cpu(blocks: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
+def blocks_on_cpu(
+    blocks: Mapping[str, int], sizes: Mapping[str, int], is_column: bool = False
+) -> dict[str, int]:
     """The blocks of a kernel on the CPU instead of those of a configuration.
 
     Args:
         blocks: those of the configuration: ``{"XBLOCK": 1, "R0_BLOCK": 64}``.
         sizes: the extents of the axes, rounded up to powers of two: ``{"x": 256, "r0_": 512}``.
+        is_column: whether a reduction is known not to be of contiguous elements.
 
     Returns:
         the blocks; empty if the configuration is to be used.
     """
     if [*blocks, *sizes] == ["XBLOCK", "x"]:
         return {"XBLOCK": sizes["x"]} if sizes["x"] <= MOST_IN_ONE else {}
-    return _blocks_without_loop(blocks, sizes)
+    return _blocks_without_loop(blocks, sizes, LONGEST_COLUMN if is_column else LONGEST_REDUCTION)
 
 
-def _blocks_without_loop(blocks: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
+def _blocks_without_loop(
+    blocks: Mapping[str, int], sizes: Mapping[str, int], longest: int
+) -> dict[str, int]:
     """The blocks of a short reduction without a loop; empty for one that is long, or whose blocks
     are vectors along the other axis."""
     if "R0_BLOCK" not in blocks or not blocks.keys() <= {"XBLOCK", "YBLOCK", "R0_BLOCK"}:
         return {}
-    if sizes["r0_"] > LONGEST_REDUCTION or blocks["XBLOCK"] >= LEAST_BLOCK:
+    if sizes["r0_"] > longest or blocks["XBLOCK"] >= LEAST_BLOCK:
         return {}
     found = {**blocks, "R0_BLOCK": sizes["r0_"]}
     if "YBLOCK" not in blocks:
