@@ -29,7 +29,7 @@ from tilewright.ops.math import MathFunction
 from tilewright.ops.memory import Access
 from tilewright.ops.view import View
 from tilewright.passes import pad_rules, padding
-from tilewright.passes.assign_layouts import ANCHORS
+from tilewright.passes.layout_choice import ANCHORS
 from tilewright.passes.layout_rules import DERIVED, is_tile, propagates_layout
 from tilewright.targets.amd import codegen as amd_codegen
 from tilewright.targets.cpu import codegen as cpu_codegen

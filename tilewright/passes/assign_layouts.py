@@ -8,8 +8,7 @@ checks.
 
 1. Memory accesses (coalesced) and matrix instructions (`ANCHORS`) determine layouts. These are
    propagated forward, through loops, to the ops that work in any layout. Where several layouts
-   reach a value, the one with the higher priority wins. The propagation converges in a few rounds
-   over the function, at most `MAX_ROUNDS`.
+   reach a value, the one with the higher priority wins (`layout_choice`).
 2. Ops between accesses and matrix instructions are moved to the layout that minimises conversions,
    by a min-cut (`layout_sides`).
 3. Each op then requires its operands in particular layouts. A value that is cheap to compute, such
@@ -19,16 +18,13 @@ checks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any
 
-from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
-from tilewright.ir.op_table import OpTable
-from tilewright.ir.passes import PassContext, compiler_pass, optional_part
+from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.rewriter import insert_after, insert_before
-from tilewright.ir.types import element_of, shape_of
+from tilewright.ir.types import element_of
 from tilewright.layout.convert import register_sources
 from tilewright.layout.linear import REGISTER, LinearLayout
 from tilewright.ops.arith import Cast, Div
@@ -38,7 +34,8 @@ from tilewright.ops.gpu import ConvertLayout, unconverted
 from tilewright.ops.math import MathFunction
 from tilewright.ops.memory import Load
 from tilewright.ops.view import View
-from tilewright.passes.access_layouts import AccessLayouts, size_behind
+from tilewright.passes.access_layouts import size_behind
+from tilewright.passes.layout_choice import ANCHORS, LayoutChoice
 from tilewright.passes.layout_rules import (
     Demands,
     derived_demands,
@@ -46,38 +43,27 @@ from tilewright.passes.layout_rules import (
     is_tile,
     operand_layout,
     propagates_layout,
-    repeated_layout,
-    result_layout,
 )
 from tilewright.passes.layout_sides import (
-    ACCESS,
-    DEFAULT,
-    FIRST,
     REPEATED,
-    AnyStore,
-    Assigned,
-    Pair,
-    Shape,
     choose_sides,
     duplicates,
     is_store,
 )
 
-WARP_ROWS = optional_part("warp_rows")
-MAX_ROUNDS = 8
 LOADED_AGAIN = 4
 """Accesses of a thread up to which a small tile is loaded in each of its layouts. Rows of results
 of matrix instructions take 2 or 4; columns take more, so that exchanging them is cheaper."""
-
-Anchor = Callable[[Any, PassContext], Demands]
-ANCHORS: OpTable[Anchor] = OpTable("prescribed layouts")
-"""Ops that prescribe layouts, such as the matrix instructions of a target."""
 
 
 @compiler_pass("assign_layouts", required=True)
 def assign_layouts(fn: Function, ctx: PassContext) -> bool:
     """Assign a layout to each tile and insert layout conversions; see the module docstring."""
-    _Assignment(fn, ctx).run()
+    choice = LayoutChoice(fn, ctx)
+    choice.propagate()
+    if changed := choose_sides(fn, choice):
+        ctx.count("changed sides", changed)
+    _Conversion(choice).run()
     return True
 
 
@@ -96,157 +82,24 @@ def _widens(op: Op) -> bool:
     return isinstance(op, Cast) and _size_of(op.src) < _size_of(op.result)
 
 
-class _Assignment:
-    """The pass on one function.
+class _Conversion:
+    """The insertion of conversions, for chosen layouts.
 
     Attributes:
-        assigned: the layout of each value that is not cheap to rematerialise.
+        choice: the chosen layouts.
         copies: the conversions and rematerialisations of values, by layout.
-        has_products: whether there are ops that prescribe layouts.
-        accesses, accessed: the layouts of accesses, and those of shapes that have two.
-        anchored: the ops that prescribe layouts whose results have got them.
-        only_matrices: whether only layouts that ops prescribe are propagated.
     """
 
-    def __init__(self, fn: Function, ctx: PassContext) -> None:
-        self.fn = fn
-        self.ctx = ctx
-        self.warps: int = ctx.gpu.warps
-        self.lanes: int = ctx.gpu.lanes
-        self.infos: AxisMap = axis_info(fn)
-        self.assigned: dict[Value, Assigned] = {}
+    def __init__(self, choice: LayoutChoice) -> None:
+        self.choice = choice
+        self.ctx = choice.ctx
+        self.infos = choice.infos
         self.copies: dict[tuple[Value, LinearLayout], Value] = {}
         # The op that was copied last, while its operands are not in their layout, and this layout.
         self._copied: tuple[Op, LinearLayout | None] | None = None
-        self.has_products = any(type(op) in ANCHORS for op in fn.walk())
-        self.accesses = AccessLayouts(fn, ctx, self.infos, has_products=self.has_products)
-        self.accessed: Mapping[Shape, Pair] = self.accesses.accessed
-        self.anchored: set[Op] = set()
-        self.only_matrices = False
 
     def run(self) -> None:
-        if self.has_products and self.ctx.enabled(WARP_ROWS):
-            # These layouts take precedence, so that no others are needed to determine them.
-            self.only_matrices = True
-            self._assign_all()
-            self.only_matrices = False
-            self.accesses.follow(self.assigned)
-        self._assign_all()
-        if changed := choose_sides(self.fn, self):
-            self.ctx.count("changed sides", changed)
-        self._convert_region(self.fn.body)
-
-    def _assign_all(self) -> None:
-        for _ in range(MAX_ROUNDS):
-            before = dict(self.assigned)
-            self._propagate(self.fn.body)
-            if self.assigned == before:
-                break
-
-    def default_layout(self, value: Value) -> LinearLayout:
-        return self.accesses.default(value)
-
-    def store_layout(self, op: AnyStore) -> LinearLayout:
-        assigned = self.assigned.get(op.value)
-        return self.accesses.of_store(op, assigned.layout if assigned is not None else None)
-
-    # -- propagation ----------------------------------------------------------------------------
-
-    def _assign(self, value: Value, assigned: Assigned | None) -> None:
-        """Assign a layout to a value, unless it has one of the same or a higher priority."""
-        known = self.assigned.get(value)
-        if is_tile(value) and assigned and (known is None or assigned.priority > known.priority):
-            self.assigned[value] = assigned
-
-    def _propagate(self, region: Region) -> None:
-        for op in region:
-            match op:
-                case For():
-                    self._merge(op.body.args[1:], op.inits)
-                    self._propagate(op.body)
-                    self._merge(op.body.args[1:], op.body.terminator.operands)
-                    self._merge(op.results, op.body.args[1:])
-                case While():
-                    self._merge(op.before.args, op.inits)
-                    self._propagate(op.before)
-                    self._merge(op.body.args, op.before.terminator.operands[1:])
-                    self._propagate(op.body)
-                    self._merge(op.before.args, op.body.terminator.operands)
-                    self._merge(op.results, op.body.args)
-                case If():
-                    for branch in op.regions:
-                        self._propagate(branch)
-                        self._merge(op.results, branch.terminator.operands)
-                case _:
-                    self._propagate_op(op)
-
-    def _merge(self, values: Sequence[Value], sources: Sequence[Value]) -> None:
-        for value, source in zip(values, sources, strict=True):
-            self._assign(value, self.assigned.get(source))
-
-    def _propagate_op(self, op: Op) -> None:
-        if propagates_layout(op):
-            assigned = [self.assigned[v] for v in op.operands if v in self.assigned]
-            if assigned:
-                priority, layout = max(assigned, key=lambda assigned: assigned.priority)
-                found = result_layout(op, layout)
-                if found is None and not self.only_matrices:
-                    priority, found = REPEATED, repeated_layout(op, layout)
-                if found is not None:
-                    self._assign(op.results[0], Assigned(priority, found))
-            return
-        if type(op) in ANCHORS:
-            self._assign_prescribed(op)
-            return
-        match op:
-            case _ if is_store(op):
-                pass
-            case _ if isinstance(op, Load | Reading) and is_tile(op.ptr):
-                if not self.only_matrices:
-                    self._assign_loaded(op)
-            case _ if derives_from_first_operand(op):
-                source = self._source(op)
-                if self.only_matrices and source.priority != FIRST:
-                    return
-                demands = derived_demands(op, source.layout)
-                for result, layout in zip(op.results, demands.results, strict=True):
-                    self._assign(result, Assigned(source.priority, layout) if layout else None)
-            case _:
-                pass
-
-    def _assign_loaded(self, op: Load | Reading) -> None:
-        layout = self.accesses.of_load(op)
-        first, _ = self.accessed.get(shape_of(op.ptr.type), (None, None))
-        self._assign(op.result, Assigned(FIRST if layout == first else ACCESS, layout))
-
-    def _assign_prescribed(self, op: Op) -> None:
-        if op in self.anchored:
-            return
-        self.anchored.add(op)
-        for result, layout in zip(op.results, ANCHORS[type(op)](op, self.ctx).results, strict=True):
-            self._assign(result, Assigned(FIRST, layout) if layout is not None else None)
-
-    def _source(self, op: Op) -> Assigned:
-        """The layout of the highest priority among the operands with the shape of the first one; a
-        default layout if none is assigned."""
-        first = op.operands[0]
-        assigned = [
-            self.assigned[v]
-            for v in op.operands
-            if v in self.assigned and shape_of(v.type) == shape_of(first.type)
-        ]
-        if assigned:
-            return max(assigned, key=lambda assigned: assigned.priority)
-        return Assigned(DEFAULT, self.default_layout(first))
-
-    # -- conversion -----------------------------------------------------------------------------
-
-    def _layout_of(self, value: Value) -> LinearLayout | None:
-        """The layout of a tile; None for other values."""
-        if not is_tile(value):
-            return None
-        assigned = self.assigned.get(value)
-        return assigned.layout if assigned is not None else self.default_layout(value)
+        self._convert_region(self.choice.fn.body)
 
     def _convert_region(self, region: Region) -> None:
         for op in list(region):
@@ -254,23 +107,23 @@ class _Assignment:
 
     def _convert_op(self, op: Op) -> None:
         if propagates_layout(op):
-            if op.results[0] in self.assigned:
-                assigned = self.assigned[op.results[0]].layout
+            if op.results[0] in self.choice.assigned:
+                assigned = self.choice.assigned[op.results[0]].layout
                 self._set_operands(op, [operand_layout(op, assigned)] * len(op.operands))
                 self._set_results(op, [assigned])
             elif not is_tile(op.results[0]):
-                self._set_operands(op, [self._layout_of(v) for v in op.operands])
+                self._set_operands(op, [self.choice.layout_of(v) for v in op.operands])
             return
         match op:
             case For():
-                carried = [self._layout_of(a) for a in op.body.args[1:]]
+                carried = [self.choice.layout_of(a) for a in op.body.args[1:]]
                 self._set_operands(op, [None, None, None, *carried])
                 self._convert_nested(op.body, [None, *carried], carried)
                 self._set_results(op, carried)
             case While():
                 self._convert_while(op)
             case If():
-                results = [self._layout_of(r) for r in op.results]
+                results = [self.choice.layout_of(r) for r in op.results]
                 for branch in op.regions:
                     self._convert_nested(branch, [], results)
                 self._set_results(op, results)
@@ -280,8 +133,8 @@ class _Assignment:
                 self._set_results(op, demands.results)
 
     def _convert_while(self, op: While) -> None:
-        carried = [self._layout_of(a) for a in op.before.args]
-        passed = [self._layout_of(a) for a in op.body.args]
+        carried = [self.choice.layout_of(a) for a in op.before.args]
+        passed = [self.choice.layout_of(a) for a in op.body.args]
         self._set_operands(op, carried)
         self._convert_nested(op.before, carried, [None, *passed])
         self._convert_nested(op.body, passed, carried)
@@ -311,18 +164,18 @@ class _Assignment:
         count = len(op.operands)
         match op:
             case _ if is_store(op) and is_tile(op.ptr):
-                layout = self.store_layout(op)
+                layout = self.choice.store_layout(op)
                 return Demands([layout] * count, [layout] * len(op.results))
             case _ if isinstance(op, Load | Reading) and is_tile(op.ptr):
-                layout = self._layout_of(op.result)
+                layout = self.choice.layout_of(op.result)
                 return Demands([layout if is_tile(v) else None for v in op.operands], [layout])
             case _ if derives_from_first_operand(op):
-                return derived_demands(op, self._source(op).layout)
+                return derived_demands(op, self.choice.source(op).layout)
             case _:
                 # No requirement: scalars, and ops whose lowering moves elements itself.
                 return Demands(
-                    [self._layout_of(v) for v in op.operands],
-                    [self._layout_of(r) for r in op.results],
+                    [self.choice.layout_of(v) for v in op.operands],
+                    [self.choice.layout_of(r) for r in op.results],
                 )
 
     def _set_operands(self, op: Op, layouts: Sequence[LinearLayout | None]) -> None:
@@ -375,10 +228,10 @@ class _Assignment:
         table, but not several times: each warp that takes an operand of a matrix instruction would
         unpack all of it.
         """
-        assigned = self.assigned.get(value)
+        assigned = self.choice.assigned.get(value)
         if assigned is None or _widens(op):
             return True
-        again = isinstance(op, View) or not self.has_products or not duplicates(layout)
+        again = isinstance(op, View) or not self.choice.has_products or not duplicates(layout)
         return assigned.priority == REPEATED and again
 
     def _is_loaded_again(self, value: Value, layout: LinearLayout, depth: int = 8) -> bool:
@@ -393,7 +246,7 @@ class _Assignment:
             return True
         if op is None or len(op.results) > 1:
             return False
-        if first is None or value not in self.assigned:
+        if first is None or value not in self.choice.assigned:
             return propagates_layout(op)  # it is computed in each layout anyway
         if not depth or not self._is_small(first):
             return False
@@ -418,7 +271,7 @@ class _Assignment:
         return min(length, layout.num_consecutive((axis,)))
 
     def _is_small(self, layout: LinearLayout) -> bool:
-        return prod(layout.shape) <= self.lanes * self.warps
+        return prod(layout.shape) <= self.ctx.gpu.threads
 
     def _rematerialised(self, op: Op, layout: LinearLayout) -> Value:
         copy = op.clone({})

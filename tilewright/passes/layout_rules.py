@@ -5,7 +5,7 @@ that only rename coordinates, such as `permute`, so that each thread already hol
 the result. `result_layout` maps the layout of an operand to that of the result, `operand_layout`
 the reverse. For others, such as reductions, the layout of the first operand determines all others
 (`derives_layouts`). The rest prescribe layouts: memory accesses, and the ops in
-`assign_layouts.ANCHORS`.
+`layout_choice.ANCHORS`.
 """
 
 from __future__ import annotations

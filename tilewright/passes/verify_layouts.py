@@ -27,8 +27,9 @@ from tilewright.ops.atomic import AnyAtomic
 from tilewright.ops.control import Condition, For, If, While
 from tilewright.ops.gpu import CopyAsync, Fetch, PermuteBuffer, Share
 from tilewright.ops.memory import Load, Store
-from tilewright.passes.assign_layouts import ANCHORS, assign_layouts
+from tilewright.passes.assign_layouts import assign_layouts
 from tilewright.passes.dce import remove_dead_code
+from tilewright.passes.layout_choice import ANCHORS
 from tilewright.passes.layout_rules import (
     derived_demands,
     derives_from_first_operand,

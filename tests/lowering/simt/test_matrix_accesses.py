@@ -26,7 +26,7 @@ from tilewright.lowering.emit import Builder, V
 from tilewright.lowering.simt.team import Team
 from tilewright.ops.gpu import Share
 from tilewright.ops.memory import Load, Store
-from tilewright.passes.assign_layouts import ANCHORS
+from tilewright.passes.layout_choice import ANCHORS
 from tilewright.passes.layout_rules import Demands, coalesced_within
 
 ROWS, COLUMNS = 64, 64

@@ -17,7 +17,8 @@ from tilewright.ops.amd import Mma
 from tilewright.ops.arith import Cast
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, Share
-from tilewright.passes.assign_layouts import ANCHORS, Demands
+from tilewright.passes.layout_choice import ANCHORS
+from tilewright.passes.layout_rules import Demands
 from tilewright.targets.amd.mma_table import Instruction, instruction, instructions
 from tilewright.targets.gpu.operands import comes_from_memory, is_chained, swizzled
 

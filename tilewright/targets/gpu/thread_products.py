@@ -14,7 +14,8 @@ from tilewright.layout import families
 from tilewright.lowering.simt.tile_access import VECTOR_BYTES
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Share
-from tilewright.passes.assign_layouts import ANCHORS, Demands
+from tilewright.passes.layout_choice import ANCHORS
+from tilewright.passes.layout_rules import Demands
 
 NAME = "thread_products"
 SQUARE = 4  # the most adjacent rows, and columns, of the result in a thread

@@ -26,7 +26,8 @@ from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
 from tilewright.ops.shape import Join, Permute
 from tilewright.ops.view import View
-from tilewright.passes.assign_layouts import ANCHORS, Demands
+from tilewright.passes.layout_choice import ANCHORS
+from tilewright.passes.layout_rules import Demands
 from tilewright.passes.software_pipelining import stages_of
 from tilewright.targets.gpu.operands import (
     ROW_BYTES,

@@ -16,8 +16,9 @@ from tilewright.layout import families
 from tilewright.ops.arith import Shl
 from tilewright.ops.dot_scaled import PACKED, SHORT, DotScaled, Side
 from tilewright.ops.nvidia import ScaledMma
-from tilewright.passes.assign_layouts import ANCHORS, Demands
 from tilewright.passes.expand_dot_scaled import like, unpacked
+from tilewright.passes.layout_choice import ANCHORS
+from tilewright.passes.layout_rules import Demands
 from tilewright.targets.nvidia.choose_mma import mma_grid, staged
 from tilewright.targets.nvidia.rewrite_products import replace
 from tilewright.targets.nvidia.scaled_kinds import MIXED, Kind, scales_of, warp_kind_of

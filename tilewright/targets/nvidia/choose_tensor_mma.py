@@ -61,7 +61,8 @@ from tilewright.ops.tensor_memory import (
     fits_warps,
     is_scales,
 )
-from tilewright.passes.assign_layouts import ANCHORS, Demands
+from tilewright.passes.layout_choice import ANCHORS
+from tilewright.passes.layout_rules import Demands
 from tilewright.passes.software_pipelining import stages_of
 from tilewright.targets.gpu.operands import multiplies_product
 from tilewright.targets.nvidia.choose_mma import GROUP_WARPS, shared_operand
