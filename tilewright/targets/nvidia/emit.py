@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -97,7 +98,7 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
     # of a tile differ from a common one by constants, and registers are scarce: without the pass a
     # loop of 16 copies has 149 instructions instead of 185, and compile time decreases by a sixth
     # (measured).
-    with LLVM, option("disable-lsr", "true", "false"), parsed(text) as module:
+    with LLVM, option("disable-lsr", "true", "false"), _wide_sums(), parsed(text) as module:
         long = text.count("\n") > LONG
         machine = _target_machine(cpu, ptx_version, long)
         module.triple = TRIPLE
@@ -111,6 +112,17 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
             return optimised, _wrapping(_assembly(module, optimised, machine))
         with parsed(repaired) as other:
             return repaired, _wrapping(_assembly(other, repaired, machine))
+
+
+def _wide_sums() -> AbstractContextManager[None]:
+    """A context in which LLVM emits `mad.wide` for a product of 32 bits that is added to 64.
+
+    The assembler computes it by `LEA` and `LEA.HI.X`, and the two instructions by `IMAD.WIDE`, of
+    which a multiprocessor has a quarter of the throughput: docs/decisions/0079.
+    """
+    if llvm.llvm_version_info[0] != 22:  # an option that LLVM does not know ends the process
+        return nullcontext()
+    return option("nvptx-mad-wide-opt", "true", "false")
 
 
 # -- code generation without one pass --------------------------------------------------------------
