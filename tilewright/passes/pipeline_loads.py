@@ -65,6 +65,8 @@ SMALL_TILE = 8
 """Fewer bytes of a thread, such as those of scales, take fewer instructions in registers."""
 FEW_WARPS = 16
 """With more resident warps, others compute while one waits for its copies."""
+FEWEST_PROGRAMS = 3
+"""A second barrier in each iteration costs more where the warps of two programs wait for it."""
 OTHER_REGISTERS = 64
 """Of a thread, beside the sums that a loop carries: fragments of operands, addresses."""
 
@@ -157,7 +159,8 @@ def _may_be_late(loop: For) -> bool:
 
 
 def _gains_programs(loop: For, found: Pipeline, stages: int, ctx: PassContext) -> bool:
-    """Whether more programs are resident with a slot less, and few are with all."""
+    """Whether more programs are resident with a slot less, and few, but not very few, are with
+    all: see docs/decisions/0077."""
     if stages < 3 or not ctx.enabled(LATE_COPIES):
         return False
     gpu = ctx.gpu
@@ -165,7 +168,7 @@ def _gains_programs(loop: For, found: Pipeline, stages: int, ctx: PassContext) -
     needed = sum(layout.in_size(REGISTER) for layout in layouts) + OTHER_REGISTERS
     most = gpu.registers // (gpu.threads * needed)
     now, then = (gpu.shared_bytes // (n * found.nbytes) for n in (stages, stages - 1))
-    return now * gpu.warps < FEW_WARPS and now < min(then, most)
+    return now >= FEWEST_PROGRAMS and now * gpu.warps < FEW_WARPS and now < min(then, most)
 
 
 def _own_copies(

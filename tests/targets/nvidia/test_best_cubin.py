@@ -88,43 +88,6 @@ def held(ptx: str) -> int:
     return int(found[0]) if found else PLAIN
 
 
-WIDE_SUM = "\tmad.wide.s32 \t%rd3, %r1, 4, %rd2;\n"
-PRODUCT = "{ .reg .b64 %product; mul.wide.s32 %product, %r1, 4; add.s64 %rd3, %product, %rd2; }"
-
-
-@pytest.mark.parametrize(
-    ("others", "still_carries", "taken"),
-    [
-        pytest.param(99, False, PLAIN, id="few wide sums"),
-        pytest.param(99, True, 6, id="with carries of its own"),
-        pytest.param(9, False, 6, id="many wide sums"),
-    ],
-)
-def test_squeezed_kernels_with_few_wide_sums_are_assembled_without(
-    others: int, still_carries: bool, taken: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Named(FixedReports):
-        """An assembler whose cubins tell whether there are wide sums."""
-
-        def attempt(self, ptx: str, request: Request) -> Cubin | Rejection:
-            made = super().attempt(ptx, request)
-            assert isinstance(made, Cubin)
-            return Cubin(made.content + (b".5" if "mad.wide" in ptx else b".0"), made.log)
-
-    def carries(cubin: bytes, kernel: str) -> bool:
-        return still_carries or cubin.endswith(b".5")
-
-    monkeypatch.setattr(searched, "writes_carries", carries)
-    monkeypatch.setattr(
-        searched, "resources", lambda cubin, _: Resources(36 if cubin[0] == b"6"[0] else 32, 0, 0)
-    )
-    ptx = text(others) + WIDE_SUM
-    attempts = Attempts(Named({PLAIN: (32, 0), 6: (36, 0)}), REQUEST, "kernel")
-    best = best_cubin(attempts, ptx, HOPPER, Demand(256))
-    assert held(best.ptx) == taken
-    assert (PRODUCT in best.ptx) == (taken == PLAIN)
-
-
 @pytest.mark.parametrize("live", [0, LIKELY_SQUEEZED.start])
 @pytest.mark.parametrize(
     ("made", "taken"),

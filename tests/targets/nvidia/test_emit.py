@@ -70,6 +70,33 @@ def test_selected_zeros_are_not_those_of_an_extremum() -> None:
     assert ptx.count("max.f32") == 1
 
 
+def loads(count: int, others: int) -> str:
+    """A kernel that adds up elements at indices that it loads, after sums of other kinds."""
+    lines = [
+        "define ptx_kernel void @loads(ptr addrspace(1) %x, i32 %n) #0 {",
+        "  %s0 = add i32 %n, 0",
+    ]
+    for i in range(others):
+        lines.append(f"  %t{i} = xor i32 %s{i}, {i + 3}")
+        lines.append(f"  %s{i + 1} = mul i32 %t{i}, %n")
+    previous = f"%s{others}"
+    for i in range(count):
+        lines += [
+            f"  %w{i} = sext i32 {previous} to i64",
+            f"  %p{i} = getelementptr i32, ptr addrspace(1) %x, i64 %w{i}",
+            f"  %v{i} = load i32, ptr addrspace(1) %p{i}, align 4",
+        ]
+        previous = f"%v{i}"
+    lines += [f"  store i32 {previous}, ptr addrspace(1) %x, align 4", "  ret void", "}"]
+    return "\n".join([*lines, f"attributes #0 = {{ {ATTRIBUTES} }}"])
+
+
+def test_only_kernels_with_many_wide_sums_have_mad_wide() -> None:
+    many, few = ptx_of(loads(4, others=8)), ptx_of(loads(1, others=60))
+    assert (many.count("mad.wide.s32"), many.count("mul.wide.s32")) == (4, 0)
+    assert (few.count("mad.wide.s32"), few.count("mul.wide.s32")) == (0, 1)
+
+
 def test_products_and_sums_fuse_only_where_flagged() -> None:
     fused = ptx_of(scaled_add(ATTRIBUTES, flags="contract"))
     assert fused.count("fma.rn.f32") == 4

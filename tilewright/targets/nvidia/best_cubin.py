@@ -41,11 +41,6 @@ from tilewright.targets.nvidia.occupancy import (
 LIKELY_SQUEEZED = range(29, 67)
 SHORT_PTX = 750  # lines
 
-# The part of a kernel's lines that wide sums may be for it to be assembled without, to get by with
-# 32 registers. Bilinear samples, of which they are a thirtieth, took 124 µs with 40 registers, and
-# 149 with 32 but without them; layer norms by statistics, a hundredth, 6 % longer with 40.
-MOST_WIDE_SUMS = 1 / 40
-
 # Lines of PTX from which ptxas takes a second or more: one more CTA is not worth another run.
 LONG_PTX = 10_000
 
@@ -280,8 +275,8 @@ def _held(holding: _Holding, ctas: int, first: Assembled) -> Assembled | None:
 
 
 def _with_room(attempts: Attempts, ptx: str, chip: Processor, threads: int) -> Assembled:
-    """The cubin of a kernel. If ptxas may have miscompiled it with 32 registers, that of code
-    without carries, or else one with more registers, unless it spills there.
+    """The cubin of a kernel, with more than 32 registers if ptxas may have miscompiled it with 32,
+    unless it spills there.
 
     Spills with 32 registers are for `best_cubin`, which removes the limit altogether.
     """
@@ -289,38 +284,12 @@ def _with_room(attempts: Attempts, ptx: str, chip: Processor, threads: int) -> A
     if ptx.count("\n") <= SHORT_PTX and live_registers(ptx) in LIKELY_SQUEEZED:
         with attempts.holding_soon(ctas, ptx) as second:
             first = attempts.plain(ptx)
-            if _may_be_wrong(first, attempts.name):
-                return _without_carries(attempts, ptx) or second() or first
-        return first
-    first = attempts.plain(ptx)
-    if not first.used.spilled_registers and _may_be_wrong(first, attempts.name):
-        return _without_carries(attempts, ptx) or attempts.holding(ctas, ptx) or first
-    return first
-
-
-def _without_carries(attempts: Attempts, ptx: str) -> Assembled | None:
-    """The cubin of a kernel whose few wide sums are computed without carries, if these are all that
-    it has, and it needs no more registers."""
-    other, replaced = with_wide_products(ptx)
-    if not 0 < replaced < MOST_WIDE_SUMS * ptx.count("\n"):
-        return None
-    made = attempts.plain(other)
-    suits = made.used.registers <= SQUEEZED_REGISTERS
-    return made if suits and not writes_carries(made.cubin, attempts.name) else None
-
-
-_WIDE_SUM = re.compile(r"^\tmad\.wide\.([su]32)\s+(%\w+), (%\w+), ([^,]+), (%\w+);$", re.MULTILINE)
-
-
-def with_wide_products(ptx: str) -> tuple[str, int]:
-    """The PTX with products and sums in place of `mad.wide`, and the number of these.
-
-    ptxas makes `IMAD.WIDE` of the two, which is slower than what it makes of the one, `LEA` and
-    `LEA.HI.X`, but has no carry: docs/decisions/0079.
-    """
-    return _WIDE_SUM.subn(
-        r"\t{ .reg .b64 %product; mul.wide.\1 %product, \3, \4; add.s64 \2, %product, \5; }", ptx
-    )
+            roomy = second() if _may_be_wrong(first, attempts.name) else None
+    else:
+        first = attempts.plain(ptx)
+        wrong = not first.used.spilled_registers and _may_be_wrong(first, attempts.name)
+        roomy = attempts.holding(ctas, ptx) if wrong else None
+    return roomy or first
 
 
 def _may_be_wrong(made: Assembled, kernel: str) -> bool:

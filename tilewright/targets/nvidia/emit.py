@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -98,7 +97,7 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
     # of a tile differ from a common one by constants, and registers are scarce: without the pass a
     # loop of 16 copies has 149 instructions instead of 185, and compile time decreases by a sixth
     # (measured).
-    with LLVM, option("disable-lsr", "true", "false"), _wide_sums(), parsed(text) as module:
+    with LLVM, option("disable-lsr", "true", "false"), parsed(text) as module:
         long = text.count("\n") > LONG
         machine = _target_machine(cpu, ptx_version, long)
         module.triple = TRIPLE
@@ -109,20 +108,36 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
         optimised = str(module)
         repaired = with_selected_zeros(optimised)
         if repaired == optimised:
-            return optimised, _wrapping(_assembly(module, optimised, machine))
-        with parsed(repaired) as other:
-            return repaired, _wrapping(_assembly(other, repaired, machine))
+            ptx = _assembly(module, optimised, machine)
+        else:
+            with parsed(repaired) as other:
+                ptx = _assembly(other, repaired, machine)
+        if has_many_wide_sums(ptx) and llvm.llvm_version_info[0] == 22:  # as in `_assembly`
+            with option("nvptx-mad-wide-opt", "true", "false"), parsed(repaired) as again:
+                ptx = _assembly(again, repaired, machine)
+        return repaired, _wrapping(ptx)
 
 
-def _wide_sums() -> AbstractContextManager[None]:
-    """A context in which LLVM emits `mad.wide` for a product of 32 bits that is added to 64.
+MOST_OTHERS = 50
+"""Lines of a kernel for each wide sum, up to which these are emitted as `mad.wide`."""
 
-    The assembler computes it by `LEA` and `LEA.HI.X`, and the two instructions by `IMAD.WIDE`, of
-    which a multiprocessor has a quarter of the throughput: docs/decisions/0079.
+_PRODUCT = re.compile(r"\tmul\.wide\.[su]32 \t(%rd\d+),")
+_WIDE_REGISTER = re.compile(r"%rd\d+")
+
+
+def has_many_wide_sums(ptx: str) -> bool:
+    """Whether a kernel without matrix instructions has many products of 32 bits that are added to
+    64, of which each is for one address.
+
+    The assembler computes `mad.wide` by `LEA` and `LEA.HI.X`, and `mul.wide` and `add.s64` by
+    `IMAD.WIDE`, of which a multiprocessor has a quarter of the throughput, but which writes no
+    carry and needs fewer registers: docs/decisions/0079.
     """
-    if llvm.llvm_version_info[0] != 22:  # an option that LLVM does not know ends the process
-        return nullcontext()
-    return option("nvptx-mad-wide-opt", "true", "false")
+    products = _PRODUCT.findall(ptx)
+    if len(products) * MOST_OTHERS < ptx.count("\n") or "mma" in ptx:
+        return False
+    uses = Counter(_WIDE_REGISTER.findall(ptx))  # one of them is the product
+    return sum(uses[product] == 2 for product in products) * MOST_OTHERS >= ptx.count("\n")
 
 
 # -- code generation without one pass --------------------------------------------------------------
