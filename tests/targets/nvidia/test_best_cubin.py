@@ -77,8 +77,10 @@ def text(lines: int, live: int = 0, loop: bool = False) -> str:
 
 @pytest.fixture(autouse=True)
 def carries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cubins of fixed reports have no machine code: they count as those that write carries."""
+    """Cubins of fixed reports have no machine code: they count as those that write carries, and
+    wait for no loads."""
     monkeypatch.setattr(searched, "writes_carries", lambda cubin, kernel: True)
+    monkeypatch.setattr(searched, "load_waits", lambda cubin, kernel: 0)
 
 
 def held(ptx: str) -> int:
@@ -121,6 +123,25 @@ def test_selected_cubin(
     best = best_cubin(Attempts(FixedReports(made), REQUEST, "kernel"), ptx, HOPPER, Demand(256))
     assert (held(best.ptx), int(best.cubin)) == (taken, taken)
     assert best.used.registers == made[taken][0]
+
+
+@pytest.mark.parametrize(
+    ("loop", "waits", "taken"),
+    [
+        pytest.param(True, {PLAIN: 4, 4: 2}, 4, id="loads of a loop together"),
+        pytest.param(True, {PLAIN: 4, 4: 4}, PLAIN, id="one by one in any case"),
+        pytest.param(True, {PLAIN: 2, 4: 1}, PLAIN, id="few waits"),
+        pytest.param(False, {PLAIN: 4, 4: 2}, PLAIN, id="no loop"),
+    ],
+)
+def test_loops_that_wait_for_each_load_get_registers_that_are_free(
+    loop: bool, waits: dict[int, int], taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = {PLAIN: (55, 0), 4: (62, 0)}
+    monkeypatch.setattr(searched, "resources", lambda cubin, _: Resources(*made[int(cubin)], 0))
+    monkeypatch.setattr(searched, "load_waits", lambda cubin, kernel: waits[int(cubin)])
+    attempts = Attempts(FixedReports(made), REQUEST, "kernel")
+    assert held(best_cubin(attempts, text(3, loop=loop), HOPPER, Demand(256)).ptx) == taken
 
 
 def test_without_carries_a_kernel_may_be_squeezed(monkeypatch: pytest.MonkeyPatch) -> None:

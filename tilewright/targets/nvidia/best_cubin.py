@@ -20,6 +20,7 @@ from tilewright.targets.nvidia.carries import writes_carries
 from tilewright.targets.nvidia.cubin import Resources, resources
 from tilewright.targets.nvidia.features import WARP_SIZE, Processor
 from tilewright.targets.nvidia.live_registers import has_loops, live_registers
+from tilewright.targets.nvidia.load_waits import load_waits
 from tilewright.targets.nvidia.occupancy import (
     FEW_CTAS,
     FEWEST_OTHERS,
@@ -33,6 +34,7 @@ from tilewright.targets.nvidia.occupancy import (
     ctas_with_room,
     ctas_with_spare_registers,
     registers_for,
+    resident_ctas,
 )
 
 # Short kernels whose estimate (`live_registers`) is in this range are assembled in both ways at
@@ -40,6 +42,10 @@ from tilewright.targets.nvidia.occupancy import (
 # write carries, and of 9 whose estimate differs from the range by 3 at most, one.
 LIKELY_SQUEEZED = range(29, 67)
 SHORT_PTX = 750  # lines
+
+# The waits for loads, counted in machine code, from which a kernel with a loop is assembled again
+# if it has registers to spare: a loop over a row and one that divides by its sum have two.
+MANY_WAITS = 3
 
 # Lines of PTX from which ptxas takes a second or more: one more CTA is not worth another run.
 LONG_PTX = 10_000
@@ -217,7 +223,12 @@ def best_cubin(attempts: Attempts, ptx: str, chip: Processor, demand: Demand) ->
     if not demand.suits(limit) or _would_spill(ptx, registers, limit):
         ctas = 0
     spare = ctas_with_spare_registers(*place) if _may_be_saved(ptx, registers) else 0
-    return _held(holding, ctas, first) or _held(holding, spare, first) or first
+    return (
+        _held(holding, ctas, first)
+        or _held(holding, spare, first)
+        or _loading_together(attempts, holding, ptx, chip, demand, first)
+        or first
+    )
 
 
 _Holding = Callable[[int], Assembled | None]
@@ -264,6 +275,29 @@ def _may_be_saved(ptx: str, registers: int) -> bool:
     rotated operands has 140 registers or, with the directive, 255, and took 149 or 132 µs.
     """
     return registers % REGISTER_UNIT == 0 or registers > MANY_REGISTERS or has_loops(ptx)
+
+
+def _loading_together(
+    attempts: Attempts,
+    holding: _Holding,
+    ptx: str,
+    chip: Processor,
+    demand: Demand,
+    first: Assembled,
+) -> Assembled | None:
+    """The cubin for as many CTAs as are resident anyway, if it waits for the loads of a loop less
+    often: ptxas puts loads one after the other to save registers, also where that gains no CTA."""
+    if demand.held or not has_loops(ptx) or ptx.count("\n") > SHORT_PTX:
+        return None
+    registers = first.used.registers
+    ctas = resident_ctas(chip, demand.threads, registers, demand.shared)
+    if not ctas or registers_for(ctas, demand.threads) < registers + REGISTER_UNIT:
+        return None
+    waits = load_waits(first.cubin, attempts.name)
+    together = _held(holding, ctas, first) if waits >= MANY_WAITS else None
+    if together is None or load_waits(together.cubin, attempts.name) >= waits:
+        return None
+    return together
 
 
 def _held(holding: _Holding, ctas: int, first: Assembled) -> Assembled | None:
