@@ -30,6 +30,7 @@ from tilewright.ops.control import Barrier, For, Yield
 from tilewright.ops.gpu import Allocate, CommitCopies, CopyAsync, Share, Slot, WaitCopies
 from tilewright.ops.memory import Load
 from tilewright.ops.roles import Roles
+from tilewright.passes.layout_choice import ANCHORS
 from tilewright.passes.own_copies import (
     MIN_COPY_BYTES,
     OwnCopy,
@@ -154,8 +155,10 @@ def find_pipeline(fn: Function, loop: For, infos: AxisMap, ctx: PassContext) -> 
 
 
 def _may_be_late(loop: For) -> bool:
-    """Whether what reads slots has read them when the next op starts."""
-    return not any(op.in_flight for op in loop.body)
+    """Whether what reads slots has read them when the next op starts, and that is one product:
+    behind several, copies start too late for the next iteration."""
+    products = sum(type(op) in ANCHORS for op in loop.body)
+    return products == 1 and not any(op.in_flight for op in loop.body)
 
 
 def _gains_programs(loop: For, found: Pipeline, stages: int, ctx: PassContext) -> bool:

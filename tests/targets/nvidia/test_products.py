@@ -109,20 +109,25 @@ def test_matmul(orders: str, stages: int) -> None:
         check(program, module)
 
 
-def few_rows(steps: int) -> Program:
+def few_rows(steps: int, rows: int = 16, columns: int = 64) -> Program:
     """A product whose slots leave memory for few programs."""
-    return products.matmul("fp16", "fp32", "nt", (16, 64, 128 * steps), (16, 64, 128))
+    shape = rows, columns, 128
+    return products.matmul("fp16", "fp32", "nt", (*shape[:2], 128 * steps), shape)
 
 
-@pytest.mark.parametrize("stages", [3, 4])
-def test_copies_to_the_slot_that_has_been_read(stages: int) -> None:
+@pytest.mark.parametrize(("stages", "rows", "columns"), [(3, 16, 64), (4, 32, 32)])
+def test_copies_to_the_slot_that_has_been_read(stages: int, rows: int, columns: int) -> None:
     for steps in range(stages + 2):
-        program = few_rows(steps)
+        program = few_rows(steps, rows, columns)
         module, counts = lowered(program, 4, stages)
         assert counts["late"] == 1
         slots = {shape_of(op.type)[0] for op in module.walk() if isinstance(op, Allocate)}
         assert slots == {stages - 1}
         check(program, module)
+
+
+def test_two_programs_keep_all_slots() -> None:
+    assert lowered(few_rows(6), 4, 4)[1]["late"] == 0
 
 
 @pytest.mark.parametrize("number", [0, 1])
