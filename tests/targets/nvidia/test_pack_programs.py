@@ -43,7 +43,7 @@ def test_each_program_has_shared_memory_of_its_own() -> None:
     packed = compiled(COUNTS)
     assert packed.metadata.shared >= 64 * 4
     assert packed.metadata.shared % 16 == 0
-    sizes = [int(n) for n in re.findall(r"%tid\.y;[\s\S]*?, (\d+);", packed.asm["ptx"])]
+    sizes = [int(n) for n in re.findall(r"%tid\.y;[\s\S]*?, (\d+)[;,]", packed.asm["ptx"])]
     assert packed.metadata.shared in sizes
     assert not re.search(r"\bbar(rier)?\.(cta\.)?sync\b|bar\.sync", packed.asm["ptx"])
     assert "bar.warp.sync" in packed.asm["ptx"]
