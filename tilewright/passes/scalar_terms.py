@@ -55,7 +55,7 @@ class ScalarTerms:
         if depth == 0:
             return None
         match value.op:
-            case Hint(src):
+            case Hint(src, divisibility) if not any(divisibility):  # terms would not have it
                 return self._split(src, depth - 1)
             case Add(a, b) if self._are_of_different_loops(a, b):
                 return self._split_sum(a, b) or self._split_sum(b, a)
