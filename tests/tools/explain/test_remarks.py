@@ -180,6 +180,7 @@ def test_messages_of_the_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
 
     used = Resources(40, 0, shared_bytes=0)
     monkeypatch.setattr(best_cubin, "resources", lambda cubin, name: used)
+    monkeypatch.setattr(best_cubin, "load_waits", lambda cubin, name: 0)
     monkeypatch.setattr(compilation, "find_assembler", Advising)
     monkeypatch.setattr(disassemble, "find_disassembler", lambda: None)
     with knobs.nvidia.scope():
