@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tests.fuzz.derivatives.random_kernel import RandomKernel
+from tests.fuzz.derivatives.random_kernel import NumberedKernel
 
 HEAD = """
 @jit
@@ -37,19 +37,17 @@ LANES = {"plain": "j", "shifted": "(j + 1) % n", "reversed": "n - 1 - j"}
 
 
 @dataclass
-class Composed(RandomKernel):
+class Composed(NumberedKernel):
     """A random kernel over tiles of 16 lanes, of which a row has n.
 
     Attributes:
         tiles, scalars: the values that statements may use.
         conditions: tiles of bools.
-        names: how many values it has named.
     """
 
     tiles: list[str] = field(default_factory=list[str])
     scalars: list[str] = field(default_factory=list[str])
     conditions: list[str] = field(default_factory=list[str])
-    names: int = 0
 
     def __post_init__(self) -> None:
         self.m, self.n = int(self.rng.integers(1, 5)), int(self.rng.integers(3, 17))
@@ -81,16 +79,7 @@ class Composed(RandomKernel):
             if kind == "return":
                 self.add("if row >= m:", "    return")
 
-    # -- names ------------------------------------------------------------------------------------
-
-    def name(self, prefix: str) -> str:
-        self.names += 1
-        return f"{prefix}{self.names}"
-
-    def array(self, *shape: int) -> str:
-        found = f"{self.name('a')}_ptr"
-        self.args[found] = self.rng.uniform(-1, 1, shape)
-        return found
+    # -- arguments --------------------------------------------------------------------------------
 
     def integers(self, limit: int, *shape: int) -> str:
         found = f"{self.name('t')}_ptr"

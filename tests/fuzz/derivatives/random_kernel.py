@@ -72,3 +72,24 @@ class RandomKernel(Choices):
 
     def add(self, *lines: str) -> None:
         self.body += [self.indent + line for line in lines]
+
+
+@dataclass
+class NumberedKernel(RandomKernel):
+    """A random kernel whose values and arrays are named by a letter and a number.
+
+    Attributes:
+        names: how many values it has named.
+    """
+
+    names: int = 0
+
+    def name(self, prefix: str) -> str:
+        self.names += 1
+        return f"{prefix}{self.names}"
+
+    def array(self, *shape: int) -> str:
+        """A further argument of random floats."""
+        found = f"{self.name('a')}_ptr"
+        self.args[found] = self.rng.uniform(-1, 1, shape)
+        return found

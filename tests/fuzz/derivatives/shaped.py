@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.fuzz.derivatives.random_kernel import RandomKernel
+from tests.fuzz.derivatives.random_kernel import NumberedKernel
 
 # Of tiles a and b, at a condition c. None of them lets numbers grow.
 OPERATIONS = {
@@ -56,10 +56,8 @@ def swapped(x):
 
 
 @dataclass
-class Shaped(RandomKernel):
+class Shaped(NumberedKernel):
     """A random kernel of rows."""
-
-    names: int = 0
 
     def __post_init__(self) -> None:
         self.tile_m, self.tile_n = self.pick(2, 4), self.pick(4, 8)
@@ -81,15 +79,6 @@ class Shaped(RandomKernel):
         )
         shape()
         self.finish()
-
-    def name(self, prefix: str) -> str:
-        self.names += 1
-        return f"{prefix}{self.names}"
-
-    def array(self, *shape: int) -> str:
-        found = f"{self.name('a')}_ptr"
-        self.args[found] = self.rng.uniform(-1, 1, shape)
-        return found
 
     def integers(self, limit: int, *shape: int) -> str:
         found = f"{self.name('t')}_ptr"
