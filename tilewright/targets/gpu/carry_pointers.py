@@ -42,6 +42,7 @@ from tilewright.ops.control import For
 from tilewright.ops.memory import AddPtr, Load, Store
 from tilewright.ops.view import View
 from tilewright.rewrites.control import carry_more
+from tilewright.targets.gpu.shared_addresses import sum_of
 
 NAME = "carry_pointers"
 
@@ -154,10 +155,7 @@ def _carry(loop: For, growths: list[Growth]) -> None:
     for op, starts, step in growths:
         pointer = loop.body.add_arg(op.result.type)
         with b.before(loop):
-            offset = starts[0]
-            for more in starts[1:]:
-                offset = b.value(Add(offset, more))
-            inits.append(b.value(AddPtr(op.ptr, offset)))
+            inits.append(b.value(AddPtr(op.ptr, sum_of(b, starts))))
         with b.before(loop.body.terminator):
             yields.append(b.value(AddPtr(pointer, step)))
         op.result.replace_with(pointer)

@@ -76,14 +76,14 @@ def _share(region: Region, group: Sequence[_Address]) -> None:
     with b.before(first):
         pointer = _base(first)
         if common:
-            pointer = b.value(AddPtr(pointer, _sum(b, [*common.elements()])))
+            pointer = b.value(AddPtr(pointer, sum_of(b, [*common.elements()])))
         start = _laid_out(b, AddPtr(_splat(b, pointer, first), first.offset), first)
     for op, terms in group:
         with b.before(op):
             rest = [*(Counter(terms) - common).elements()]
             moved = start
             if rest:
-                moved = _laid_out(b, AddPtr(start, _splat(b, _sum(b, rest), op)), op)
+                moved = _laid_out(b, AddPtr(start, _splat(b, sum_of(b, rest), op)), op)
         op.result.replace_with(moved)
         op.erase()
 
@@ -95,7 +95,8 @@ def _base(op: AddPtr) -> Value:
     return moved.ptr
 
 
-def _sum(b: Builder, terms: Sequence[Value]) -> Value:
+def sum_of(b: Builder, terms: Sequence[Value]) -> Value:
+    """The sum of values, of which there is at least one, in their order."""
     total = terms[0]
     for term in terms[1:]:
         total = b.value(Add(total, term))
