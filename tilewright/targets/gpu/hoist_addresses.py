@@ -17,6 +17,9 @@ canonical: passes that decompose pointers run before. Linear in the size of the 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from functools import cache
+
 from tilewright.analysis.buffers import FEATURE as BUFFERS
 from tilewright.analysis.buffers import has_free_mask
 from tilewright.ir.core import Function, Op, Region, Value
@@ -48,14 +51,15 @@ def hoist_addresses(fn: Function, ctx: PassContext) -> bool:
         for op in loop.regions[-1]
         if isinstance(op, AddPtr) and not (BUFFERS in ctx.features and _is_in_buffer(fn, op))
     ]
-    hoisted = sum(_hoist(loop, op) for loop, op in found)
+    loaded = cache(_loaded)  # what is inserted below loads nothing
+    hoisted = sum(_hoist(loop, op, loaded) for loop, op in found)
     ctx.count("hoisted", hoisted)
 
     def is_shared(op: AddPtr, uniform: Value) -> bool:
         region = op.parent
         assert region is not None
         in_buffer = BUFFERS in ctx.features and _is_in_buffer(fn, op)
-        return not in_buffer and _is_loaded(uniform, region) and _is_one_access(op.offset, op)
+        return not in_buffer and uniform.op in loaded(region) and _is_one_access(op.offset, op)
 
     regions = [fn.body, *(region for op in fn.walk() for region in op.regions)]
     shared = sum(share_addresses(region, is_shared) for region in regions)
@@ -63,11 +67,14 @@ def hoist_addresses(fn: Function, ctx: PassContext) -> bool:
     return hoisted + shared > 0
 
 
-def _hoist(loop: Op, op: AddPtr) -> bool:
-    return _hoist_offset(loop, op) or _hoist_fixed(loop, op)
+_Loaded = Callable[[Region], Collection[Op | None]]
 
 
-def _hoist_fixed(loop: Op, op: AddPtr) -> bool:
+def _hoist(loop: Op, op: AddPtr, loaded: _Loaded) -> bool:
+    return _hoist_offset(loop, op) or _hoist_fixed(loop, op, loaded)
+
+
+def _hoist_fixed(loop: Op, op: AddPtr, loaded: _Loaded) -> bool:
     """Add a loop-invariant offset before one that the loop loads, of all elements alike.
 
         addptr(splat(addptr(p, x)), y)    =>    addptr(addptr(splat(p), y), splat(x))
@@ -80,7 +87,7 @@ def _hoist_fixed(loop: Op, op: AddPtr) -> bool:
     moved = pointers.src.op
     if not isinstance(moved, AddPtr) or moved.parent is not body or moved.ptr.region is body:
         return False
-    if not _is_one_access(op.offset, op) or not _is_loaded(moved.offset, body):
+    if not _is_one_access(op.offset, op) or moved.offset.op not in loaded(body):
         return False
     shape, parent = shape_of(op.result.type), loop.parent
     assert parent is not None
@@ -100,17 +107,13 @@ def _hoist_fixed(loop: Op, op: AddPtr) -> bool:
     return True
 
 
-def _is_loaded(value: Value, body: Region) -> bool:
-    """Whether a value of a loop's body is computed from what it loads."""
-    pending, seen = [value], set[Op]()
-    while pending:
-        op = pending.pop().op
-        if isinstance(op, Load) and op.parent is body:
-            return True
-        if op is not None and op.parent is body and op not in seen:
-            seen.add(op)
-            pending += op.operands
-    return False
+def _loaded(region: Region) -> set[Op | None]:
+    """The loads of a region, and its ops that compute from what they load."""
+    found = set[Op | None]()
+    for op in region:
+        if isinstance(op, Load) or any(v.op in found for v in op.operands if v.op is not None):
+            found.add(op)
+    return found
 
 
 def _hoist_offset(loop: Op, op: AddPtr) -> bool:
