@@ -1,11 +1,13 @@
 """Launches from many threads, and in processes that have forked."""
 
+import faulthandler
 import os
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from tilewright.runtime.autotuner import autotune
 from tilewright.runtime.config import Config
 from tilewright.runtime.devices import cpu
 from tilewright.runtime.jit import JITFunction, jit
+from tilewright.targets.cpu import plan
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -39,17 +42,49 @@ def compiles_anew() -> Iterator[None]:
 
 
 def child_succeeds(work: Callable[[], None]) -> bool:
-    """Whether some work in a forked child ends well within 30 s."""
+    """Whether some work in a forked child ends well within 30 s; if not, stderr has the reason."""
     child = os.fork()
     if child == 0:
-        signal.alarm(30)
+        faulthandler.dump_traceback_later(30, exit=True, file=2)
         status = 1
         try:
             work()
             status = 0
+        except BaseException:
+            os.write(2, traceback.format_exc().encode())
         finally:
             os._exit(status)
     return os.waitpid(child, 0)[1] == 0
+
+
+class Paused:
+    """A function that waits in this process, but not in its children, until the block ends.
+
+    Attributes:
+        begun: set when the function is called.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.begun = threading.Event()
+        self._function, self._process, self._go_on = function, os.getpid(), threading.Event()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if os.getpid() == self._process:
+            self.begun.set()
+            self._go_on.wait()
+        return self._function(*args, **kwargs)
+
+    @contextmanager
+    def within(self, work: Callable[[], Any]) -> Generator[None]:
+        """A thread does some work, and waits in the function."""
+        thread = threading.Thread(target=work)
+        thread.start()
+        self.begun.wait()
+        try:
+            yield
+        finally:
+            self._go_on.set()
+            thread.join()
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -96,20 +131,9 @@ def test_threads_compile_different_kernels_at_once() -> None:
 def test_a_child_compiles_what_a_thread_of_its_parent_was_compiling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    begun, go_on, parent = threading.Event(), threading.Event(), os.getpid()
-    compile_kernel = JITFunction.compile
-
-    def slow(*args: Any, **kwargs: Any) -> Any:
-        if os.getpid() == parent:
-            begun.set()
-            go_on.wait()
-        return compile_kernel(*args, **kwargs)
-
-    monkeypatch.setattr(JITFunction, "compile", staticmethod(slow))
+    paused = Paused(JITFunction.compile)
+    monkeypatch.setattr(JITFunction, "compile", staticmethod(paused))
     kernel = jit(fill)
-    thread = threading.Thread(target=lambda: kernel[(1,)](np.zeros(8, np.int32), 5, BLOCK=8))
-    thread.start()
-    begun.wait()
 
     def work() -> None:
         out = np.zeros(8, np.int32)
@@ -117,10 +141,24 @@ def test_a_child_compiles_what_a_thread_of_its_parent_was_compiling(
             kernel[(1,)](out, 7, BLOCK=8)
         assert (out == 7).all()
 
-    good = child_succeeds(work)
-    go_on.set()
-    thread.join()
-    assert good
+    with paused.within(lambda: kernel[(1,)](np.zeros(8, np.int32), 5, BLOCK=8)):
+        assert child_succeeds(work)
+
+
+@forks
+def test_a_child_compiles_while_a_thread_of_its_parent_plans_another_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paused = Paused(plan.axis_info)
+    monkeypatch.setattr(plan, "axis_info", paused)
+
+    def work() -> None:
+        out = np.ones(64, np.float32)
+        new_kernel(4)[(1,)](out, 64, BLOCK=64)
+        assert (out == 5).all()
+
+    with paused.within(lambda: new_kernel(3)[(1,)](np.zeros(64, np.float32), 64, BLOCK=64)):
+        assert child_succeeds(work)
 
 
 @forks

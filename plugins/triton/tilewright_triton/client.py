@@ -9,13 +9,13 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tilewright.base.diagnostics import Loc, TilewrightError
+from tilewright.base.locks import Lock
 from tilewright.base.plug_ins import PlugInError
 from tilewright.compat import search_path
 
@@ -63,7 +63,7 @@ class Client:
 
     def __init__(self, python: str) -> None:
         self._python = python
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._process: subprocess.Popen[str] | None = None
         self._owner = 0
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import make_dataclass
-from functools import cached_property
 from typing import Any
 
 from tilewright.base.diagnostics import Loc
 from tilewright.base.findings import NOTE, OK, Finding
+from tilewright.base.lazy import cached_property
 from tilewright.base.located import error_at
+from tilewright.base.locks import Lock
 from tilewright.compiler.version import hash_of_tree
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
@@ -64,7 +64,7 @@ class TritonTarget:
         lanes = int(parts[2]) if parts[2:] else self.vendor.lanes_of(parts[1])
         self._request = {"target": [parts[0], parts[1], lanes]}
         self._resolved: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     # -- what the back end says of itself -------------------------------------------------------
 

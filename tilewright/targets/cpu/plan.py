@@ -8,10 +8,10 @@ Roots over the same shape that don't depend on each other form a *group*, which 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 
 from tilewright.analysis.affine import AffineForms
 from tilewright.analysis.axis_info import AxisMap, axis_info
+from tilewright.base.lazy import cached_property
 from tilewright.base.record import field, record
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import Tile, shape_of
