@@ -212,8 +212,11 @@ def _buffer_instruction(made: Instruction, machine: Machine, found: Data) -> Run
         offset = np.full(w.active.shape, fields["offset"], np.int64)
         if fields["offen"]:
             offset = offset + w.vector(fields["vaddr"] + VGPR)
-        offset = offset + _scalar_offset(w, fields["soffset"], machine)
+        scalar = _scalar_offset(w, fields["soffset"], machine)
         outside = offset >= descriptor[2]
+        if ((outside != (offset + scalar >= descriptor[2])) & w.active).any():
+            raise EmulatorError("GPUs differ in whether a scalar offset is compared with the size")
+        offset = offset + scalar
         if (~outside & (offset + access.size > descriptor[2]))[w.active].any():
             raise EmulatorError("an access crosses the end of its buffer")
         before, inside = w.mask(EXEC), w.active & ~outside

@@ -23,31 +23,37 @@ PlaceOf = Callable[[int], Place]
 
 
 def places(
-    kernel: Kernel, ptr: Value, mask: Value | None, policy: CachePolicy, length: int
+    kernel: Kernel, access: memory.Load | memory.Store, policy: CachePolicy, length: int
 ) -> PlaceOf | None:
     """The place of each register's access of `length` elements; None if it is none of a buffer.
 
     Without a mask, the descriptor only pays for several accesses of a thread: they need no address
     of 64 bits each, and in a loop none that moves.
     """
+    ptr = access.ptr
     plain = is_plain(policy.cache, policy.evict, policy.volatile)
     if not kernel.hw.has_buffers or not plain or ptr.layout is None:
         return None
-    if mask is None and len(kernel.access_starts(ptr, length)) == 1:
+    if access.mask is None and len(kernel.access_starts(ptr, length)) == 1:
         return None
-    span = span_of(kernel.fn, ptr)
+    span = span_of(kernel.fn, access)
     if span is None:
         return None
     b, parts = kernel.b, split_pointer(ptr)
     assert parts.varying is not None
     size = memory.pointee_of(ptr.type).nbytes_in_memory
-    argument = span.argument
+    argument, advance, distance = span.argument, None, None
     if argument is None and parts.uniform is None and parts.base.owner is kernel.fn.body:
         argument = parts.base
     if span.argument is not None:
         base, distance = kernel.scalar(span.argument), _distance(kernel, parts, size)
+        if span.advance is not None:
+            carried, start = map(kernel.scalar, span.advance)
+            moved = b.mul(b.sub(carried, start), const(I64, size))
+            advance = b.trunc(moved, I32)
+            distance = b.sub(distance, advance)
     else:
-        base, distance = kernel.scalar(parts.base), None
+        base = kernel.scalar(parts.base)
         if parts.uniform is not None:
             base = b.gep(I8, base, b.mul(kernel.scalar(parts.uniform), const(I64, size)))
     if span.before:
@@ -60,7 +66,7 @@ def places(
             offset = b.add(offset, distance)
         if span.before:
             offset = b.add(offset, span.before)
-        return Place(base, offset, span.size, argument is not None)
+        return Place(base, offset, span.size, argument is not None, advance)
 
     return place
 

@@ -54,12 +54,15 @@ class Place(NamedTuple):
         size: of the buffer, in bytes.
         fixed: whether the base is at a constant distance from an argument of the kernel, so that
             LLVM sees that all lanes have the same.
+        advance: an unsigned i32, the same in all lanes, that is added to the offset; None for 0.
+            The sum does not overflow.
     """
 
     base: V
     offset: V
     size: int
     fixed: bool
+    advance: V | None = None
 
 
 class Hardware(Protocol):

@@ -98,7 +98,7 @@ def emit_load(kernel: Kernel, op: memory.Load) -> None:
     pointers = kernel.env[op.ptr]
     masks = kernel.env[op.mask] if op.mask is not None else None
     others = kernel.env[op.other] if op.other is not None else None
-    place = places(kernel, op.ptr, op.mask, policy, length)
+    place = places(kernel, op, policy, length)
     done: dict[tuple[V, ...], Registers] = {}
     found: Registers = []
     for start in range(0, len(pointers), length):
@@ -129,7 +129,7 @@ def emit_store(kernel: Kernel, op: memory.Store) -> None:
     pointers = kernel.env[op.ptr]
     masks = kernel.env[op.mask] if op.mask is not None else None
     owner = one_of_many(kernel, op.ptr)
-    place = places(kernel, op.ptr, op.mask, policy, length)
+    place = places(kernel, op, policy, length)
 
     def store(values: Mapping[int, V]) -> None:
         for start in kernel.access_starts(op.ptr, length):

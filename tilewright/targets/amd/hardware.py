@@ -163,7 +163,7 @@ class AmdHardware(PlainHardware):
     ) -> list[V]:
         bits = words * word_bits
         kind = int_type(min(bits, 32)) if bits <= 32 else vector(I32, bits // 32)
-        args = [self._buffer(b, place), _offset(b, place, mask), const(I32, 0), const(I32, 0)]
+        args = [self._buffer(b, place), _offset(b, place, mask), _advance(b, place), const(I32, 0)]
         found = b.intrinsic("llvm.amdgcn.raw.ptr.buffer.load", kind, args, overloads=[kind])
         word = int_type(word_bits)
         if words == 1:
@@ -176,7 +176,7 @@ class AmdHardware(PlainHardware):
         bits = len(words) * words[0].type.bits
         kind = int_type(min(bits, 32)) if bits <= 32 else vector(I32, bits // 32)
         args = [b.bitcast(row, kind), self._buffer(b, place), _offset(b, place, mask)]
-        args += [const(I32, 0), const(I32, 0)]
+        args += [_advance(b, place), const(I32, 0)]
         b.intrinsic("llvm.amdgcn.raw.ptr.buffer.store", VOID, args, overloads=[kind])
 
     def _buffer(self, b: Builder, place: Place) -> V:
@@ -235,6 +235,13 @@ def _offset(b: Builder, place: Place, mask: V | None) -> V:
     if mask is None:
         return place.offset
     return b.select(mask, place.offset, const(I32, place.size - (1 << 32)))
+
+
+def _advance(b: Builder, place: Place) -> V:
+    """The scalar offset. All lanes have the same one, of which LLVM needs a proof."""
+    if place.advance is None:
+        return const(I32, 0)
+    return b.intrinsic("llvm.amdgcn.readfirstlane", I32, [place.advance], overloads=[I32])
 
 
 def _mixes(op: Op) -> bool:
