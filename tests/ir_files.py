@@ -42,6 +42,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import tilewright.compiler.pipeline
+import tilewright.targets.cpu.pipeline
 import tilewright.targets.nvidia.steps
 from tests.gpu_machine import gpu_machine
 from tests.ir_values import same_bits, same_meaning
@@ -63,6 +64,7 @@ __all__ = ["collect", "same_bits"]
 # Importing these registers the passes.
 REGISTERED = (
     tilewright.compiler.pipeline,
+    tilewright.targets.cpu.pipeline,
     tilewright.targets.nvidia.steps,
 )
 

@@ -14,9 +14,11 @@ from tests.targets.cpu.harness import PLAIN_AVX2, PLAIN_SSE2, assert_same, both,
 from tilewright.ir import types as ir
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Op, Value
+from tilewright.ir.passes import PassContext, run
 from tilewright.ir.verify import verify_module
 from tilewright.ops import arith, control, math, memory, shape
 from tilewright.targets.cpu.codegen import generate
+from tilewright.targets.cpu.pipeline import STEPS
 
 SIZE = 77  # four whole vectors of 16 and a rest
 INTS = [t for t in ir.SCALARS if t.is_int()]
@@ -110,6 +112,23 @@ def test_fp64_is_divided_exactly_by_a_number_too() -> None:
     expected = x / 3.0 / 7.1
     run_compiled(build(kernel_from(text), {"x": "*fp64", "divisor": "fp64"}), (1, 1, 1), [x, 7.1])
     assert same_bits(x, expected)
+
+
+def test_fp32_is_divided_exactly_if_it_is_rounded_to_integers() -> None:
+    """Half of these quotients are ties, which the error of a reciprocal would break."""
+    text = """
+    def quantised(x, q, scale):
+        i = tl.arange(0, 64)
+        tl.store(q + i, tl.floor(tl.load(x + i) / scale + 0.5).to(tl.int8))
+    """
+    scale = np.float32(0.07)
+    x = np.arange(-32, 32, dtype=np.float32) * scale / np.float32(2)
+    q = np.zeros(64, np.int8)
+    types = {"x": "*fp32", "q": "*i8", "scale": "fp32"}
+    module = build(kernel_from(text), types)
+    run(module, STEPS, PassContext())
+    run_compiled(module, (1, 1, 1), [x, q, scale])
+    assert list(q) == list(np.floor(x / scale + np.float32(0.5)).astype(np.int8))
 
 
 @pytest.mark.parametrize("element", FLOATS, ids=ids)

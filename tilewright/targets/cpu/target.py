@@ -98,7 +98,7 @@ class CpuTarget(BaseBackend):
         return f"cpu llvm-{llvm_version()} {named} {machine.cache_bytes} {machine.vector_bytes}"
 
     def features(self) -> frozenset[str]:
-        return frozenset()
+        return frozenset({"fma"} if self.machine.has_fma else ())
 
     def parse_options(self, given: Mapping[str, Any]) -> CpuOptions:
         return options_from(CpuOptions, given)
@@ -115,7 +115,7 @@ class CpuTarget(BaseBackend):
         )
 
     def steps(self) -> Sequence[Step]:
-        return pipeline.STEPS if self.machine.has_fma else ()
+        return pipeline.STEPS
 
     def compile(self, module: Module, ctx: PassContext, options: CpuOptions) -> Lowered:
         text, scratch = codegen.generate(
