@@ -264,3 +264,27 @@ def upsample_bilinear(
     y = (1 - du) * ((1 - dv) * a + dv * b) + du * ((1 - dv) * c + dv * d)
     at = (image * 2 * rows + row) * 2 * columns + column
     tl.store(y_ptr + at, y, mask=inside)
+
+
+@triton.jit
+def persistent_moving_average(
+    x_ptr, decay_ptr, y_ptr, sequences, steps, channels, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Two loops that count without `range`: over tiles, and over time by pointers."""
+    tiles = tl.cdiv(channels, BLOCK)
+    tile = tl.program_id(0)
+    while tile < sequences * tiles:
+        channel = tile % tiles * BLOCK + tl.arange(0, BLOCK)
+        inside = channel < channels
+        decay = tl.sigmoid(tl.load(decay_ptr + channel, mask=inside))
+        at = tile // tiles * steps * channels + channel
+        x, y = x_ptr + at, y_ptr + at
+        average = tl.zeros((BLOCK,), tl.float32)
+        left = steps
+        while left > 0:
+            average = decay * average + (1 - decay) * tl.load(x, mask=inside)
+            tl.store(y, average * average, mask=inside)
+            x += channels
+            y += channels
+            left -= 1
+        tile += tl.num_programs(0)

@@ -200,9 +200,28 @@ def upsample_bilinear() -> Case:
     )  # fmt: skip
 
 
+def persistent_moving_average() -> Case:
+    sequences, steps, channels = 3, 5, 19
+    args = {"x_ptr": normal(sequences, steps, channels), "decay_ptr": normal(channels)}
+    args |= {"y_ptr": torch.empty(sequences, steps, channels)}
+    args |= {"sequences": sequences, "steps": steps, "channels": channels}
+
+    def function(a: Tensors) -> Tensors:
+        decay, found = torch.sigmoid(a["decay_ptr"]), [torch.zeros(sequences, channels)]
+        for x in a["x_ptr"].unbind(1):
+            found.append(decay * found[-1] + (1 - decay) * x)
+        return {"y_ptr": torch.stack(found[1:], 1).square()}
+
+    return Case(
+        forms.persistent_moving_average, (4,), args, {"BLOCK": 8}, function,
+        ("x_ptr", "decay_ptr"), ("y_ptr",),
+    )  # fmt: skip
+
+
 CASES: tuple[Callable[[], Case], ...] = (
     pairwise_distance, cosine_embedding_loss, weight_norm, huber_mean, group_norm_swish,
     capped_attention, retention, depthwise_conv, min_gru, contrastive_loss, upsample_bilinear,
+    persistent_moving_average,
 )  # fmt: skip
 
 

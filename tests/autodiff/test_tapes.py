@@ -21,8 +21,8 @@ def test_gradients(name: str, n: int) -> None:
     check(LOOPS[name], n)
 
 
-@pytest.mark.parametrize("every", [1, 2, 3, 7, 100])
-@pytest.mark.parametrize("n", [0, 1, 2, 5, 8])
+@pytest.mark.parametrize("every", [1, 2, 3, 7])
+@pytest.mark.parametrize("n", [0, 1, 5, 8])
 def test_gradients_from_checkpoints(every: int, n: int) -> None:
     for name in ("a recurrent network", "a gated sum, and a sum of its squares", "in a loop"):
         for loop in ("for t in range(n)", "for u in range(t)"):

@@ -29,12 +29,14 @@ from tilewright.ir.types import FP64, DType, scalar_type, shape_of
 from tilewright.language.elementary.derivatives import install_derivatives
 from tilewright.ops.memory import pointee_of
 from tilewright.passes.canonicalize import canonicalize
+from tilewright.passes.count_loops import count_loops
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
 from tilewright.passes.delay_ops import delay_ops
 from tilewright.passes.expand_dot_scaled import expand_every_dot_scaled
 from tilewright.passes.factor_products import factor_products
 from tilewright.passes.inline import inline_calls
+from tilewright.passes.licm import hoist_invariants
 from tilewright.passes.order_products import order_products
 from tilewright.passes.transpose_tiles import transpose_tiles
 from tilewright.runtime.derived_launch import (
@@ -59,7 +61,14 @@ from tilewright.runtime.variants import is_tensor_type
 
 install_derivatives()
 
-FIRST_STEPS = (PassStep(inline_calls), PassStep(expand_every_dot_scaled), *STEPS)
+FIRST_STEPS = (
+    PassStep(inline_calls),
+    PassStep(expand_every_dot_scaled),
+    PassStep(canonicalize),
+    PassStep(hoist_invariants),
+    PassStep(count_loops),
+    *STEPS,
+)
 """What is done to a kernel before it is derived."""
 
 FURTHER_STEPS = (
