@@ -42,7 +42,7 @@ from tilewright.ops.control import For
 from tilewright.ops.memory import AddPtr, Load, Store
 from tilewright.ops.view import View
 from tilewright.rewrites.control import carry_more
-from tilewright.targets.gpu.shared_addresses import sum_of
+from tilewright.targets.gpu.sums import sum_of, terms_of
 
 NAME = "carry_pointers"
 
@@ -106,7 +106,7 @@ def _growth(loop: For, op: AddPtr) -> Growth | None:
     if dtype_of(op.offset.type) != I64:
         return None
     starts, step = list[Value](), None
-    for term in _terms(loop, op.offset):
+    for term in terms_of(op.offset, lambda total: total.parent is loop.body):
         if not loop.contains(term):
             starts.append(term)
         elif step is None and (carried := _carried(loop, term)) is not None:
@@ -115,14 +115,6 @@ def _growth(loop: For, op: AddPtr) -> Growth | None:
         else:
             return None
     return None if step is None else Growth(op, tuple(starts), step)
-
-
-def _terms(loop: For, offset: Value) -> list[Value]:
-    """The terms of a sum that the body of a loop computes."""
-    total = offset.op
-    if isinstance(total, Add) and total.parent is loop.body:
-        return [term for part in total.operands for term in _terms(loop, part)]
-    return [offset]
 
 
 def _carried(loop: For, value: Value) -> tuple[Value, Value] | None:

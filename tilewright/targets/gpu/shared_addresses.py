@@ -22,9 +22,10 @@ from tilewright.ir.types import I64, dtype_of, shape_of
 from tilewright.ops.arith import Add
 from tilewright.ops.memory import AddPtr
 from tilewright.ops.shape import Splat
+from tilewright.targets.gpu.sums import sum_of, terms_of
 
-MOST_TERMS = 8
-"""Of an offset of all elements."""
+MOST_OPEN = 8
+"""Bounds the terms that the offset of all elements is taken apart into; see `terms_of`."""
 
 
 class _Address(NamedTuple):
@@ -47,27 +48,20 @@ def share_addresses(region: Region, is_shared: Callable[[AddPtr, Value], bool]) 
         moved = op.ptr.op.src.op
         if isinstance(moved, AddPtr) and moved.parent is region and is_shared(op, moved.offset):
             key = moved.ptr, op.offset, op.result.layout
-            groups.setdefault(key, []).append(_Address(op, _terms(moved.offset)))
+            terms = terms_of(moved.offset, _is_wide, MOST_OPEN)
+            groups.setdefault(key, []).append(_Address(op, terms))
     several = [group for group in groups.values() if len({a.terms for a in group}) > 1]
     for group in several:
-        _share(region, group)
+        _share(group)
     return sum(len(group) for group in several)
 
 
-def _terms(offset: Value) -> tuple[Value, ...]:
-    """The terms of a sum of 64 bits."""
-    pending, found = [offset], list[Value]()
-    while pending:
-        value = pending.pop()
-        total = value.op
-        if isinstance(total, Add) and dtype_of(value.type) == I64 and len(pending) < MOST_TERMS:
-            pending += reversed(total.operands)
-        else:
-            found.append(value)
-    return tuple(found)
+def _is_wide(total: Add) -> bool:
+    """Whether a sum has 64 bits. A narrower one may wrap, which a sum of pointers does not."""
+    return dtype_of(total.result.type) == I64
 
 
-def _share(region: Region, group: Sequence[_Address]) -> None:
+def _share(group: Sequence[_Address]) -> None:
     first = group[0].op
     common = Counter(group[0].terms)
     for address in group:
@@ -93,14 +87,6 @@ def _base(op: AddPtr) -> Value:
     moved = op.ptr.op.src.op
     assert isinstance(moved, AddPtr)
     return moved.ptr
-
-
-def sum_of(b: Builder, terms: Sequence[Value]) -> Value:
-    """The sum of values, of which there is at least one, in their order."""
-    total = terms[0]
-    for term in terms[1:]:
-        total = b.value(Add(total, term))
-    return total
 
 
 def _splat(b: Builder, value: Value, like: Op) -> Value:
