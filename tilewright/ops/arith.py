@@ -365,37 +365,33 @@ class Select(Op, name="arith.select", traits=ELEMENTWISE):
         return np.where(condition, on_true, on_false)
 
 
-class Neg(Op, name="arith.neg", traits=ELEMENTWISE):
+class _Unary(Op):
+    """Base class of ops with one operand, a number, and a result of its type."""
+
+    src: Value = operand()
+
+    def result_type(self) -> Type:
+        return self.src.type
+
+    def verify(self) -> None:
+        verify_number(self, element_of(self.src.type))
+
+
+class Neg(_Unary, name="arith.neg", traits=ELEMENTWISE):
     """Negation: flips the sign bit of floats; integers wrap.
 
     %1 = arith.neg %0 : 4xfp32 -> 4xfp32
     """
 
-    src: Value = operand()
-
-    def result_type(self) -> Type:
-        return self.src.type
-
-    def verify(self) -> None:
-        verify_number(self, element_of(self.src.type))
-
     def evaluate(self, src: Array) -> Array:
         return src.copy() if src.dtype == np.bool_ else np.negative(src)
 
 
-class Abs(Op, name="arith.abs", traits=ELEMENTWISE):
+class Abs(_Unary, name="arith.abs", traits=ELEMENTWISE):
     """Absolute value: clears the sign bit of floats; the minimum integer wraps to itself.
 
     %1 = arith.abs %0 : 4xfp32 -> 4xfp32
     """
-
-    src: Value = operand()
-
-    def result_type(self) -> Type:
-        return self.src.type
-
-    def verify(self) -> None:
-        verify_number(self, element_of(self.src.type))
 
     def evaluate(self, src: Array) -> Array:
         if not is_float(self.src.type):
