@@ -87,7 +87,6 @@ class AppliedRows(RandomKernel):
 
     family: str = ""
     families: ClassVar[tuple[str, ...]] = ()
-    names: int = 0
 
     def __post_init__(self) -> None:
         self.m, self.n = int(self.rng.integers(1, 7)), int(self.rng.integers(2, 15))
