@@ -1,6 +1,7 @@
 """Modules of Triton that public programs import: which work, and which raise a clear error."""
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -99,7 +100,7 @@ def test_missing_name_error_lists_the_existing_ones(use: Any) -> None:
     assert repr(libtriton.ir.builder) == "<missing triton._C.libtriton.ir.builder>"
 
 
-def test_gluon_is_imported_and_its_kernels_are_refused_at_their_launch() -> None:
+def test_gluon_is_imported_and_its_kernels_are_refused_at_their_launch(tmp_path: Path) -> None:
     code = """
 import tilewright
 tilewright.install_as_triton()
@@ -123,9 +124,18 @@ def copy(x, layout: gl.constexpr, barrier: mbarrier.MBarrierLayout):
 def helper(x):
     return x
 
+@triton.autotune([triton.Config({"WIDTH": 4})], key=["n"])
+@gluon.jit
+def tuned(x, n, WIDTH: gl.constexpr):
+    gl.store(x, n)
+
+assert tuned.arg_names == ["x", "n", "WIDTH"] and tuned.fn.is_gluon()
+
 assert gluon.constexpr_function is triton.constexpr_function
 for use, name in (
-    (lambda: copy[(1,)](None), "the Gluon kernel copy"),
+    (lambda: copy[(1,)](None, TILE, None), "the Gluon kernel copy"),
+    (lambda: copy.warmup(None, TILE, None, grid=(1,)), "the Gluon kernel copy"),
+    (lambda: tuned[(1,)](None, 1), "the Gluon kernel tuned"),
     (lambda: RING[0], "gluon.language.NVMMASharedLayout.get_default_for"),
     (lambda: tma.async_copy(None), "nvidia.hopper.tma.async_copy"),
     (lambda: TensorDescriptor.from_tensor(None), "gluon.nvidia.hopper.TensorDescriptor"),
@@ -137,7 +147,9 @@ for use, name in (
     else:
         assert False, name
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, check=True)
+    (script := tmp_path / "kernels.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-W", "error", script], env=environment, check=True)
 
 
 @pytest.mark.parametrize("name", ["RemoteCacheManager", "RedisRemoteCacheBackend"])

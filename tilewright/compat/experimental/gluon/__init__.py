@@ -1,32 +1,48 @@
 """The package `triton.experimental.gluon`: Triton's language of explicit layouts.
 
 Libraries import it beside their Triton kernels, and select its kernels for some devices only. It
-can therefore be imported, and kernels can be defined; their launch raises NotImplementedError.
+can therefore be imported, and kernels can be defined, tuned ones too; their launch raises
+NotImplementedError.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from tilewright.compat.experimental.gluon import language as language
 from tilewright.compat.missing import Missing
+from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.jit import constexpr_function as constexpr_function
 
 NAME = "triton.experimental.gluon"
 WHY = "kernels in Gluon are written for Triton's layouts; use the library's kernel in Triton"
 
 
+class GluonJITFunction(JITFunction):
+    """A kernel in Gluon, or a function called by such kernels: wrappers of kernels may be created
+    for it, such as an autotuner, and read its parameters; it cannot be launched."""
+
+    def is_gluon(self) -> bool:
+        return True
+
+    def run(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises NotImplementedError."""
+        name = self.fn.__qualname__
+        raise NotImplementedError(f"the Gluon kernel {name} is not available in tilewright: {WHY}")
+
+
 def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """A placeholder for a kernel in Gluon: a launch of it raises NotImplementedError.
+    """Define a kernel in Gluon, of which a launch raises NotImplementedError.
 
     Args:
         fn: the function.
-        options: ignored.
+        options: those of `triton.jit`.
     """
     if fn is None:
-        return jit
-    return Missing(f"the Gluon kernel {fn.__qualname__}", WHY)
+        return partial(jit, **options)
+    return GluonJITFunction(fn, **options)
 
 
 def __getattr__(name: str) -> Any:
