@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Generator
-from contextlib import contextmanager
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,8 @@ from tilewright.targets.nvidia.assemble import (
     find_assembler,
 )
 from tilewright.targets.nvidia.best_cubin import (
-    LIKELY_SQUEEZED,
     LONG_PTX,
     MANY_CARRIED,
-    SHORT_PTX,
     Attempts,
     Demand,
     best_cubin,
@@ -62,11 +59,6 @@ class FixedReports(Assembler):
             return Rejection("too few registers", [])
         return Cubin(b"%d" % ctas, SLOW if ctas in self.slow else "")
 
-    @contextmanager
-    def attempting(self, ptx: str, request: Request) -> Generator[Callable[[], Cubin | Rejection]]:
-        made = self.attempt(ptx, request)  # begun, whether or not it is asked for
-        yield lambda: made
-
 
 def text(lines: int, live: int = 0, loop: bool = False) -> str:
     """PTX of so many lines, with so many registers that are live at once, and perhaps a loop."""
@@ -77,9 +69,9 @@ def text(lines: int, live: int = 0, loop: bool = False) -> str:
 
 @pytest.fixture(autouse=True)
 def carries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cubins of fixed reports have no machine code: they count as those that write carries, and
-    wait for no loads."""
-    monkeypatch.setattr(searched, "writes_carries", lambda cubin, kernel: True)
+    """Cubins of fixed reports have no machine code: they count as those that may mix carries with
+    other predicates, and wait for no loads."""
+    monkeypatch.setattr(searched, "mixes_carries", lambda cubin, kernel, capability: True)
     monkeypatch.setattr(searched, "load_waits", lambda cubin, kernel: 0)
 
 
@@ -90,7 +82,6 @@ def held(ptx: str) -> int:
     return int(found[0]) if found else PLAIN
 
 
-@pytest.mark.parametrize("live", [0, LIKELY_SQUEEZED.start])
 @pytest.mark.parametrize(
     ("made", "taken"),
     [
@@ -111,7 +102,7 @@ def held(ptx: str) -> int:
     ],
 )
 def test_selected_cubin(
-    made: dict[int, tuple[int, int]], taken: int, live: int, monkeypatch: pytest.MonkeyPatch
+    made: dict[int, tuple[int, int]], taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def resources(cubin: bytes, name: str) -> Resources:
         assert name == "kernel"
@@ -119,8 +110,7 @@ def test_selected_cubin(
         return Resources(registers, spilled * 4, shared_bytes=0)
 
     monkeypatch.setattr(searched, "resources", resources)
-    ptx = text(3, live)
-    best = best_cubin(Attempts(FixedReports(made), REQUEST, "kernel"), ptx, HOPPER, Demand(256))
+    best = best_cubin(Attempts(FixedReports(made), REQUEST, "kernel"), text(3), HOPPER, Demand(256))
     assert (held(best.ptx), int(best.cubin)) == (taken, taken)
     assert best.used.registers == made[taken][0]
 
@@ -144,9 +134,11 @@ def test_loops_that_wait_for_each_load_get_registers_that_are_free(
     assert held(best_cubin(attempts, text(3, loop=loop), HOPPER, Demand(256)).ptx) == taken
 
 
-def test_without_carries_a_kernel_may_be_squeezed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_reads_only_its_carries_for_carries_may_be_squeezed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(searched, "resources", lambda cubin, _: Resources(32, 0, 0))
-    monkeypatch.setattr(searched, "writes_carries", lambda cubin, kernel: False)
+    monkeypatch.setattr(searched, "mixes_carries", lambda cubin, kernel, capability: False)
     assembler = FixedReports({PLAIN: (32, 0), 6: (36, 0)})
     best = best_cubin(Attempts(assembler, REQUEST, "kernel"), text(3), HOPPER, Demand(256))
     assert (held(best.ptx), assembler.runs) == (PLAIN, [PLAIN])
@@ -186,27 +178,8 @@ def test_a_limit_that_is_probably_chosen_is_tried_first(
 @pytest.mark.parametrize(
     ("ptx", "made", "runs"),
     [
-        pytest.param(
-            text(3, LIKELY_SQUEEZED.start - 1), {PLAIN: (30, 0)}, [PLAIN], id="few registers"
-        ),
-        pytest.param(
-            text(3, LIKELY_SQUEEZED.start), {PLAIN: (30, 0)}, [PLAIN, 6], id="both ways at once"
-        ),
-        pytest.param(
-            text(3, LIKELY_SQUEEZED.stop - 1),
-            {PLAIN: (30, 0)},
-            [PLAIN, 6],
-            id="both, more registers",
-        ),
-        pytest.param(
-            text(3, LIKELY_SQUEEZED.stop),
-            {PLAIN: (32, 0), 6: (40, 0)},
-            [PLAIN, 6],
-            id="many registers",
-        ),
-        pytest.param(
-            text(SHORT_PTX, LIKELY_SQUEEZED.start), {PLAIN: (30, 0)}, [PLAIN], id="not short"
-        ),
+        pytest.param(text(3), {PLAIN: (30, 0)}, [PLAIN], id="few registers"),
+        pytest.param(text(3), {PLAIN: (32, 0), 6: (40, 0)}, [PLAIN, 6], id="squeezed"),
         pytest.param(text(3), {PLAIN: (74, 0), 4: (64, 0)}, [PLAIN, 4], id="one more"),
         pytest.param(text(LONG_PTX), {PLAIN: (74, 0), 4: (64, 0)}, [PLAIN], id="long, one more"),
         pytest.param(text(LONG_PTX), {PLAIN: (32, 9), 1: (250, 0)}, [PLAIN, 1], id="long, spills"),

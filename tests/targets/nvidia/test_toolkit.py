@@ -16,7 +16,6 @@ from tilewright.targets.nvidia.toolkit import (
     find_library,
     find_program,
     run_program,
-    running_program,
 )
 
 
@@ -144,19 +143,6 @@ def test_programs_take_memory_in_large_pieces(
     assert first == "glibc.malloc.hugetlb=1"
     assert "glibc.malloc.top_pad=16777216" in rest
     assert given is None or rest[-1] == given
-
-
-def test_program_in_the_background() -> None:
-    """It runs while another one does, and is killed if nobody waits for it."""
-    command = [sys.executable, "-c", COPY, INPUT, OUTPUT]
-    with running_program(command, b"abc") as outcome:
-        assert run_program(command, b"12").output == b"21"
-        assert outcome().output == b"cba"
-    forever = [sys.executable, "-c", "import time; time.sleep(1000)"]
-    with running_program(forever, b""):
-        pass
-    with pytest.raises(ZeroDivisionError), running_program(forever, b""):
-        raise ZeroDivisionError
 
 
 def test_files_are_temporary_where_memory_files_are_unknown(

@@ -16,8 +16,7 @@ import os
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +32,6 @@ from tilewright.targets.nvidia.toolkit import (
     find_library,
     find_program,
     run_program,
-    running_program,
 )
 
 NO_ASSEMBLER = (
@@ -107,12 +105,6 @@ class Assembler(ABC):
     def attempt(self, ptx: str, request: Request) -> Cubin | Rejection:
         """Assemble PTX; returns the failure instead of raising it."""
 
-    @contextmanager
-    def attempting(self, ptx: str, request: Request) -> Generator[Callable[[], Cubin | Rejection]]:
-        """As `attempt`, in the background if it is a program: the context is a function that waits
-        for the result. At its end, work on a result that was not requested is abandoned."""
-        yield lambda: self.attempt(ptx, request)
-
     def assemble(self, ptx: str, request: Request) -> Cubin:
         """Assemble PTX.
 
@@ -159,11 +151,6 @@ class Ptxas(Assembler):
         return _ptxas_version(self.path)
 
     def attempt(self, ptx: str, request: Request) -> Cubin | Rejection:
-        with self.attempting(ptx, request) as result:
-            return result()
-
-    @contextmanager
-    def attempting(self, ptx: str, request: Request) -> Generator[Callable[[], Cubin | Rejection]]:
         options = [
             f"-arch={request.processor}",
             *([] if request.opt_level == 3 else [f"-O{request.opt_level}"]),
@@ -172,15 +159,10 @@ class Ptxas(Assembler):
             *request.extra,
         ]
         command = [self.path, *options, INPUT, "-o", OUTPUT]
-
-        def result() -> Cubin | Rejection:
-            ended = outcome()
-            if ended.status != 0:
-                return Rejection(ended.stderr + ended.stdout, command)
-            return Cubin(ended.output, ended.stderr + ended.stdout)
-
-        with running_program(command, _timeless(ptx).encode()) as outcome:
-            yield result
+        ended = run_program(command, _timeless(ptx).encode())
+        if ended.status != 0:
+            return Rejection(ended.stderr + ended.stdout, command)
+        return Cubin(ended.output, ended.stderr + ended.stdout)
 
 
 @cache

@@ -8,15 +8,14 @@ So a kernel is assembled as it is, and again with a directive if the first resul
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
 from tilewright.base.record import record
 from tilewright.targets.nvidia.advice import serialises_products
 from tilewright.targets.nvidia.assemble import Assembler, Cubin, Rejection, Request
-from tilewright.targets.nvidia.carries import writes_carries
+from tilewright.targets.nvidia.carries import mixes_carries
 from tilewright.targets.nvidia.cubin import Resources, resources
 from tilewright.targets.nvidia.features import WARP_SIZE, Processor
 from tilewright.targets.nvidia.live_registers import has_loops, live_registers
@@ -37,11 +36,7 @@ from tilewright.targets.nvidia.occupancy import (
     resident_ctas,
 )
 
-# Short kernels whose estimate (`live_registers`) is in this range are assembled in both ways at
-# once: of 72 of the benchmarks' forms, ptxas squeezed 33 into 32 registers, about half of which
-# write carries, and of 9 whose estimate differs from the range by 3 at most, one.
-LIKELY_SQUEEZED = range(29, 67)
-SHORT_PTX = 750  # lines
+SHORT_PTX = 750  # lines, up to which machine code is searched for waits
 
 # The waits for loads, counted in machine code, from which a kernel with a loop is assembled again
 # if it has registers to spare: a loop over a row and one that divides by its sum have two.
@@ -123,21 +118,9 @@ class Attempts:
         None if an instruction needs more registers than that: `wgmma` keeps its whole result in
         registers.
         """
-        with self.holding_soon(ctas, ptx) as held:
-            return held()
-
-    @contextmanager
-    def holding_soon(self, ctas: int, ptx: str) -> Generator[Callable[[], Assembled | None]]:
-        """As `holding`, in the background: the context is a function that waits for the result.
-        Other work may be done before, and the result need not be requested."""
         ptx = with_ctas(ptx, ctas)
-
-        def held() -> Assembled | None:
-            cubin = result()
-            return None if isinstance(cubin, Rejection) else self._with_use(ptx, cubin)
-
-        with self.assembler.attempting(ptx, self.request) as result:
-            yield held
+        cubin = self.assembler.attempt(ptx, self.request)
+        return None if isinstance(cubin, Rejection) else self._with_use(ptx, cubin)
 
     def _with_use(self, ptx: str, cubin: Cubin) -> Assembled:
         return Assembled(ptx, cubin.content, resources(cubin.content, self.name), cubin.log)
@@ -309,24 +292,15 @@ def _held(holding: _Holding, ctas: int, first: Assembled) -> Assembled | None:
 
 
 def _with_room(attempts: Attempts, ptx: str, chip: Processor, threads: int) -> Assembled:
-    """The cubin of a kernel, with more than 32 registers if ptxas may have miscompiled it with 32,
-    unless it spills there.
+    """The cubin of a kernel, with more than 32 registers if ptxas may have miscompiled it with 32:
+    docs/decisions/0012.
 
     Spills with 32 registers are for `best_cubin`, which removes the limit altogether.
     """
-    ctas = ctas_with_room(chip, threads)
-    if ptx.count("\n") <= SHORT_PTX and live_registers(ptx) in LIKELY_SQUEEZED:
-        with attempts.holding_soon(ctas, ptx) as second:
-            first = attempts.plain(ptx)
-            roomy = second() if _may_be_wrong(first, attempts.name) else None
-    else:
-        first = attempts.plain(ptx)
-        wrong = not first.used.spilled_registers and _may_be_wrong(first, attempts.name)
-        roomy = attempts.holding(ctas, ptx) if wrong else None
-    return roomy or first
-
-
-def _may_be_wrong(made: Assembled, kernel: str) -> bool:
-    """Whether ptxas has squeezed it into 32 registers, and an addition may have overwritten a
-    predicate that is still read: docs/decisions/0012."""
-    return made.used.registers == SQUEEZED_REGISTERS and writes_carries(made.cubin, kernel)
+    first = attempts.plain(ptx)
+    used = first.used
+    if used.registers != SQUEEZED_REGISTERS or used.spilled_registers:
+        return first
+    if not mixes_carries(first.cubin, attempts.name, chip.capability):
+        return first
+    return attempts.holding(ctas_with_room(chip, threads), ptx) or first

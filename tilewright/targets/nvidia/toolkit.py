@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -108,36 +108,22 @@ def run_program(command: Sequence[str], content: bytes) -> Outcome:
     On Linux the files are in memory (memfd), so that nothing remains even if this process is
     killed, and no disk is accessed.
     """
-    with running_program(command, content) as outcome:
-        return outcome()
-
-
-@contextmanager
-def running_program(command: Sequence[str], content: bytes) -> Generator[Callable[[], Outcome]]:
-    """As `run_program`, in the background: the context is a function that waits for the program.
-    At its end, the program is killed if it is still running."""
     with _file(content) as source, _file() as target:
         paths = {INPUT: source.path, OUTPUT: target.path}
-        process = subprocess.Popen(
+        ended = subprocess.run(
             [paths.get(part, part) for part in command],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             pass_fds=(*source.inherited, *target.inherited),
             # glibc takes the last setting of a name: those of this process take precedence.
             env=knobs.environment_with(TUNABLES, _ALLOCATION),
+            check=False,
         )
-
-        def outcome() -> Outcome:
-            printed, errors = process.communicate()
-            messages = (printed.decode(errors="replace"), errors.decode(errors="replace"))
-            return Outcome(process.returncode, *messages, Path(target.path).read_bytes())
-
-        with process:
-            try:
-                yield outcome
-            finally:
-                process.kill()  # without effect on one that was waited for
+        printed, errors = (
+            ended.stdout.decode(errors="replace"),
+            ended.stderr.decode(errors="replace"),
+        )
+        return Outcome(ended.returncode, printed, errors, Path(target.path).read_bytes())
 
 
 @record
