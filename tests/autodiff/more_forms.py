@@ -288,3 +288,22 @@ def persistent_moving_average(
             y += channels
             left -= 1
         tile += tl.num_programs(0)
+
+
+@triton.jit
+def rotary_of_both(
+    q_ptr, k_ptr, angle_ptr, q_out_ptr, k_out_ptr, steps, heads, kv_heads, HALF: tl.constexpr
+):  # fmt: skip
+    """Queries and keys in one launch: a program has a head of either."""
+    step, head = tl.program_id(0), tl.program_id(1)
+    if head < heads:
+        x_ptr = q_ptr + (step * heads + head) * 2 * HALF
+        y_ptr = q_out_ptr + (step * heads + head) * 2 * HALF
+    else:
+        x_ptr = k_ptr + (step * kv_heads + head - heads) * 2 * HALF
+        y_ptr = k_out_ptr + (step * kv_heads + head - heads) * 2 * HALF
+    at = tl.arange(0, HALF)
+    angle = tl.load(angle_ptr + step * HALF + at)
+    a, b = tl.load(x_ptr + at), tl.load(x_ptr + HALF + at)
+    tl.store(y_ptr + at, a * tl.cos(angle) - b * tl.sin(angle))
+    tl.store(y_ptr + HALF + at, b * tl.cos(angle) + a * tl.sin(angle))

@@ -218,10 +218,31 @@ def persistent_moving_average() -> Case:
     )  # fmt: skip
 
 
+def rotary_of_both() -> Case:
+    steps, heads, kv_heads, half = 3, 4, 2, 8
+    shapes = {"q": (steps, heads, 2 * half), "k": (steps, kv_heads, 2 * half)}
+    args = {f"{name}_ptr": normal(*shape) for name, shape in shapes.items()}
+    args |= {"angle_ptr": normal(steps, half)}
+    args |= {f"{name}_out_ptr": torch.empty(shape) for name, shape in shapes.items()}
+    args |= {"steps": steps, "heads": heads, "kv_heads": kv_heads}
+
+    def turned(x: Any, angle: Any) -> Any:
+        (a, b), angle = x.chunk(2, -1), angle[:, None]
+        return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
+
+    def function(a: Tensors) -> Tensors:
+        return {f"{name}_out_ptr": turned(a[f"{name}_ptr"], a["angle_ptr"]) for name in shapes}
+
+    return Case(
+        forms.rotary_of_both, (steps, heads + kv_heads), args, {"HALF": half}, function,
+        ("q_ptr", "k_ptr", "angle_ptr"), ("q_out_ptr", "k_out_ptr"),
+    )  # fmt: skip
+
+
 CASES: tuple[Callable[[], Case], ...] = (
     pairwise_distance, cosine_embedding_loss, weight_norm, huber_mean, group_norm_swish,
     capped_attention, retention, depthwise_conv, min_gru, contrastive_loss, upsample_bilinear,
-    persistent_moving_average,
+    persistent_moving_average, rotary_of_both,
 )  # fmt: skip
 
 

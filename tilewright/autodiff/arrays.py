@@ -68,8 +68,8 @@ def arrays_of(fn: Function) -> dict[Value, Array]:
                 raise derivative_error(
                     op,
                     "the address is not computed from one pointer argument",
-                    "help: a kernel whose pointers are loaded, or chosen at run time, has no "
-                    "derivative; pass each array as an argument",
+                    "help: a kernel whose pointers are loaded, chosen element by element, or moved "
+                    "to another array by a loop, has no derivative; pass each array as an argument",
                 )
             _list(array, op)
     return found

@@ -29,6 +29,7 @@ from tilewright.ir.types import FP64, DType, scalar_type, shape_of
 from tilewright.language.elementary.derivatives import install_derivatives
 from tilewright.ops.memory import pointee_of
 from tilewright.passes.canonicalize import canonicalize
+from tilewright.passes.canonicalize_pointers import canonicalize_pointers
 from tilewright.passes.count_loops import count_loops
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
@@ -38,6 +39,7 @@ from tilewright.passes.factor_products import factor_products
 from tilewright.passes.inline import inline_calls
 from tilewright.passes.licm import hoist_invariants
 from tilewright.passes.order_products import order_products
+from tilewright.passes.separate_arrays import separate_arrays
 from tilewright.passes.transpose_tiles import transpose_tiles
 from tilewright.runtime.derived_launch import (
     Launch,
@@ -67,6 +69,8 @@ FIRST_STEPS = (
     PassStep(canonicalize),
     PassStep(hoist_invariants),
     PassStep(count_loops),
+    PassStep(canonicalize_pointers),
+    PassStep(separate_arrays),
     *STEPS,
 )
 """What is done to a kernel before it is derived."""
