@@ -135,7 +135,11 @@ _PLAIN: dict[str, Callable[..., Array]] = {
     **{f"s_max_{kind}": maximum_number for kind in ("f16", "f32")},
     **{f"s_fmac_{kind}": fma for kind in ("f16", "f32")},
     **{f"s_{name}_f32": fma for name in ("fmaak", "fmamk")},
-    **{f"s_{name}_f32": UNARY[name] for name in ("ceil", "floor", "trunc", "rndne")},
+    **{
+        f"s_{name}_{kind}": UNARY[name]
+        for name in ("ceil", "floor", "trunc", "rndne")
+        for kind in ("f16", "f32")
+    },
     **{f"s_minimum_{kind}": minimum for kind in ("f16", "f32")},
     **{f"s_maximum_{kind}": maximum for kind in ("f16", "f32")},
     "s_cvt_f16_f32": lambda a: quiet(a.astype(np.float16)),

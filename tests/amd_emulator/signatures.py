@@ -63,6 +63,7 @@ s_fmac_f32: f32=f32,f32,D
 s_fmaak_f32: f32=f32,f32,K
 s_fmamk_f32: f32=f32,K,f32
 s_ceil_f32 s_floor_f32 s_trunc_f32 s_rndne_f32: f32=f32
+s_ceil_f16 s_floor_f16 s_trunc_f16 s_rndne_f16: f16=f16
 s_add_f16 s_sub_f16 s_mul_f16 s_min_f16 s_max_f16: f16=f16,f16
 s_minimum_f16 s_maximum_f16: f16=f16,f16
 s_fmac_f16: f16=f16,f16,D
@@ -259,7 +260,7 @@ def signatures() -> dict[str, Signature]:
         found |= dict.fromkeys(names.split(), _parsed(text))
     for kind in ("f16", "f32", "f64"):
         for what in _FLOAT_COMPARISONS:
-            second = "u32" if what == "class" else kind
+            second = f"u{kind[1:]}" if what == "class" else kind
             found[f"v_cmp_{what}_{kind}"] = _parsed(f"m={kind},{second}")
             found[f"v_cmpx_{what}_{kind}"] = _parsed(f"m={kind},{second}")
     for kind in ("i16", "u16", "i32", "u32", "i64", "u64"):
