@@ -3,7 +3,7 @@ from zero; the signs of shifted words; operations between a sum and a product of
 are selected; quotients of 24 bits; blocks behind a trap; the operands of differences between
 lanes; conditions that are branched and selected by; the masks of factors of 24 bits; zeros above
 bytes that are extended to 16 bits; logic of values that are masked; constants that are selected
-for NaN; and the upper halves of constants of 64 bits."""
+for NaN; the upper halves of constants of 64 bits; and comparisons of 128 bits."""
 
 from __future__ import annotations
 
@@ -456,6 +456,24 @@ def selected_constants(x_ptr, out_ptr, BLOCK: tl.constexpr):
     differs = (x < 2.25) | (x > 2.25)
     tl.store(out_ptr + i, tl.where(differs, 7.5, 2.25))
     tl.store(out_ptr + BLOCK + i, tl.where(differs, x * 2, 2.25))
+
+
+@tw.jit
+def upper_halves(x, y, out_ptr):
+    first = tl.umulhi(x, tl.full((), 65535, tl.uint64)).to(tl.int16)
+    second = tl.umulhi(x, tl.full((), 3, tl.uint64)).to(tl.int16)
+    tl.store(out_ptr, tl.where(first == -2, y, 7))
+    tl.store(out_ptr + 1, tl.where(second != 1, y, 7))
+
+
+@pytest.mark.parametrize("arch", [WAVE_64, "gfx1200"])
+def test_upper_halves_of_products_that_are_compared(arch: str) -> None:
+    code = compiled(upper_halves, {"x": "u64", "y": "i32", "out_ptr": "*i32"}, arch).asm["hsaco"]
+    assert isinstance(code, bytes)
+    for x in (0, 2**64 - 1, 2**64 - 2**48, 2**64 // 3 + 1):
+        (found,) = launch(code, arch, 1, (1,), [x, 5, np.zeros(2, np.int32)])
+        conditions = x * 65535 >> 64 == 65534, x * 3 >> 64 != 1
+        assert found.tolist() == [5 if c else 7 for c in conditions]
 
 
 @pytest.mark.parametrize("arch", sorted(PROCESSORS))

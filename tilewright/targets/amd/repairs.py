@@ -28,6 +28,8 @@ def repair(text: str, chip: Processor) -> str:
         text = with_wide_divisors(text)
     if "mul " in text and " i64 " in text:
         text = with_wide_factors(text)
+    if " i128 " in text:
+        text = with_short_equalities(text)
     if "@llvm.amdgcn.update.dpp." in text:
         text = with_moved_subtrahends(text)
     text = _TRAP.sub(r"\g<trap>ret void", text)
@@ -306,6 +308,43 @@ def with_wide_factors(text: str) -> str:
     if not any(mask is None or int(mask).bit_length() == 24 for mask in masks):
         return text
     return _with_permute(_LONG_PRODUCT.sub(partial(_hide, "factor"), text), text)
+
+
+_LONG_EQUALITY = re.compile(
+    r"^(?P<indent>\s*)(?P<result>%[\w.]+) = icmp (?:samesign )?(?P<predicate>eq|ne) i128 "
+    r"(?P<src>%[\w.]+), (?P<constant>-?\d+)(?P<rest>.*)$",
+    re.MULTILINE,
+)
+
+
+def with_short_equalities(text: str) -> str:
+    """Compare numbers of 128 bits with constants, for equality, by halves.
+
+    LLVM 22 ends the process at a constant of more than 64 bits. The upper halves of products, which
+    are numbers of 64 bits, are compared so: LLVM shifts the constant instead of the product.
+    """
+    return _LONG_EQUALITY.sub(_by_halves, text)
+
+
+def _by_halves(found: re.Match[str]) -> str:
+    name, constant = f"%equal.{found.start()}", int(found["constant"])  # unique, as offsets are
+    compare = f"icmp {found['predicate']} i64"
+    lines = [
+        f"{name}.low = trunc i128 {found['src']} to i64",
+        f"{name}.shifted = lshr i128 {found['src']}, 64",
+        f"{name}.high = trunc i128 {name}.shifted to i64",
+        f"{name}.first = {compare} {name}.low, {_signed(constant)}",
+        f"{name}.second = {compare} {name}.high, {_signed(constant >> 64)}",
+        f"{found['result']} = {'and' if found['predicate'] == 'eq' else 'or'} i1 "
+        f"{name}.first, {name}.second{found['rest']}",
+    ]
+    return _indented(found, lines)
+
+
+def _signed(number: int) -> int:
+    """The last 64 bits as a signed number."""
+    number &= (1 << 64) - 1
+    return number - (number >> 63 << 64)
 
 
 _MOVE = re.compile(
