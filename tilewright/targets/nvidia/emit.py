@@ -28,6 +28,7 @@ from tilewright.base.locks import LLVM
 from tilewright.lowering.selected_zeros import with_selected_zeros
 from tilewright.targets.gpu.emit import clean_up
 from tilewright.targets.nvidia.features import PACKED_PROGRAMS
+from tilewright.targets.nvidia.shift_repairs import with_repaired_shifts
 
 TRIPLE = "nvptx64-nvidia-cuda"
 
@@ -106,7 +107,7 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
         numbered = not long and not has_long_recurrence(text)
         clean_up(module, _builder(cpu, ptx_version), numbered=numbered)
         optimised = str(module)
-        repaired = with_selected_zeros(optimised)
+        repaired = with_repaired_shifts(with_selected_zeros(optimised))
         if repaired == optimised:
             ptx = _assembly(module, optimised, machine)
         else:
