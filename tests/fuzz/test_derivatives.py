@@ -16,12 +16,15 @@ from tests.fuzz.derivatives.check import (
     check_composed_launched,
     check_mixed,
     check_mixed_launched,
+    check_nested,
+    check_nested_launched,
     check_shaped,
     check_shaped_launched,
     check_tiled,
     check_tiled_launched,
 )
 from tests.fuzz.derivatives.composed import STATEMENTS, Composed
+from tests.fuzz.derivatives.nested import Nested
 from tests.fuzz.derivatives.program import PROGRAMS, Program, arguments
 from tests.fuzz.derivatives.shaped import LOADS, OPERATIONS, STORES, Shaped
 
@@ -56,6 +59,14 @@ def test_gradients_of_composed_statements(fuzz_seed: int) -> None:
 
 def test_gradients_of_composed_statements_on_the_cpu(fuzz_seed: int) -> None:
     check_composed_launched(fuzz_seed)
+
+
+def test_gradients_of_nested_statements(fuzz_seed: int) -> None:
+    check_nested(fuzz_seed)
+
+
+def test_gradients_of_nested_statements_on_the_cpu(fuzz_seed: int) -> None:
+    check_nested_launched(fuzz_seed)
 
 
 def test_gradients_of_what_people_write(fuzz_seed: int) -> None:
@@ -99,6 +110,17 @@ def test_random_statements_are_all_composed() -> None:
     assert {f"load: {kind}" for kind in ("row", "flat", "shared", "gathered", "pairs")} <= used
     assert {"store: pairs", "store: transposed", "states: tuple", "load: descriptor"} <= used
     assert {"a result without a gradient", "rows: loop", "rows: return"} <= used
+
+
+def test_random_statements_are_nested() -> None:
+    used: set[str] = set()
+    for seed in range(100):
+        used |= Nested(np.random.default_rng(seed)).used
+    assert {
+        f"{kind}, {depth} deep" for kind in ("for", "while", "if") for depth in range(3)
+    } <= used
+    assert {"break", "store in a loop", "an index that is loaded", "fp32"} <= used
+    assert {f"programs: {kind}" for kind in ("program", "flat", "persistent")} <= used
 
 
 def test_random_kernels_reach_each_kind() -> None:

@@ -23,6 +23,7 @@ from tests.autodiff.harness import (
 from tests.frontend.kernels import function_from, kernel_from
 from tests.fuzz.derivatives.applied import Applied
 from tests.fuzz.derivatives.composed import Composed
+from tests.fuzz.derivatives.nested import Nested
 from tests.fuzz.derivatives.program import Program, arguments
 from tests.fuzz.derivatives.random_kernel import RandomKernel
 from tests.fuzz.derivatives.shaped import Shaped
@@ -30,6 +31,8 @@ from tests.fuzz.derivatives.tiled import Tiled
 from tilewright.autodiff import reloads
 from tilewright.autodiff.wraps import remove_wraps
 from tilewright.ir.core import Module
+from tilewright.ir.passes import PassContext
+from tilewright.passes.count_loops import count_loops
 
 
 class WrongGradient(AssertionError):
@@ -239,7 +242,7 @@ def _expected(
     return args, cotangents, expected
 
 
-def _check_launched(program: RandomKernel, seed: int) -> set[str]:
+def _check_launched(program: RandomKernel, seed: int, limit: float = 1e-8) -> set[str]:
     args, cotangents, expected = _expected(program, seed)
     wrt = program.wrt
     into: dict[str, Any] = {name: np.full_like(args[name], np.nan) for name in wrt}
@@ -247,7 +250,7 @@ def _check_launched(program: RandomKernel, seed: int) -> set[str]:
     backward[program.grid](**copied(args), grads=cotangents, into=into)
     for name in wrt:
         try:
-            np.testing.assert_allclose(into[name], expected[name], rtol=1e-8, atol=1e-11)
+            np.testing.assert_allclose(into[name], expected[name], rtol=limit, atol=limit / 1000)
         except AssertionError as error:
             raise WrongGradient(f"{name}: {error}\n{backward.explain()}\n{program.text}") from error
     return {*program.used, *_decisions(backward.explain())}
@@ -280,6 +283,22 @@ def check_composed_launched(seed: int) -> set[str]:
     return {*program.used, *_decisions(backward.explain())}
 
 
+def check_nested(seed: int) -> set[str]:
+    """By the interpreter, of kernels of nested statements: as `check_tiled`."""
+    program = Nested(np.random.default_rng(seed))
+    if program.is_mixed or not is_proven(program):
+        return {*program.used, "refused"}
+    return _check(program, seed)
+
+
+def check_nested_launched(seed: int) -> set[str]:
+    """As compiled and launched by `tilewright.grad`, against atomics by the interpreter."""
+    program = Nested(np.random.default_rng(seed))
+    if not is_proven(program):
+        return {*program.used, "refused"}
+    return _check_launched(program, seed, program.limit)
+
+
 @contextmanager
 def small_tiles() -> Generator[None]:
     """Take sums over tiles as small as these for costly, so that they are saved, and loaded if the
@@ -292,7 +311,9 @@ def small_tiles() -> Generator[None]:
 
 
 def _module(program: RandomKernel) -> Module:
-    return forward_module(kernel_from(program.text), program.args, {})
+    """The kernel as it is differentiated."""
+    module = forward_module(kernel_from(program.text), program.args, {})
+    return cleaned(module) if count_loops(module.entry, PassContext()) else module
 
 
 def _decisions(text: str) -> set[str]:
