@@ -404,6 +404,22 @@ def test_inputs_and_results_are_what_they_are_called() -> None:
         bwd[(4,)](x, y, 64, BLOCK=16, grads={}, into={"y_ptr": dx})
 
 
+def test_results_that_a_launch_does_not_store_have_no_part_in_gradients() -> None:
+    def kernel(x_ptr: Any, y_ptr: Any, z_ptr: Any, steps: Any) -> None:
+        at = tl.arange(0, 16)
+        for step in range(1, steps):
+            tl.store(z_ptr + step * 16 + at, tl.load(x_ptr + at) * step)
+        if steps < 2:
+            tl.store(y_ptr + at, at * 1.0)
+
+    x, y, dy, z, dz, dx = (torch.ones(size) for size in (16, 16, 16, 48, 48, 16))
+    bwd = tw.grad(tw.jit(kernel))
+    for steps, expected in ((1, 0.0), (3, 3.0)):
+        grads = {"y_ptr": dy, "z_ptr": dz}
+        bwd[(1,)](x, y, z, steps, grads=grads, into={"x_ptr": dx})
+        torch.testing.assert_close(dx, torch.full((16,), expected))
+
+
 def test_names_and_kernels_are_checked() -> None:
     kernel = tw.jit(gelu)
     with pytest.raises(ValueError, match="gelu has no parameter 'z'"):
