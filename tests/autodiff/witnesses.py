@@ -8,6 +8,7 @@ from functools import partial
 from tests.autodiff import (
     cases,
     recurrences,
+    single_conditions,
     test_in_place,
     test_mutations,
     test_mutations_of_loops,
@@ -30,6 +31,7 @@ def all_witnesses(seeds: int = 0) -> Witnesses:
     found: Witnesses = {}
     for table in (test_mutations.CONDITIONS, test_mutations_of_loops.CONDITIONS):
         found |= {witness.__name__: witness for *_, witness in table.values()}
+    found |= {f"of {name}": witness for name, witness in single_conditions.WITNESSES.items()}
     for name, change in (test_softmax_results.COMPUTED | test_softmax_results.LOADED).items():
         found[f"softmax results: {name}"] = partial(test_softmax_results.checked, change)
     for why in test_in_place.REFUSED:
