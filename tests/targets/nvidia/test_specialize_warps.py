@@ -481,6 +481,42 @@ def test_operands_that_are_loaded_for_other_instructions_are_not_copied_by_anoth
     check(program, module)
 
 
+@tw.jit
+def weighted_from_the_end_kernel(a_ptr, b_ptr, w_ptr, c_ptr, K, BK: tl.constexpr):
+    """The right half of the columns of `a` times `b`, from the last block of rows to the first;
+    each block but the first is weighted by a number that a branch loads."""
+    m, n = tl.arange(0, 64), tl.arange(0, 64)
+    c, weight = tl.zeros((64, 64), tl.float32), 1.0
+    for block in range(tl.cdiv(K, BK) - 1, -1, -1):
+        k = block * BK + tl.arange(0, BK)
+        inside = k < K
+        a = tl.load(a_ptr + k[None, :] * 128 + (64 + m)[:, None], mask=inside[None, :], other=0)
+        b = tl.load(b_ptr + k[:, None] * 64 + n, mask=inside[:, None], other=0)
+        c += tl.dot(a, b) * weight
+        weight += (tl.load(w_ptr + block) if block % 2 > 0 else 0.0) - tl.load(w_ptr)
+    tl.store(c_ptr + m[:, None] * 64 + n, c)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_blocks_from_the_end_with_a_number_that_a_branch_loads(steps: int) -> None:
+    """The copying warp computes what only the others use no more than them; its coordinates are
+    not negative."""
+    k = 32 * steps
+    a, b = products.matrix("fp16", k, 128), products.matrix("fp16", k, 64)
+    w, weight = np.arange(1, steps + 1, dtype=np.float32) / 4, np.float32(1)
+    c = np.zeros((64, 64), np.float32)
+    for i in reversed(range(steps)):
+        rows = slice(32 * i, 32 * i + 32)
+        c += a[rows, 64:].T.astype(np.float32) @ b[rows].astype(np.float32) * weight
+        weight += w[i] * (i % 2) - w[0]
+    args, expected = [a, b, w, np.zeros_like(c), k], [a, b, w, c]
+    program = Program(weighted_from_the_end_kernel, args, {"BK": 32}, (1,), 1e-2, expected)
+    module, counts = lowered(program, 4, 3, tensor_copies=True)
+    assert counts["rings"] == 1
+    check(program, module)
+    check(program, module, seed=steps)
+
+
 # -- rotated loops --------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.rewriter import insert_after
 from tilewright.ir.types import I64, Shared, TensorMemory
 from tilewright.ops.arith import Cmp, Select, Xor
-from tilewright.ops.control import Barrier, For, If, While, Yield
+from tilewright.ops.control import Barrier, For, If, Yield
 from tilewright.ops.gpu import (
     Allocate,
     AllocateRing,
@@ -187,25 +187,21 @@ class _Copier:
         for op in old:
             if op.terminator or (only is not None and op not in only):
                 continue
-            if op in self.rewrite.holders:
-                if held is not None:
-                    places = self._copies(held, ScalarCode(new, held.loop), places)
-                    held = None
+            if op in self.rewrite.holders and held is not None:
+                places = self._copies(held, ScalarCode(new, held.loop), places)
+                held = None
+            if op in self.rewrite.holders or self._is_needed(op):
                 places = (
                     self._for(op, new, places) if isinstance(op, For) else self._if(op, new, places)
                 )
-            elif self._can_clone(op):
+            elif self.rewrite.scalars.can_clone(op):
                 new.append(op.clone(self.mapping))
         return places
 
-    def _can_clone(self, op: Op) -> bool:
+    def _is_needed(self, op: Op) -> bool:
+        """Whether it is a loop or branch with results that copies may depend on."""
         other = self.rewrite.scalars.other
-        if not isinstance(op, For | If):
-            return self.rewrite.scalars.can_clone(op)
-        inside = [inner for region in op.regions for inner in region.walk()]
-        clear = all(inner.terminator or not isinstance(inner, While) for inner in inside)
-        values = [v for inner in (op, *inside) for v in (*inner.operands, *inner.results)]
-        return op.pure and clear and bool(op.results) and not any(v in other for v in values)
+        return isinstance(op, For | If) and any(result not in other for result in op.results)
 
     def _mapped(self, value: Value) -> Value:
         return self.mapping.get(value, value)
@@ -214,7 +210,7 @@ class _Copier:
         code = ScalarCode(new, op)
         other = self.rewrite.scalars.other
         kept = [i for i, arg in enumerate(op.body.args[1:]) if arg not in other]
-        rings = self.rewrite.holders[op]
+        rings = self.rewrite.holders.get(op, [])
         inits = [self._mapped(op.inits[i]) for i in kept]
         inits += [code.number(0), *_values(places, rings)]
         body = Region([op.body.args[0].type, *(v.type for v in inits)])
@@ -240,7 +236,7 @@ class _Copier:
 
     def _if(self, op: Op, new: Region, places: Places) -> Places:
         assert isinstance(op, If)
-        other, rings = self.rewrite.scalars.other, self.rewrite.holders[op]
+        other, rings = self.rewrite.scalars.other, self.rewrite.holders.get(op, [])
         kept = [i for i, result in enumerate(op.results) if result not in other]
         branches: list[Region] = []
         for old in (op.then, op.otherwise):
