@@ -109,3 +109,45 @@ def test_block_covers_the_touched_elements(case: Case) -> None:
     assert len(kinds) == len(case.expected), kinds
     for kind, expected in zip(kinds, case.expected, strict=True):
         assert expected in (kind, "any"), kinds
+
+
+DESCENDING = {
+    "bounded": "(i[:, None] < n) & (j[None, :] < 192)",
+    "unbounded": "None",
+}
+
+
+@pytest.mark.parametrize("mask", DESCENDING.values(), ids=DESCENDING)
+@pytest.mark.parametrize("column", [0, 64, 128])
+def test_what_descends_row_by_row_begins_at_a_row_and_a_column(mask: str, column: int) -> None:
+    """A constant that is the sum of those of two axes is divided between them: hardware takes an
+    index below 0 for one outside of the array."""
+    text = f"""
+    def kernel(x, m, n):
+        j = {column} + tl.arange(0, 64)
+        for block in range(tl.cdiv(n, 16) - 1, -1, -1):
+            i = block * 16 + tl.arange(0, 16)
+            tl.load(x + i[:, None] * 192 + j[None, :], mask={mask}, volatile=True)
+    """
+    module, finder = kernel_ir(text, "*fp32, i32, i32"), BlockFinder()
+    begins: set[tuple[int, ...]] = set()
+    for moment in moments(module, (1,), [1 << 40, 0, 60]):
+        op: Any = moment.op
+        block = finder.of(op)
+        assert isinstance(block, Block)
+        assert not block.offset
+        numbers = {a: moment.number(a) for axis in block.axes for a in axis.begin.atoms()}
+        begins.add(tuple(axis.begin.value(numbers) for axis in block.axes))
+    assert begins == {(row, column) for row in (0, 16, 32, 48)}
+
+
+def test_one_program_id_in_two_axes_is_divided_between_them() -> None:
+    text = """
+    def kernel(x):
+        i = tl.program_id(0) * 16 + tl.arange(0, 16)
+        tl.load(x + i[:, None] * 192 + i[None, :], volatile=True)
+    """
+    op: Any = moments(kernel_ir(text, "*fp32"), (1,), [1 << 40])[0].op
+    block = BlockFinder().of(op)
+    assert isinstance(block, Block)
+    assert [axis.begin.text(lambda _: "pid") for axis in block.axes] == ["16*pid", "16*pid"]

@@ -11,7 +11,9 @@ hardware that takes an array with extents and an index per axis:
    program id, an iteration number, a loaded value) becomes an additional axis of extent 1: index
    `batch`, stride `stride_b`.
 4. A term with a constant stride is assigned to the axis with the largest constant stride that
-   divides it.
+   divides it; if it exceeds a larger stride, the multiples of that one are assigned to its axis
+   first. What remains of a constant is not negative: `(row - 1)*2048 + 64` and `row*2048 - 1984`
+   both begin in column 64.
 5. The remaining launch-invariant terms are the offset.
 
 Linear in the number of terms times axes.
@@ -86,8 +88,8 @@ def _begin_from_bound(
     begin = ZERO
     for term in (-bound).terms:
         part = Polynomial([term])
-        rest = start - part * stride
-        if len(rest) == len(start) - len(stride):
+        rest = start.reduced_by(part * stride)  # a constant is a sum of those of several axes
+        if rest is not None:
             begin, start = begin + part, rest
     return begin, start
 
@@ -100,12 +102,10 @@ def _distribute_terms(
     for term in start.terms:
         fixed = tuple(f for f in term.factors if is_launch_invariant(f))
         varying = tuple(f for f in term.factors if not is_launch_invariant(f))
-        axis = None
-        if not fixed or not varying:
-            fits = [a for a, n in numbers.items() if term.coefficient % n == 0]
-            axis = max(fits, key=lambda a: abs(numbers[a]), default=None)
-        if axis is not None:
-            begins[axis] += Polynomial([Term(term.coefficient // numbers[axis], term.factors)])
+        parts = {} if fixed and varying else _quotients(term, numbers)
+        if parts:
+            for axis, number in parts.items():
+                begins[axis] += Polynomial([Term(number, term.factors)])
         elif varying:
             group = groups.setdefault(Polynomial([Term(1, fixed)]), [])
             group.append(Term(term.coefficient, varying))
@@ -117,6 +117,24 @@ def _distribute_terms(
         begin = Polynomial([Term(t.coefficient // common, t.factors) for t in terms])
         further.append((stride * common, begin))
     return Split(begins, further, offset)
+
+
+def _quotients(term: Term, numbers: dict[int, int]) -> dict[int, int]:
+    """What a term adds to the begins of axes with constant strides; nothing if none divides it."""
+    coefficient = term.coefficient
+    fits = [axis for axis, n in numbers.items() if coefficient % n == 0]
+    own = max(fits, key=lambda axis: abs(numbers[axis]), default=None)
+    if own is None:
+        return {}
+    parts: dict[int, int] = {}
+    larger = [axis for axis, n in numbers.items() if n > abs(numbers[own])]
+    for axis in sorted(larger, key=lambda axis: -numbers[axis]):
+        below = not term.factors and coefficient < 0
+        if below or abs(coefficient) >= numbers[axis]:
+            quotient, rest = divmod(coefficient, numbers[axis])
+            if rest % numbers[own] == 0:
+                parts[axis], coefficient = quotient, rest
+    return {**parts, own: coefficient // numbers[own]}
 
 
 def is_launch_invariant(atom: Atom, depth: int = MAX_DEPTH) -> bool:

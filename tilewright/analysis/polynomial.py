@@ -184,6 +184,14 @@ class Polynomial:
                 quotient.append(Term(term.coefficient // divisor.coefficient, left))
         return Polynomial(quotient), Polynomial(rest)
 
+    def reduced_by(self, part: Polynomial) -> Polynomial | None:
+        """The rest without `part`, if that brings each coefficient of it nearer to 0; else None."""
+        for key, term in part._terms.items():
+            own = self._terms.get(key)
+            if own is None or abs(own.coefficient - term.coefficient) >= abs(own.coefficient):
+                return None
+        return self - part
+
     def replaced(self, replacement: Callable[[Atom], Polynomial | None]) -> Polynomial:
         """Substitute polynomials for unknowns; those for which `replacement` returns None
         remain."""
