@@ -111,6 +111,22 @@ def test_tuples_and_none_pass_through_branches() -> None:
     assert run(text, 1, n=2) == [2, 3]
 
 
+def test_none_is_no_value_that_branches_must_keep() -> None:
+    text = """
+    def kernel(out, x):
+        a = None
+        if x > 0:
+            a = x * 2.0
+        elif x == 0:
+            a = 5.0
+        else:
+            a = -1.0
+        tl.static_assert(a is not None)
+        tl.store(out, a.to(tl.int32))
+    """
+    assert [run(text, x, n=1) for x in (1, 0, -3)] == [[2], [5], [-1]]
+
+
 CONDITIONAL = [
     ("x if x > 0 else -x", 3, 3),
     ("x if x > 0 else -x", -3, 3),

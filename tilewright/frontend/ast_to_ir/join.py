@@ -20,6 +20,7 @@ from tilewright.language.types import composite_type, constexpr_type
 from tilewright.language.values import (
     assemble,
     base_value,
+    constexpr,
     flat_types,
     flatten,
     tensor,
@@ -238,7 +239,7 @@ def _checked_type(frame: Frame, name: str, values: Sequence[Any]) -> Any:
     if any(value is _ABSENT for value in values):
         return None
     old = frame.names.get(name, _ABSENT)
-    if old is _ABSENT:
+    if old is _ABSENT or (_is_none(old) and not any(map(_is_none, values))):
         a, b = type_of(values[0]), type_of(values[1])
         assert a == b, f"Mismatched type for {name} between then block ({a}) and else block ({b})"
         return a
@@ -251,6 +252,11 @@ def _checked_type(frame: Frame, name: str, values: Sequence[Any]) -> Any:
             f"redefines it as {type_of(value)}"
         )
     return initial
+
+
+def _is_none(value: Any) -> bool:
+    """Whether a name has no value yet: two sides that each give it one need not agree with that."""
+    return isinstance(value, constexpr) and value.value is None
 
 
 # -- returned values -------------------------------------------------------------------------------
