@@ -40,6 +40,8 @@ def all_witnesses(seeds: int = 0) -> Witnesses:
         found[f"residuals: {change}"] = partial(_residual, change)
     for change in test_wraps.UNUSED + test_wraps.USED:
         found[f"wraps: {change}"] = partial(_wrap, change)
+    another = test_wraps.test_a_mask_of_another_iteration_does_not_count
+    found["wraps: of another iteration"] = another
     if seeds:
         found |= {f"case: {name}": partial(_case, name) for name in cases.NAMES}
         found |= {
