@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tilewright.lowering.simt.notes import CarriedRegisters
 from tilewright.targets.gpu.codegen import ThreadCode
 from tilewright.targets.nvidia.best_cubin import Assembled
 from tilewright.targets.nvidia.compilation import (
@@ -56,10 +57,8 @@ def test_machine_code_is_made_of_variants_that_may_be_better(
 
 
 def code(warps: int, *, shared: int = 1 * KIB, carried: int = 0, held: int = 0) -> ThreadCode:
-    notes = frozenset({Waits.FOR_PRODUCTS, HeldRegisters(held)})
-    return ThreadCode(
-        "", "kernel", warps=warps, tile_warps=4, shared_bytes=shared, carried=carried, notes=notes
-    )
+    notes = frozenset({Waits.FOR_PRODUCTS, HeldRegisters(held), CarriedRegisters(carried)})
+    return ThreadCode("", "kernel", warps=warps, tile_warps=4, shared_bytes=shared, notes=notes)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ from tilewright.lowering.registry import ALL, TargetTable, lowering_of
 from tilewright.lowering.simt.buffer_vectors import bits_of_copies
 from tilewright.lowering.simt.equal_registers import EqualRegisters
 from tilewright.lowering.simt.hardware import Hardware
+from tilewright.lowering.simt.notes import CarriedRegisters
 from tilewright.lowering.simt.quotients import divide_runs, length_of_runs
 from tilewright.lowering.simt.shared_memory import SharedMemory
 from tilewright.lowering.simt.team import Team, make_team
@@ -109,11 +110,7 @@ class Kernel:
         shared: the allocation of shared memory, and the ops that require a barrier.
         team: the warps that execute the code emitted now; all of the program's, outside of roles.
         provided: the addresses of further parameters that the launch provides, in their order.
-        carried: the most 32-bit registers of a thread that the values carried by a loop occupy.
-        hands_registers: whether warps hand registers to others.
-        begins_early: whether a launch may begin before the preceding one has completed.
-        notes: what emitters state about the code for the vendor's code generation, which alone
-            knows their types.
+        notes: what emitters state about the code for the vendor's code generation; see `notes.py`.
     """
 
     def __init__(
@@ -160,9 +157,6 @@ class Kernel:
             self.shared.base = hw.own_shared(self.b, self.shared.base, self.shared.bytes)
         more = self.function.params[len(fn.args) :]
         self.provided: dict[Provided, V] = dict(zip(provided, more, strict=True))
-        self.carried = 0
-        self.hands_registers = False
-        self.begins_early = False
         self.notes: set[Hashable] = set()
 
     @staticmethod
@@ -299,10 +293,10 @@ class Kernel:
             self.env[value] = registers
 
     def carry(self, values: Sequence[Value]) -> None:
-        """Record the values that a loop carries."""
+        """Note the values that a loop carries."""
         words = (-(-memory_type(ir.element_of(v.type)).bits // 32) for v in values)
         registers = sum(register_count(v) * n for v, n in zip(values, words, strict=True))
-        self.carried = max(self.carried, registers)
+        self.notes.add(CarriedRegisters(registers))
 
     def constant(self, type: ir.Type, number: Any) -> V:
         element = ir.element_of(type)

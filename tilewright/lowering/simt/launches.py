@@ -4,13 +4,15 @@ triggering the next."""
 from __future__ import annotations
 
 from tilewright.lowering.simt.kernel import Kernel, emits
+from tilewright.lowering.simt.notes import Note
 from tilewright.ops.gpu import StartDependents, WaitLaunches
 
 
 @emits(WaitLaunches)
 def emit_wait(kernel: Kernel, op: WaitLaunches) -> None:
     kernel.hw.wait_launches(kernel.b)
-    kernel.begins_early |= op.implied
+    if op.implied:
+        kernel.notes.add(Note.BEGINS_EARLY)
 
 
 @emits(StartDependents)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.ir.core import Function
 from tilewright.lowering.emit import I32, const
 from tilewright.lowering.simt.kernel import Kernel, emits
+from tilewright.lowering.simt.notes import Note
 from tilewright.ops.roles import Roles
 
 COMPUTE_BARRIER, COPY_BARRIER = 1, 2
@@ -27,7 +28,7 @@ def emit_roles(kernel: Kernel, op: Roles) -> None:
     b.cond_br(b.icmp("ult", warp, warps), computes, copies)
     b.at(computes)
     if op.registers:
-        kernel.hands_registers = True
+        kernel.notes.add(Note.HANDS_REGISTERS)
         hw.take_registers(b, op.registers[0])
     with kernel.as_team(compute):
         kernel.region(op.compute)

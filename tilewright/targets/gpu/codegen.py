@@ -66,7 +66,7 @@ class ThreadCode(NamedTuple):
         shared_bytes: dynamic shared memory of a program, which the launch must provide.
         spare_bytes: further memory, with which a program can hide more latency.
         packs: whether a block may run several programs, each with its own shared memory.
-        carried, hands_registers, begins_early, notes: see `lowering.simt.kernel.Kernel`.
+        notes: what emitters state about the code; see `lowering/simt/notes.py`.
         provided: `Provided.what` of each further parameter that the launch must provide.
     """
 
@@ -79,9 +79,6 @@ class ThreadCode(NamedTuple):
     shared_bytes: int = 0
     spare_bytes: int = 0
     packs: bool = False
-    carried: int = 0
-    hands_registers: bool = False
-    begins_early: bool = False
     notes: frozenset[Hashable] = frozenset()
     provided: tuple[Hashable, ...] = ()
 
@@ -121,9 +118,6 @@ def thread_code(module: Module, target: Generator, ctx: PassContext, options: An
         kernel.shared.bytes,
         kernel.shared.spare_bytes,
         ctx.gpu.packs,
-        kernel.carried,
-        kernel.hands_registers,
-        kernel.begins_early,
         frozenset(kernel.notes),
         tuple(p.what for p in kernel.provided),
     )

@@ -14,6 +14,7 @@ from tilewright.base import knobs
 from tilewright.base.diagnostics import PTXASError
 from tilewright.base.record import record
 from tilewright.ir.passes import PassContext
+from tilewright.lowering.simt.notes import Note, carried_registers
 from tilewright.targets.gpu.codegen import ThreadCode
 from tilewright.targets.gpu.compilation import MachineCode
 from tilewright.targets.nvidia.advice import Advice, advice_in
@@ -165,7 +166,7 @@ def machine_code(
         lowered = Lowered(stages, metadata | {"assembler": "driver"})
         return Unassembled(lowered, code.loc, chip)
     attempts = Attempts(assembler, assembly_request(options, chip), code.name)
-    if options.maxnreg is not None or own_ptx is not None or code.hands_registers:
+    if options.maxnreg is not None or own_ptx is not None or Note.HANDS_REGISTERS in code.notes:
         best = attempts.plain(own_ptx or ptx)
     else:
         packed = PACKED_PROGRAMS if code.packs else 1
@@ -192,7 +193,8 @@ def _demand(code: ThreadCode, chip: Processor, programs: int = 1) -> Demand:
     """What a CTA of some programs needs."""
     threads, memory = code.warps * WARP_SIZE, _memory_bytes(code, chip)
     held = held_registers(code.notes)
-    return Demand(programs * threads, programs * memory, code.carried, held)
+    carried = carried_registers(code.notes)
+    return Demand(programs * threads, programs * memory, carried, held)
 
 
 def _memory_bytes(code: ThreadCode, chip: Processor) -> int:
@@ -244,7 +246,7 @@ def launch_facts(code: ThreadCode, options: CudaOptions) -> dict[str, Any]:
         "tmem_size": tensor_columns(code.notes),
         "launch_warps": code.warps,
         "packed_programs": PACKED_PROGRAMS if code.packs else 1,
-        "begins_early": code.begins_early or bool(options.launch_pdl),
+        "begins_early": Note.BEGINS_EARLY in code.notes or bool(options.launch_pdl),
         "tensor_maps": facts_of(code.provided),
         "looped_axes": looped_axes(code.provided),
     }

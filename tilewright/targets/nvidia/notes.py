@@ -1,4 +1,5 @@
-"""Facts that emitters of this target record about a kernel, for its assembly (`Kernel.notes`)."""
+"""Facts that emitters of this target record about a kernel, for its assembly, beside those of
+`lowering/simt/notes.py`."""
 
 from __future__ import annotations
 
