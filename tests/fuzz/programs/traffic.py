@@ -48,7 +48,10 @@ class _Traffic:
         w = self.w
         if self.pointers and w.below(3):
             return w.choose(self.pointers[-3:])
-        shape = w.choose(self.shapes)
+        return self.named(w.choose(self.shapes))
+
+    def named(self, shape: Shape) -> Pointer:
+        w = self.w
         name = w.book.name("p")
         w.emit(f"{name} = {self.places(shape)}")
         self.pointers.append((name, shape))
@@ -97,6 +100,30 @@ class _Traffic:
         w.emit("tl.debug_barrier()")
         w.emit(f"tl.store({pointer}, {value}{mask})")
 
+    def selected(self) -> None:
+        """What was loaded under a mask, selected by it behind a store to the same memory. Half of
+        the tiles may be one vector."""
+        w, dtype = self.w, self.array.dtype
+        short = [s for s in self.shapes if prod(s) in (4, 8, 16)]
+        pointer, shape = self.named(w.choose(short)) if short and w.one_in(2) else self.pointer()
+        if not shape:
+            self.store()
+            return
+        mark(w, "loads: selected by their mask")
+        mask, loaded, new = (w.book.name("v") for _ in range(3))
+        w.emit(f"{new} = {w.typed(dtype, shape, 1)}")
+        text = f"{new} > {w.random.randint(0, 3)}" if w.one_in(2) else mask_of(w, shape)
+        w.pending.clear()
+        w.emit(f"{mask} = {text}")
+        w.emit("tl.debug_barrier()")
+        other = f", other={w.whole(dtype, ())}" if w.one_in(3) else ""
+        w.pending.clear()
+        w.emit(f"{loaded} = tl.load({pointer}, mask={mask}{other})")
+        w.emit("tl.debug_barrier()")
+        w.emit(f"tl.store({pointer}, {new}{w.choose(('', f', mask={mask}'))})")
+        both = f"{mask}, {loaded}, {new}" if w.below(3) else f"~{mask}, {new}, {loaded}"
+        w.emit(f"{w.define(Kind(dtype, shape))} = tl.where({both}).to({tl(dtype)})")
+
     def update(self) -> None:
         """A value of the slot in another place of it."""
         w = self.w
@@ -132,6 +159,7 @@ class _Traffic:
 
     def accesses(self, count: int) -> None:
         steps = (self.load, self.load, self.store, self.store, self.update, self.nested)
+        steps += (self.selected,)
         for _ in range(count):
             self.w.choose(steps)()
 

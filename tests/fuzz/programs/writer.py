@@ -93,7 +93,7 @@ MARKS = (
     "empty grid", "large tiles", "deep tiles", "pointers: computed",
     "products: chained", "products: of the accumulator", "products: exchanged",
     "products: read within", "products: large", "store: not row by row",
-    "promises about places", "while: true",
+    "promises about places", "while: true", "loads: selected by their mask",
     "repeated: lines", "repeated: unrolled", "repeated: loop",
     "rounds: 64", "exchanges: bitonic", "exchanges: shifts", "exchanges: butterfly",
     "mask: never", "mask: always", "mask: bound of the run time", "mask: of one axis",
