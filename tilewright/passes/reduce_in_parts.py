@@ -54,7 +54,7 @@ def reduce_in_parts(fn: Function, ctx: PassContext, decide: Decide) -> bool:
     """Reduce large tiles part by part; see the module docstring."""
     regions: dict[Region, None] = {}
     for op in list(fn.walk()):
-        if not isinstance(op, Reduce) or not _is_elementwise(op.combine):
+        if not isinstance(op, Reduce) or not is_elementwise(op.combine):
             continue
         source = _source(fn, op)
         shape = shape_of(op.srcs[0].type)
@@ -72,7 +72,8 @@ def reduce_in_parts(fn: Function, ctx: PassContext, decide: Decide) -> bool:
     return bool(regions)
 
 
-def _is_elementwise(combine: Region) -> bool:
+def is_elementwise(combine: Region) -> bool:
+    """Whether a combine region can be applied to tiles: `combined`."""
     return all(op.terminator or (op.elementwise and not op.regions) for op in combine)
 
 
@@ -128,7 +129,7 @@ def _rewrite(op: Reduce, source: _Source, parts: int) -> None:
         body = Region([I32, *(v.type for v in inits)])
         with b.at_end(body):
             begin, *before = body.args
-            b.insert(Yield(_combined(b, op, before, _reduced(b, op, source, begin, parts))))
+            b.insert(Yield(combined(b, op, before, _reduced(b, op, source, begin, parts))))
         loop = b.insert(For(first, stop, first, inits, num_stages=0, unroll=0, hints=(), body=body))
     for old, new in zip(op.results, loop.results, strict=True):
         old.replace_with(new)
@@ -145,7 +146,7 @@ def _reduced(b: Builder, op: Reduce, source: _Source, begin: Value, parts: int) 
     return list(reduction.results)
 
 
-def _combined(b: Builder, op: Reduce, left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
+def combined(b: Builder, op: Reduce, left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
     """The combining function, of the elements of tiles or of scalars."""
     shape = shape_of(left[0].type)
     mapping = dict(zip(op.combine.args, (*left, *right), strict=True))
