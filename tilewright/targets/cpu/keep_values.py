@@ -4,7 +4,8 @@ A lazy value is rematerialised in every nest that uses it, and there at every di
 which its consumers evaluate it: `x + flip(x)` computes x twice. Multiplicities multiply along a
 chain of such ops, so they are bounded by a cost. A value is kept if
 
-- several nests evaluate it, and it costs more than `KEEP_COST`;
+- several nests evaluate it, and it costs more than `KEEP_COST`, unless it is the address or index
+  of adjacent elements;
 - one nest evaluates it at several points, and the repetition costs more than `COST_LIMIT`;
 - a nested loop uses it, and it loads, or costs more than index arithmetic;
 - it loads from memory that is written before or during its use;
@@ -27,7 +28,7 @@ from tilewright.ir.types import element_of, is_int, is_pointer, shape_of
 from tilewright.ops import debug, dot, memory, reduce, shape, sort
 from tilewright.targets.cpu.alias import Base, MemoryOrder, same_elements
 from tilewright.targets.cpu.lazy import COST_LIMIT, is_lazy, is_tile, loads_in, moves_elements
-from tilewright.targets.cpu.plan import Group, Plan, Step
+from tilewright.targets.cpu.plan import Group, Plan, Step, is_contiguous
 from tilewright.targets.cpu.points import Point, Points, identity
 
 LOOP_COST = 12  # the most costly index arithmetic that a nested loop may recompute
@@ -174,7 +175,7 @@ class _Keeper:
         cost = self.plan.costs.of(value, kept)
         if nested and (cost > LOOP_COST or any(loads_in([value], kept))):
             return True
-        if len(sites) > 1 and cost > KEEP_COST:
+        if len(sites) > 1 and cost > KEEP_COST and not self._is_contiguous(value):
             return True
         if not repeats or not cost:
             return False
@@ -185,6 +186,15 @@ class _Keeper:
         if moves_elements(value.op) or self._is_index(value):
             return False
         return repeats * cost > COST_LIMIT
+
+    def _is_contiguous(self, value: Value) -> bool:
+        """Whether a value consists of addresses or indices of adjacent elements, along some axis:
+        most of its cost is that of numbers which a nest computes once."""
+        element = element_of(value.type)
+        if not is_pointer(element) and not is_int(element):
+            return False
+        axes = range(len(shape_of(value.type)))
+        return any(is_contiguous(self.plan, value, axis) for axis in axes)
 
     def _is_index(self, value: Value) -> bool:
         if is_pointer(element_of(value.type)):

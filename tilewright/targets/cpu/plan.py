@@ -156,17 +156,21 @@ def lane_axis(
             if len(accessed) == len(shape):
                 voted = counts if accessed == shape else repeated
                 for axis, extent in enumerate(accessed):
-                    voted[axis] += extent > 1 and _is_contiguous(plan, pointer, axis)
+                    voted[axis] += extent > 1 and is_contiguous(plan, pointer, axis)
     last = len(shape) - 1
     ranks = [(votes[a], stores[a], repeated[a], shape[a] > 1, a) for a in range(len(shape))]
     *_, best = max(ranks)
     return best if any(ranks[best][:3]) or shape[last] == 1 else last
 
 
-def _is_contiguous(plan: Plan, pointer: Value, axis: int) -> bool:
+def is_contiguous(plan: Plan, index: Value, axis: int) -> bool:
     """Whether elements along an axis are contiguous in memory, or in runs of a vector's length, as
-    those at `i % n` are."""
-    stride = plan.forms.constant_strides(pointer)[axis]
+    those at `i % n` are.
+
+    Args:
+        index: their addresses or indices.
+    """
+    stride = plan.forms.constant_strides(index)[axis]
     if stride is None:
-        return plan.hinted[pointer].contiguity[axis] % LEAST_RUN == 0
+        return plan.hinted[index].contiguity[axis] % LEAST_RUN == 0
     return stride == 1
