@@ -517,6 +517,48 @@ def test_blocks_from_the_end_with_a_number_that_a_branch_loads(steps: int) -> No
     check(program, module, seed=steps)
 
 
+@tw.jit
+def products_around_a_loop_kernel(
+    q_ptr, a_ptr, b_ptr, c_ptr, d_ptr, K, BEFORE: tl.constexpr, AFTER: tl.constexpr
+):
+    """Sums of products of `q` with blocks of rows: of `a`, all up to one of `b`, and of `c`."""
+    m = tl.arange(0, 64)
+    total = tl.zeros((64, 64), tl.float32)
+    q = tl.load(q_ptr + m[:, None] * 64 + m)
+    for k in range(0, K, 64):
+        rows = (k + m)[:, None] * 64 + m
+        if BEFORE:
+            total = tl.dot(q, tl.load(a_ptr + rows), total)
+        inner = tl.zeros((64, 64), tl.float32)
+        for j in range(0, k + 64, 64):
+            inner = tl.dot(q, tl.load(b_ptr + (j + m)[:, None] * 64 + m), inner)
+        total += inner
+        if AFTER:
+            total = tl.dot(q, tl.load(c_ptr + rows), total)
+    tl.store(d_ptr + m[:, None] * 64 + m, total)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize(("before", "after"), [(True, False), (False, True), (True, True)])
+def test_products_around_a_loop_of_products(before: bool, after: bool, steps: int) -> None:
+    """What they read is copied before the loop in their loop runs, or not by the copying warp."""
+    q, a, b, c = (products.matrix("fp16", 64 * n, 64) for n in (1, steps, steps, steps))
+    d = np.zeros((64, 64), np.float32)
+    for k in range(0, 64 * steps, 64):
+        for part, rows in ((before, a[k : k + 64]), (after, c[k : k + 64])):
+            d += part * products.product(q, rows, "fp16")[0].astype(np.float32)
+        for j in range(0, k + 64, 64):
+            d += products.product(q, b[j : j + 64], "fp16")[0].astype(np.float32)
+    args, expected = [q, a, b, c, np.zeros_like(d), 64 * steps], [q, a, b, c, d]
+    constants = {"BEFORE": before, "AFTER": after}
+    kernel = products_around_a_loop_kernel
+    program = Program(kernel, args, constants, (1,), 0.01 * np.abs(d).max(), expected)
+    module, counts = lowered(program, 4, 2, tensor_copies=True)
+    assert counts["rings"] == 1
+    check(program, module)
+    check(program, module, seed=steps)
+
+
 # -- rotated loops --------------------------------------------------------------------------------
 
 

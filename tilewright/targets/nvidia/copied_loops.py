@@ -124,6 +124,8 @@ def product_loops(fn: Function, ctx: PassContext) -> dict[For, int]:
 
 
 def find_loops(fn: Function, ctx: PassContext) -> list[CopiedLoop]:
+    """The innermost loops of products whose operands can be copied. What a loop around them copies
+    for products of its own is held while they run (`find_held`)."""
     finder = BlockFinder()
     scalars = Scalars(fn)
     found: list[CopiedLoop] = []
@@ -135,7 +137,8 @@ def find_loops(fn: Function, ctx: PassContext) -> list[CopiedLoop]:
             found.append(copied)
         except Unsupported as error:
             ctx.missed(NAME, str(error), (error.op or op).loc)
-    return with_rings(fn, found, ctx)
+    around = {op for loop in found for op in loop.loop.ancestors()}
+    return with_rings(fn, [loop for loop in found if loop.loop not in around], ctx)
 
 
 def with_rings(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list[CopiedLoop]:
