@@ -162,6 +162,15 @@ def test_addresses_that_depend_on_a_loaded_number(unrolled: int, prefetched: int
     assert len(ctx.missed_remarks) == (not prefetched)
 
 
+def test_unrolled_loops_are_not_prefetched() -> None:
+    """Six elements of a thread: three sums of two."""
+    for unrolled, prefetched in ((5, 2), (6, 0)):
+        machine = gpu_machine(lanes=4, warps=2, unrolled_work=unrolled)
+        ctx = PassContext(options={"num_stages": 2}, machine=machine)
+        run(rows_loop(), [Step(PASSES["prefetch_loads"])], ctx, [Verifier()])
+        assert ctx.counts["prefetched"] == prefetched
+
+
 SINGLE = """
 layout !0 = "register[] lane[0 0] warp[0] -> dim0:1"
 func @greatest(%x: ptr<i32> {alias=0}, %out: ptr<i32> {alias=1}, %stop: i32) {

@@ -15,13 +15,14 @@ from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext
 from tilewright.ir.types import I32, I64, U32, U64, DType, Type, dtype_of, is_int, shape_of
-from tilewright.layout.linear import LinearLayout
+from tilewright.layout.linear import REGISTER, LinearLayout
 from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul, Sub, constant_value
 from tilewright.ops.atomic import Writing, acquires
 from tilewright.ops.control import Barrier, For, While
 from tilewright.ops.gpu import Fetch, Share
-from tilewright.ops.memory import Load, Store
+from tilewright.ops.memory import AddPtr, Load, Store
 from tilewright.ops.shape import Splat
+from tilewright.ops.view import View
 
 
 class Slice(NamedTuple):
@@ -81,6 +82,18 @@ def _is_table(op: Op, writes: LoopWrites) -> bool:
 def stages_of(loop: For, ctx: PassContext) -> int:
     """The number of iterations in flight at once: of the loop, or of the kernel."""
     return loop.num_stages or ctx.options.get("num_stages", 1)
+
+
+def is_unrolled(loop: For, ctx: PassContext) -> bool:
+    """Whether an assembler unrolls a loop, by the elements that a thread computes in an iteration.
+    Loops with more than accesses and elementwise ops have other uses for registers."""
+    work = 0
+    for op in loop.body:
+        if not (op.elementwise or op.terminator or isinstance(op, View | Load | Store)):
+            return False
+        if op.elementwise and not isinstance(op, AddPtr):
+            work += sum(v.layout.in_size(REGISTER) for v in op.results if v.layout is not None)
+    return bool(ctx.gpu.unrolled_work) and work <= ctx.gpu.unrolled_work
 
 
 def shares_of(loop: For) -> list[Share]:

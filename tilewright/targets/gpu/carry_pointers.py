@@ -13,15 +13,17 @@ Which pointers:
   the sums by which an address is made of it are not computed in each iteration. With a constant
   step, the addresses of unrolled iterations are one register at constant distances. Loops with
   operands in shared memory keep offsets: they wait for copies, and have other uses for registers.
-- Those of scalars that a short loop loads, at its index. Assemblers unroll such loops, so that
-  loads of several iterations are in flight. With a carried pointer, those of one array differ by a
-  constant, and all start at once; an index of 32 bits may wrap, as far as an assembler knows, so
-  that it extends and multiplies that of each iteration. Loops over the entries of a row of a sparse
-  matrix are of this kind.
+- Those of scalars that a short loop loads, at its index, or at a sum of 64 bits with it. Assemblers
+  unroll such loops, so that loads of several iterations are in flight. With a carried pointer,
+  those of one array differ by a constant, and all start at once; an index of 32 bits may wrap, as
+  far as an assembler knows, so that it extends and multiplies that of each iteration. Loops over
+  the entries of a row of a sparse matrix, or over the parts of a sum, are of this kind. Where the
+  number of iterations is known, LLVM may unroll all of them, with the index a constant in each; it
+  does so less often if pointers are carried.
 
-An offset that is carried has 64 bits; else it is the index, or its extension to 64 bits. The index
-of an iteration is that of the preceding one plus the step, without wrapping, and pointers are added
-modulo 2^64: the pointers are the same. What is carried out of the last iteration is not used.
+An offset that is carried has 64 bits, as a sum has; else it is the index, or its extension. The
+index of an iteration is that of the preceding one plus the step, without wrapping, and pointers are
+added modulo 2^64: the pointers are the same. What is carried out of the last iteration is not used.
 
 Input: laid-out IR from which loop-invariant ops are hoisted, with pointers in canonical form.
 Output: addresses of loops in the form above, which is not canonical: passes that decompose pointers
@@ -30,17 +32,17 @@ run before. Linear in the size of the function.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Value
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ir.types import I64, Shared, dtype_of, shape_of
-from tilewright.layout.linear import REGISTER
-from tilewright.ops.arith import Add, Cast
+from tilewright.ir.types import I64, Shared, Type, dtype_of, shape_of
+from tilewright.ops.arith import Add, Cast, constant_value
 from tilewright.ops.control import For
-from tilewright.ops.memory import AddPtr, Load, Store
-from tilewright.ops.view import View
+from tilewright.ops.memory import AddPtr, Load
+from tilewright.passes.software_pipelining import is_unrolled
 from tilewright.rewrites.control import carry_more
 from tilewright.targets.gpu.sums import sum_of, terms_of
 
@@ -65,8 +67,8 @@ def carry_pointers(fn: Function, ctx: PassContext) -> bool:
         pointers = [op for op in loop.body if isinstance(op, AddPtr) and _is_fixed(loop, op)]
         if not pointers or _shares(loop):
             continue
-        short = _is_unrolled(loop, ctx)
-        growths = [_growth(loop, op) or (_at_index(loop, op) if short else None) for op in pointers]
+        indexed = is_unrolled(loop, ctx) and not _is_counted(loop)
+        growths = [_growth(loop, op, at_index=indexed and _loads(op)) for op in pointers]
         found = [growth for growth in growths if growth is not None]
         if found:
             for growth in found:
@@ -84,43 +86,49 @@ def _shares(loop: For) -> bool:
     )
 
 
-def _is_unrolled(loop: For, ctx: PassContext) -> bool:
-    """Whether an assembler unrolls a loop, by the elements that a thread computes in an iteration.
-    Loops with more than accesses and elementwise ops have other uses for registers."""
-    work = 0
-    for op in loop.body:
-        if not (op.elementwise or op.terminator or isinstance(op, View | Load | Store)):
-            return False
-        tiles = [v.layout for v in op.results if v.layout is not None and op.elementwise]
-        work += sum(layout.in_size(REGISTER) for layout in tiles)
-    return work <= ctx.gpu.unrolled_work
-
-
 def _is_fixed(loop: For, op: AddPtr) -> bool:
     """Whether it is one pointer, at a distance from one that the loop does not change."""
     return not shape_of(op.result.type) and not loop.contains(op.ptr)
 
 
-def _growth(loop: For, op: AddPtr) -> Growth | None:
-    """The growth of a pointer whose offset is one that the loop carries, plus invariant ones."""
-    if dtype_of(op.offset.type) != I64:
-        return None
+def _is_counted(loop: For) -> bool:
+    """Whether the number of iterations is known, so that LLVM may unroll all of them."""
+    return all(constant_value(bound) is not None for bound in (loop.start, loop.stop, loop.step))
+
+
+def _loads(op: AddPtr) -> bool:
+    """Whether nothing but scalars is loaded from a pointer."""
+    return all(isinstance(user, Load) for user in op.result.users)
+
+
+def _growth(loop: For, op: AddPtr, *, at_index: bool) -> Growth | None:
+    """The growth of a pointer whose offset is one that the loop carries, plus invariant ones.
+
+    Args:
+        at_index: whether the index of the loop counts as such an offset.
+    """
     starts, step = list[Value](), None
-    for term in terms_of(op.offset, lambda total: total.parent is loop.body):
+
+    def is_split(total: Add) -> bool:
+        return total.parent is loop.body and dtype_of(total.result.type) == I64
+
+    for term in terms_of(op.offset, is_split):
         if not loop.contains(term):
             starts.append(term)
-        elif step is None and (carried := _carried(loop, term)) is not None:
-            init, step = carried
-            starts.append(init)
-        else:
+            continue
+        carried = _carried(loop, term) or (_index(loop, term) if at_index else None)
+        if step is not None or carried is None:
             return None
+        start, step = carried
+        starts.append(start)
     return None if step is None else Growth(op, tuple(starts), step)
 
 
 def _carried(loop: For, value: Value) -> tuple[Value, Value] | None:
-    """The first value and the step of one that the loop carries and adds an invariant step to."""
+    """The first value and the step of one of 64 bits that the loop carries and adds an invariant
+    step to."""
     carried = loop.body.args[1:]
-    if value not in carried:
+    if value not in carried or dtype_of(value.type) != I64:
         return None
     place = carried.index(value)
     grown = loop.body.terminator.operands[place].op
@@ -130,16 +138,14 @@ def _carried(loop: For, value: Value) -> tuple[Value, Value] | None:
     return None if loop.contains(step) else (loop.inits[place], step)
 
 
-def _at_index(loop: For, op: AddPtr) -> Growth | None:
-    """The growth of a pointer to loaded scalars at the distance of the loop's index."""
-    index, offset = loop.body.args[0], op.offset
-    if isinstance(offset.op, Cast) and dtype_of(offset.type) == I64:
-        offset = offset.op.src
-    if offset is not index or not dtype_of(index.type).is_int_signed():
+def _index(loop: For, value: Value) -> tuple[Value, Value] | None:
+    """The first value and the step of the loop's index, or of its extension to 64 bits."""
+    index = loop.body.args[0]
+    if isinstance(value.op, Cast) and dtype_of(value.type) == I64:
+        value = value.op.src
+    if value is not index or not dtype_of(index.type).is_int_signed():
         return None
-    if not all(isinstance(user, Load) for user in op.result.users):
-        return None
-    return Growth(op, (loop.start,), loop.step)
+    return loop.start, loop.step
 
 
 def _carry(loop: For, growths: list[Growth]) -> None:
@@ -147,9 +153,19 @@ def _carry(loop: For, growths: list[Growth]) -> None:
     for op, starts, step in growths:
         pointer = loop.body.add_arg(op.result.type)
         with b.before(loop):
-            inits.append(b.value(AddPtr(op.ptr, sum_of(b, starts))))
+            inits.append(_moved(b, op.ptr, starts))
         with b.before(loop.body.terminator):
             yields.append(b.value(AddPtr(pointer, step)))
         op.result.replace_with(pointer)
         op.erase()
     carry_more(loop, inits, yields)
+
+
+def _moved(b: Builder, pointer: Value, offsets: Sequence[Value]) -> Value:
+    """A pointer plus offsets, of which those of equal type are added first."""
+    by_type: dict[Type, list[Value]] = {}
+    for offset in offsets:
+        by_type.setdefault(offset.type, []).append(offset)
+    for terms in by_type.values():
+        pointer = b.value(AddPtr(pointer, sum_of(b, terms)))
+    return pointer

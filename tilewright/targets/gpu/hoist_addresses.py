@@ -31,6 +31,7 @@ from tilewright.ops.arith import Add
 from tilewright.ops.control import For, While
 from tilewright.ops.memory import AddPtr, Load, Store, pointee_of
 from tilewright.ops.shape import Broadcast, Splat
+from tilewright.passes.software_pipelining import is_unrolled
 from tilewright.targets.gpu.shared_addresses import share_addresses
 
 NAME = "hoist_addresses"
@@ -52,7 +53,10 @@ def hoist_addresses(fn: Function, ctx: PassContext) -> bool:
         if isinstance(op, AddPtr) and not (BUFFERS in ctx.features and _is_in_buffer(fn, op))
     ]
     loaded = cache(_loaded)  # what is inserted below loads nothing
-    hoisted = sum(_hoist(loop, op, loaded) for loop, op in found)
+    short = cache(lambda loop: isinstance(loop, For) and is_unrolled(loop, ctx))
+    hoisted = sum(
+        _hoist_offset(loop, op) or _hoist_fixed(loop, op, loaded, short) for loop, op in found
+    )
     ctx.count("hoisted", hoisted)
 
     def is_shared(op: AddPtr, uniform: Value) -> bool:
@@ -70,16 +74,14 @@ def hoist_addresses(fn: Function, ctx: PassContext) -> bool:
 _Loaded = Callable[[Region], Collection[Op | None]]
 
 
-def _hoist(loop: Op, op: AddPtr, loaded: _Loaded) -> bool:
-    return _hoist_offset(loop, op) or _hoist_fixed(loop, op, loaded)
-
-
-def _hoist_fixed(loop: Op, op: AddPtr, loaded: _Loaded) -> bool:
-    """Add a loop-invariant offset before one that the loop loads, of all elements alike.
+def _hoist_fixed(loop: Op, op: AddPtr, loaded: _Loaded, short: Callable[[Op], bool]) -> bool:
+    """Add a loop-invariant offset before one of all elements alike that the loop loads, or
+    computes in a short iteration.
 
         addptr(splat(addptr(p, x)), y)    =>    addptr(addptr(splat(p), y), splat(x))
 
-    Other offsets of all elements are computed once for a warp, in registers of their own.
+    Longer loops have several addresses, for which offsets of all elements are computed once for a
+    warp, in registers of their own.
     """
     body, pointers = loop.regions[-1], op.ptr.op
     if not isinstance(pointers, Splat) or op.offset.region is body:
@@ -87,7 +89,9 @@ def _hoist_fixed(loop: Op, op: AddPtr, loaded: _Loaded) -> bool:
     moved = pointers.src.op
     if not isinstance(moved, AddPtr) or moved.parent is not body or moved.ptr.region is body:
         return False
-    if not _is_one_access(op.offset, op) or moved.offset.op not in loaded(body):
+    if not _is_one_access(op.offset, op):
+        return False
+    if moved.offset.op not in loaded(body) and not short(loop):
         return False
     shape, parent = shape_of(op.result.type), loop.parent
     assert parent is not None
