@@ -20,6 +20,7 @@ from tilewright.interop.torch_corrections import correct_inductor
 from tilewright.interop.torch_kernels import describe_kernels
 from tilewright.interop.torch_launches import omit_streams
 from tilewright.interop.torch_reductions import split_by_threads
+from tilewright.interop.torch_tilings import tile_by_rows
 from tilewright.runtime.devices.cpu import Team, use_team
 
 OLDEST = (2, 9)
@@ -73,6 +74,7 @@ def enable(*, cpu: bool = True) -> None:
     describe_kernels()
     omit_streams()
     split_by_threads()
+    tile_by_rows()
     compile_in_threads()
     use_team(_openmp())
     if cpu and not _previous:

@@ -1,0 +1,68 @@
+"""Elementwise kernels of Inductor for the CPU that are tiled by rows.
+
+Inductor numbers the elements of an elementwise kernel, and computes their row and their column by
+quotients and remainders, which costs a GPU little. Vectors of a CPU do not lie in one row if the
+length of rows is no multiple of theirs, or is not known: loads are gathers then, and each lane is
+divided by itself. Such kernels have an axis for the columns instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import wraps
+from typing import Any
+
+from tilewright.interop.after_import import after_import
+
+VECTOR = 16
+"""The elements of a vector of fp32 numbers; also the shortest rows that are worth an axis."""
+
+
+def tile_by_rows() -> None:
+    """Have Inductor tile elementwise kernels for the CPU by rows, once in a process."""
+    after_import("torch._inductor.codegen.simd", _tile_by_rows)
+
+
+def _tile_by_rows(module: Any) -> None:
+    scheduling = module.SIMDScheduling
+    choose: Any = getattr(scheduling, "get_tiling_and_scores", None)
+    if choose is None or _is_ours(choose):
+        return
+
+    @wraps(choose.__func__)
+    def get_tiling_and_scores(
+        cls: Any, node_schedule: Any, numel: Any, reduction_numel: Any = 1, *rest: Any, **named: Any
+    ) -> tuple[dict[str, Any], Any]:
+        tiling, scores = choose.__func__(cls, node_schedule, numel, reduction_numel, *rest, **named)
+        if reduction_numel != 1 or not tiling.keys() <= {"x", "r0_"}:
+            return tiling, scores
+        rows = _rows(module, list(module.EnableReduction.filter(node_schedule)))
+        if not rows:
+            return tiling, scores
+        by_rows = cls.create_tiling(rows, [reduction_numel])
+        compatible = cls.tiling_is_compatible(node_schedule, numel, reduction_numel, by_rows)
+        return (by_rows, None) if compatible else (tiling, scores)
+
+    scheduling.get_tiling_and_scores = classmethod(get_tiling_and_scores)
+
+
+def _rows(module: Any, nodes: Iterable[Any]) -> list[Any]:
+    """The number of rows and their length, of the node with most axes; empty if the kernel is not
+    for the CPU, or is better not tiled."""
+    ranges: list[Any] = []
+    for node in nodes:
+        if node.get_device().type != "cpu":
+            return []
+        own, _ = node.get_ranges()
+        if len(own) > len(ranges):
+            ranges = list(own)
+    sizes = module.V.graph.sizevars
+    if len(ranges) < 2 or sizes.statically_known_multiple_of(ranges[-1], VECTOR):
+        return []
+    if sizes.optimization_hint(ranges[-1]) < VECTOR:
+        return []
+    return [module.sympy_product(ranges[:-1]), ranges[-1]]
+
+
+def _is_ours(function: Any) -> bool:
+    return function.__code__.co_filename == __file__
