@@ -18,6 +18,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
+PLAIN = """
+import sys, torch, tilewright
+"""
+"""What programs begin with that set up torch.compile."""
+
 TORCH = """
 import numpy, torch, torch._dynamo
 """
@@ -109,11 +114,28 @@ def run(
     return subprocess.CompletedProcess(command, status, out, err)
 
 
-def output(text: str, imports: str = INDUCTOR, *, strict: bool = False) -> str:
-    """What a program prints; it is a file, since kernels are read from their source."""
+def run_text(
+    text: str,
+    imports: str = INDUCTOR,
+    *,
+    environment: Mapping[str, str] | None = None,
+    strict: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """As `run`, of a program's text; it is a file, since kernels are read from their source."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "program.py")
         program.write_text(text)
-        done = run(program, imports=imports, strict=strict)
+        return run(program, imports=imports, environment=environment, strict=strict)
+
+
+def output(
+    text: str,
+    imports: str = INDUCTOR,
+    *,
+    environment: Mapping[str, str] | None = None,
+    strict: bool = False,
+) -> str:
+    """What a program prints that ends well."""
+    done = run_text(text, imports, environment=environment, strict=strict)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.interop.forked import output
+from tests.interop.forked import PLAIN, output, run_text
 from tilewright.interop.torch_kernels import (
     LONGEST_COLUMN,
     USUAL_REGISTERS,
@@ -22,7 +22,7 @@ from tilewright.targets.nvidia.occupancy import ROOMY_REGISTERS
 
 ROOT = Path(__file__).parents[2]
 
-START = "import sys, torch, tilewright\n"
+START = PLAIN
 
 
 def _run(code: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -35,12 +35,6 @@ def _run(code: str, path: Path | None = None) -> subprocess.CompletedProcess[str
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     command = [sys.executable, "-c", code]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-
-
-def _output(code: str) -> str:
-    run = _run(code)
-    assert run.returncode == 0, run.stderr
-    return run.stdout.strip()
 
 
 def _error(code: str, path: Path | None = None) -> str:
@@ -85,13 +79,13 @@ print(config.cpu_backend, len(starts))
 def test_enable_is_idempotent_and_disable_restores_the_setting() -> None:
     pytest.importorskip("torch", minversion="2.9")
     expected = "triton triton triton True True True cpp cpp cpp 2"
-    assert _output(ENABLE_AND_DISABLE).split() == expected.split()
+    assert output(ENABLE_AND_DISABLE, PLAIN).split() == expected.split()
 
 
 def test_enable_leaves_what_only_compilations_need_to_these() -> None:
     pytest.importorskip("torch", minversion="2.9")
     code = START + "tilewright.torch.enable()\nprint('torch._inductor.lowering' in sys.modules)"
-    assert _output(code) == "False"
+    assert output(code, PLAIN) == "False"
 
 
 OPTION = (
@@ -121,9 +115,8 @@ def test_settings_of_inductor_were_imported_before() -> None:
     early = (
         "sys.modules['triton'] = None\nimport torch._inductor.config\ndel sys.modules['triton']\n"
     )
-    assert _output(START + early + OPTION.removeprefix(START)) == (
-        "True ['triton_poi_fused_add_relu_0']"
-    )
+    program = START + early + OPTION.removeprefix(START)
+    assert output(program, PLAIN) == "True ['triton_poi_fused_add_relu_0']"
 
 
 MISSING = """
@@ -166,8 +159,9 @@ def test_another_triton_was_imported_first(tmp_path: Path) -> None:
 def test_torch_has_looked_for_triton_before() -> None:
     pytest.importorskip("torch", minversion="2.9")
     late = "import torch._inductor.runtime.triton_compat\ntilewright.torch.enable()"
-    text = _error(START + "sys.modules['triton'] = None\n" + late)
-    assert text.startswith("RuntimeError: torch.compile has already been used")
+    run = run_text(START + "sys.modules['triton'] = None\n" + late, PLAIN)
+    assert run.returncode != 0
+    assert "\nRuntimeError: torch.compile has already been used" in run.stderr
 
 
 THREADS = (
@@ -363,7 +357,7 @@ print(registered.import_get_raw_stream_as("stream_of"))
 def test_code_of_all_devices_is_registered_at_once() -> None:
     """Torch 2.11 takes that of the CPU for a GPU if that of the CPU is registered on its own."""
     pytest.importorskip("torch", minversion="2.9")
-    assert _output(DEVICES).splitlines() == ["True", "stream_of = lambda _: 0"]
+    assert output(DEVICES).splitlines() == ["True", "stream_of = lambda _: 0"]
 
 
 TAGGED = """
@@ -381,7 +375,7 @@ def test_compile_workers_name_files_of_caches_as_the_program_does() -> None:
     compiled, and measures all configurations again."""
     pytest.importorskip("torch", minversion="2.9")
     program, worker = (
-        _output(TAGGED.format(set_up=text))
+        output(TAGGED.format(set_up=text), PLAIN)
         for text in ("tilewright.torch.enable()", "tilewright.install_as_triton()")
     )
     assert "tilewright" in program

@@ -1,16 +1,12 @@
-"""Kernels for GPUs that Inductor compiles before its compile workers have started, without a GPU,
-in fresh processes."""
+"""Kernels for GPUs that Inductor compiles before its compile workers start, without a GPU."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
+from tests.interop.forked import run_text
 from tilewright.targets.nvidia.assemble import find_assembler
-
-ROOT = Path(__file__).parents[2]
 
 PROGRAM = '''
 import sys, threading
@@ -76,19 +72,15 @@ print(are_kernels, len(threads) == sum(results), results[0] > 2, {{n[:10] for n 
 '''
 
 
-def _run(folder: Path, threads: int, fault: str = "") -> "subprocess.CompletedProcess[str]":
+def _run(folder: Path, threads: int, fault: str = "") -> CompletedProcess[str]:
     pytest.importorskip("torch", minversion="2.13")
     if find_assembler() is None:
         pytest.skip("there is no assembler of PTX")
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
+    environment = {
         "TRITON_CACHE_DIR": str(folder / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
     }
-    code = PROGRAM.format(threads=threads, fault=fault)
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    return run_text(PROGRAM.format(threads=threads, fault=fault), environment=environment)
 
 
 def test_configurations_of_all_kernels_of_a_module_are_compiled_in_threads(tmp_path: Path) -> None:

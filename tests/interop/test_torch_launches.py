@@ -1,15 +1,11 @@
-"""How Inductor launches kernels for GPUs, without a GPU, in fresh processes."""
+"""How Inductor launches kernels for GPUs, without a GPU."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.interop.forked import output
 from tilewright.targets.nvidia.assemble import find_assembler
-
-ROOT = Path(__file__).parents[2]
 
 STATIC = """
 import copy, pickle, tilewright, torch
@@ -51,15 +47,7 @@ def _output(code: str, folder: Path) -> str:
     pytest.importorskip("torch", minversion="2.13")
     if find_assembler() is None:
         pytest.skip("there is no assembler of PTX")
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(folder)}
-    # A file: kernels are compiled from their source.
-    file = folder / "program.py"
-    file.write_text(code)
-    run = subprocess.run(
-        [sys.executable, str(file)], capture_output=True, text=True, check=False, env=env
-    )
-    assert run.returncode == 0, run.stderr
-    return run.stdout.strip()
+    return output(code, environment={"TRITON_CACHE_DIR": str(folder)})
 
 
 LAUNCHER = (
