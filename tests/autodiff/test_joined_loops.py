@@ -75,6 +75,7 @@ NOT_JOINED = {
     "neither has all tiles": ("0, 1 + c", "1 + c, 4"),
     "another mask": ("0, 2", "0, 2", "0", "i < 6"),
     "steps that never meet": ("0, 4, 2", "1, 4, 2"),
+    "steps of another size": ("0, 4", "0, 4, 2"),
 }
 
 

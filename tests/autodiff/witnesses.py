@@ -10,6 +10,7 @@ from tests.autodiff import (
     recurrences,
     single_conditions,
     test_in_place,
+    test_joined_loops,
     test_mutations,
     test_mutations_of_loops,
     test_residuals,
@@ -34,6 +35,9 @@ def all_witnesses(seeds: int = 0) -> Witnesses:
     found |= {f"of {name}": witness for name, witness in single_conditions.WITNESSES.items()}
     for name, change in (test_softmax_results.COMPUTED | test_softmax_results.LOADED).items():
         found[f"softmax results: {name}"] = partial(test_softmax_results.checked, change)
+    for case, given in (test_joined_loops.JOINED | test_joined_loops.NOT_JOINED).items():
+        text = test_joined_loops.kernel(*given)
+        found[f"joined loops: {case}"] = partial(test_joined_loops.agrees, text)
     for why in test_in_place.REFUSED:
         found[f"in place: {why}"] = partial(test_in_place.check_refused, why)
     for change in test_residuals.COMPUTED + test_residuals.LOADED:
