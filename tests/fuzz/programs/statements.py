@@ -18,7 +18,7 @@ from tests.fuzz.programs.kinds import (
     tl,
     with_number,
 )
-from tests.fuzz.programs.writer import Writer, expression, statement
+from tests.fuzz.programs.writer import Writer, expression, mark, statement
 from tilewright.ir.types import I1, I32, DType
 
 DEEPEST = 3  # blocks in blocks
@@ -199,6 +199,9 @@ def branch(w: Writer) -> bool:
         test = w.among(INTEGERS, (), 1).text
     new = Kind(w.choose(ALL), w.shape()) if w.one_in(3) else None
     name = w.book.name("v")
+    if new is not None and w.one_in(3):
+        mark(w, "branch: none before")
+        w.emit(f"{name} = None")
     w.emit(f"if {test}:")
     _side(w, name, new)
     if w.one_in(3):

@@ -100,7 +100,7 @@ MARKS = (
     "mask: modulo", "mask: unsigned", "mask: of one scalar", "mask: constant bound",
     "range: near the largest index", "range: near the least index", "range: literal step",
     "range: negative step", "range: step of the run time", "range: large step",
-    "range: no index", "range: left early",
+    "range: no index", "range: left early", "branch: none before",
 )  # fmt: skip
 
 
