@@ -38,14 +38,15 @@ def looped(program: Program) -> tuple[Module, PassContext]:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("keys", [128, 256, 384])
 def test_results(causal: bool, keys: int) -> None:
-    """Of one iteration, which is peeled, up to three, in programs of two heads."""
+    """Of one iteration, which is peeled, up to three, in programs of two heads. Numbers of blocks
+    meet each number of iterations, and both masks, once."""
     program = attention(keys, causal)
     module, ctx = looped(program)
     assert ctx.counts["held operands"] == 1
     assert ctx.counts["rotated"] == (2 if causal else 1)
-    for blocks in (1, 2, 3, 6):
-        check(program, module, blocks=blocks)
-    check(program, module, seed=keys, blocks=2)
+    late, random = (1, 3) if keys // 128 % 2 == causal else (6, 2)
+    check(program, module, blocks=late)
+    check(program, module, seed=keys, blocks=random)
 
 
 @pytest.mark.parametrize("causal", [False, True])

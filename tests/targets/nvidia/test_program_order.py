@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.covering import covering
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Region, Value
 from tilewright.ir.interpret import interpret
@@ -59,11 +60,10 @@ def _dealt(grid: Grid, axis: int, rising: bool, blocks: int) -> tuple[np.ndarray
     return counts, sums
 
 
-@pytest.mark.parametrize("rising", [False, True])
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize(
-    "grid", [(1, 1, 1), (1, 7, 1), (5, 1, 1), (3, 2, 5), (8, 12, 1), (2, 3, 4), (31, 2, 1)]
-)
+GRIDS = (1, 1, 1), (1, 7, 1), (5, 1, 1), (3, 2, 5), (8, 12, 1), (2, 3, 4), (31, 2, 1)
+
+
+@pytest.mark.parametrize(("grid", "axis", "rising"), covering(GRIDS, (0, 1, 2), (False, True)))
 def test_each_program_runs_once(grid: Grid, axis: int, rising: bool) -> None:
     total = int(np.prod(grid))
     for blocks in {1, 2, 3, 7, total // 2 or 1, total - 1 or 1, total, total + 3}:
