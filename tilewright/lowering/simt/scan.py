@@ -2,7 +2,8 @@
 
 The axis is distributed as `AxisBits` describes: successive elements over *near* registers, then
 lanes, then warps, and the rest over *far* registers. Each level scans the totals of the level
-below; finally each element is combined with the total of everything before its near registers:
+below; finally each element is combined with the total of everything before its near registers, or,
+if there is one near register, before its lanes:
 
     near registers   inclusive scan, sequential
     lanes            scan of their totals by shuffles, log2(lanes) steps (Hillis and Steele)
@@ -106,7 +107,10 @@ class _Scan:
         runs = [self._near(row | far) for row in self.rows for far in self.far]
         before: list[Before | None] = [None] * len(runs)
         totals = [run[-1] for run in runs]
-        if self.order.lanes:
+        if self.order.lanes and len(self.near) == 1:
+            inclusive = self._inclusive(totals)
+            runs, totals = [[element] for element in inclusive], self._of_all_lanes(inclusive)
+        elif self.order.lanes:
             before, totals = self._lanes(totals)
         if self.order.warps:
             before, totals = self._warps(before, totals)
@@ -138,14 +142,28 @@ class _Scan:
     # -- lanes ----------------------------------------------------------------------------------
 
     def _lanes(self, totals: Sequence[Element]) -> tuple[list[Before | None], list[Element]]:
-        """The prefix of all lower lanes, and the totals of all lanes.
-
-        The totals are valid in the last lane along the axis; in all lanes, if far registers need
-        them there.
-        """
+        """The prefix of all lower lanes, and the totals of all lanes."""
         b = self.kernel.b
+        mask, place = self._places()
+        elements = self._inclusive(totals)
+        # Decrement the bits of `mask` only: the others are 0 in `own`, so that the borrow passes
+        # through them, and are restored afterwards.
+        own = b.and_(place, mask)
+        previous = b.or_(b.and_(b.sub(own, 1), mask), b.and_(place, ~mask))
+        holds = b.icmp("ne", own, 0)
+        lower = [Before(e, holds) for e in self._from(elements, previous, mask)]
+        return list(lower), self._of_all_lanes(elements)
+
+    def _places(self) -> tuple[int, V]:
+        """The bits of a lane along the axis, and this lane's place in the order of the scan."""
         mask = _bit_sum(self.order.lanes)
-        place = b.xor(self.kernel.lane, mask) if self.op.reverse else self.kernel.lane
+        lane = self.kernel.lane
+        return mask, self.kernel.b.xor(lane, mask) if self.op.reverse else lane
+
+    def _inclusive(self, totals: Sequence[Element]) -> list[Element]:
+        """The combination of the totals of all lower lanes and of this one."""
+        b = self.kernel.b
+        mask, place = self._places()
         elements = list(totals)
         for i, bit in enumerate(self.order.lanes):
             # The last lane of the lower half of each group of 2**(i + 1).
@@ -157,15 +175,15 @@ class _Scan:
                 self._chosen(upper, self._combined(other, e), e)
                 for other, e in zip(others, elements, strict=True)
             ]
-        # Decrement the bits of `mask` only: the others are 0 in `own`, so that the borrow passes
-        # through them, and are restored afterwards.
-        own = b.and_(place, mask)
-        previous = b.or_(b.and_(b.sub(own, 1), mask), b.and_(place, ~mask))
-        holds = b.icmp("ne", own, 0)
-        lower = [Before(e, holds) for e in self._from(elements, previous, mask)]
-        if self.order.far and not self.order.warps:
-            elements = self._from(elements, b.or_(place, mask), mask)
-        return list(lower), elements
+        return elements
+
+    def _of_all_lanes(self, inclusive: list[Element]) -> list[Element]:
+        """The totals of all lanes, valid in the last lane along the axis; in all lanes, if far
+        registers need them there."""
+        if not self.order.far or self.order.warps:
+            return inclusive
+        mask, place = self._places()
+        return self._from(inclusive, self.kernel.b.or_(place, mask), mask)
 
     def _from(self, elements: Sequence[Element], place: V, mask: int) -> list[Element]:
         """The elements of the lane at a position in the order of the scan."""
