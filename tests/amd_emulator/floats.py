@@ -8,6 +8,7 @@ flush denormals of 32 bits as the hardware does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -224,12 +225,29 @@ def div_scale(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
 
 
 def div_fmas(a: Array, b: Array, c: Array, flag: Array) -> Array:
-    """v_div_fmas: a product and a sum, scaled back where the flag is set."""
+    """v_div_fmas: a product and a sum, scaled back where the flag is set.
+
+    It is rounded once, though AMD's manuals round before they scale: quotients that are subnormal
+    could not be the exact ones then, as OpenCL requires them to be.
+    """
+    a, b, c, flag = np.broadcast_arrays(a, b, c, flag)
     scale = _SHAPES[a.dtype.type][2]
     half = _SHAPES[a.dtype.type][1] // 2
-    found = fma(a, b, c)
     power = np.where(_exponents(c) > half, scale, -scale)
-    return np.where(flag, ldexp(found, power), found)
+    found = fma(a, b, c)
+    scaled = np.where(flag, ldexp(found, power), found)
+    for place in np.argwhere(flag & (_denormal(scaled) | (scaled == 0)) & (found != 0)):
+        at = tuple(place)
+        x, y, z = (Fraction(float(v[at])) for v in (a, b, c))
+        near = _nearest((x * y + z) / 2**scale, a.dtype.type)
+        scaled[at] = np.copysign(near, found[at])
+    return scaled
+
+
+def _nearest(exact: Fraction, form: type[np.floating[Any]]) -> Any:
+    """The nearest number to one that is subnormal or close to it, of ties the even one."""
+    least = Fraction(float(np.finfo(form).smallest_subnormal))
+    return form(round(exact / least) * float(least))
 
 
 def div_fixup(quotient: Array, b: Array, c: Array) -> Array:

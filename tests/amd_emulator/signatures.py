@@ -260,7 +260,7 @@ def signatures() -> dict[str, Signature]:
         found |= dict.fromkeys(names.split(), _parsed(text))
     for kind in ("f16", "f32", "f64"):
         for what in _FLOAT_COMPARISONS:
-            second = f"u{kind[1:]}" if what == "class" else kind
+            second = ("u16" if kind == "f16" else "u32") if what == "class" else kind
             found[f"v_cmp_{what}_{kind}"] = _parsed(f"m={kind},{second}")
             found[f"v_cmpx_{what}_{kind}"] = _parsed(f"m={kind},{second}")
     for kind in ("i16", "u16", "i32", "u32", "i64", "u64"):
