@@ -197,7 +197,7 @@ def test_ptx_is_embedded_where_there_is_no_assembler(
 
 WRONG = {
     "shared memory": (
-        ["{k}::matmul", "-s", "*fp32:16, *fp32:16, *fp32:16, i32:16, 1, 256", "-tcuda:86"],
+        ["{k}::matmul", "-s", "*fp32:16, *fp32:16, *fp32:16, i32:16, 1, 128", "-tcuda:75", "-w8"],
         "out of resource: shared memory",
     ),
     "no kernel of that name": (["{k}::sub", "-s", "i32"], "its kernels: add, matmul"),
