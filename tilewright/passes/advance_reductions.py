@@ -191,9 +191,10 @@ def _rewrite(found: _Accumulation) -> None:
     for op in old.body:
         op.remove()
         body.append(op)
-    for before, after in zip(old.body.args, body.args, strict=False):
+    arguments = dict(zip(old.body.args, body.args, strict=False))
+    for before, after in arguments.items():
         before.replace_with(after)
-    _update(found, body)
+    _update(found, body, arguments)
     b = Builder()
     with b.before(old):
         starts = [b.value(Constant(c.value, t)) for c, t in zip(found.initial, types, strict=True)]
@@ -204,17 +205,25 @@ def _rewrite(found: _Accumulation) -> None:
     old.erase()
 
 
-def _update(found: _Accumulation, body: Region) -> None:
-    """Reduce the tiles of an iteration, and combine the results with those before."""
+def _update(found: _Accumulation, body: Region, arguments: dict[Value, Value]) -> None:
+    """Reduce the tiles of an iteration, and combine the results with those before.
+
+    Args:
+        arguments: of the body, by those of the loop that is replaced; tiles and the mask may be
+            among these.
+    """
     reduce, end = found.reduce, body.terminator
     before = body.args[-len(reduce.results) :]
     b = Builder()
     with b.before(end):
         b.loc = reduce.loc
-        tiles = [
-            tile if found.mask is None else b.value(Select(found.mask, tile, _repeated(b, c)))
-            for tile, c in zip(found.tiles, found.initial, strict=True)
-        ]
+        tiles = [arguments.get(tile, tile) for tile in found.tiles]
+        if found.mask is not None:
+            mask = arguments.get(found.mask, found.mask)
+            tiles = [
+                b.value(Select(mask, tile, _repeated(b, c)))
+                for tile, c in zip(tiles, found.initial, strict=True)
+            ]
         parts = b.insert(Reduce(tiles, axis=reduce.axis, combine=reduce.combine.clone({})))
         after = combined(b, reduce, before, parts.results)
     end.add_operands(after)
