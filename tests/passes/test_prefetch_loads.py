@@ -125,6 +125,20 @@ def test_iterations_that_hide_little(work: int, prefetched: int) -> None:
     assert len(ctx.missed_remarks) == (not prefetched)
 
 
+@pytest.mark.parametrize(("limit", "remaining"), [(16, []), (8, ["%v"]), (7, ["%v", "%l"])])
+def test_tiles_beyond_the_limit_are_those_that_are_used_last(
+    limit: int, remaining: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the tiles has two elements, 8 bytes, of a thread; %l is used by the op behind it."""
+    monkeypatch.setattr("tilewright.passes.prefetch_loads.MAX_BYTES", limit)
+    module = rows_loop()
+    loads = [op for op in module.walk() if isinstance(op, Load)]
+    names = dict(zip((load.loc for load in loads), ("%v", "%l"), strict=True))
+    module, ctx = rewritten(module)
+    assert ctx.counts["prefetched"] == 2 - len(remaining)
+    assert [names[remark.loc] for remark in ctx.missed_remarks] == remaining[::-1]
+
+
 INDIRECT = """
 layout !0 = "register[1] lane[2 4] warp[8] -> dim0:16"
 func @gather(%x: ptr<fp32> {alias=0}, %out: ptr<fp32> {alias=1}, %k: ptr<i32> {alias=2}, %n: i32) {

@@ -109,18 +109,8 @@ def _find(
             loop.loc,
         )
         return None
-    size = sum(_bytes(load.result) for load in loads)
-    needed, limit = (
-        sum(_registers(load.result) for load in loads),
-        ctx.gpu.registers // ctx.gpu.threads // PARTS,
-    )
-    if size > MAX_BYTES or needed > limit:
-        ctx.missed(
-            NAME,
-            f"the tiles loaded in the loop are too large: {size} bytes in {needed} registers per "
-            f"thread, where the limits for prefetching are {MAX_BYTES} and {limit}",
-            loop.loc,
-        )
+    loads = _within_limits(loop, loads, ctx)
+    if not loads:
         return None
     if not _keeps_programs(loop, loads, infos, ctx):
         return None
@@ -139,6 +129,33 @@ def _find(
         )
         return None
     return ahead, loads
+
+
+def _within_limits(loop: For, loads: list[Load], ctx: PassContext) -> list[Load]:
+    """The loads whose tiles the limits on registers allow: of more, those that are waited for
+    soonest, as latency of the others is hidden by what is between them and their use."""
+    limit = ctx.gpu.registers // ctx.gpu.threads // PARTS
+    places = {op: place for place, op in enumerate(loop.body)}
+
+    def ops_to_use(load: Load) -> int:
+        users = (loop.body.find_ancestor(user) for user in load.result.users)
+        return min((places[user] for user in users if user), default=len(places)) - places[load]
+
+    size = needed = 0
+    chosen: set[Load] = set()
+    for load in sorted(loads, key=ops_to_use):
+        more, registers = _bytes(load.result), _registers(load.result)
+        if size + more <= MAX_BYTES and needed + registers <= limit:
+            size, needed = size + more, needed + registers
+            chosen.add(load)
+        else:
+            ctx.missed(
+                NAME,
+                f"with this tile, {size + more} bytes in {needed + registers} registers per thread "
+                f"would be prefetched; the limits are {MAX_BYTES} and {limit}",
+                load.loc,
+            )
+    return [load for load in loads if load in chosen]
 
 
 def _can_prefetch(writes: LoopWrites, load: Load, ctx: PassContext) -> bool:
