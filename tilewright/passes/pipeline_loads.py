@@ -193,8 +193,14 @@ def _own_copies(
         and backward_slice(loop, copy.load.operands, tables_of=fn) is not None
     ]
     slot = Pipeline(Slice([], []), list(shares), own).nbytes
-    slots = 2 if _has_few_rows(loop) else 2 * stages_of(loop, ctx)
+    slots = 2 if _has_few_rows(loop) else _fewest_programs(ctx) * stages_of(loop, ctx)
     return own if slots * slot <= ctx.gpu.shared_bytes else []
+
+
+def _fewest_programs(ctx: PassContext) -> int:
+    """The programs that must still be resident: two, and as many as may be by all registers that a
+    thread can have."""
+    return max(2, ctx.gpu.registers // (ctx.gpu.threads * ctx.gpu.thread_registers))
 
 
 def _in_role(op: Op) -> bool:

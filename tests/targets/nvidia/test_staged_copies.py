@@ -144,3 +144,28 @@ def test_descriptors_of_a_fixed_operand_are_computed_before_the_loop() -> None:
     for left in lefts:
         assert re.search(rf"\s{left}, ", before)
         assert not re.search(rf"\.[a-z]?64\s+{left}, ", loop)
+
+
+@tw.jit
+def gated_kernel(a, g, b, c, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
+    """The left operand is computed from two tiles."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    sums = tl.zeros((M, N), tl.float32)
+    for start in range(0, K, BK):
+        at = m[:, None] * K + (start + k)[None, :]
+        x = tl.load(a + at) * tl.exp(tl.load(g + at))
+        y = tl.load(b + n[None, :] * K + (start + k)[:, None])
+        sums = tl.dot(x.to(tl.bfloat16), y, sums)
+    tl.store(c + m[:, None] * N + n[None, :], sums)
+
+
+@pytest.mark.parametrize(("BK", "copied"), [(32, True), (64, False)])
+def test_programs_of_two_warps_keep_memory_for_four(BK: int, copied: bool) -> None:
+    """Slots of 16 and 32 KiB, two for each program: as many programs are resident by registers."""
+    constants = {"M": 64, "N": 64, "BK": BK}
+    source = source_of(gated_kernel, "*bf16:16, *fp32:16, *bf16:16, *fp32:16, i32:16", constants)
+    target = NvidiaTarget(90)
+    module = source.module(target.frontend_options(target.parse_options({})))
+    ptx = ptx_of(module, num_warps=2, num_stages=2)
+    assert "cp.async" in ptx
+    assert ("ld.global" not in ptx) == copied
