@@ -244,6 +244,10 @@ MOST_IN_ONE = 4096
 INNER = "INNER"
 """Inductor's hint that a reduction is of contiguous elements."""
 
+LOOP_BLOCK = 512
+"""The most elements of contiguous ones that an iteration of a loop reduces: the accumulators of a
+variance, which are read and written in each, stay in the first-level cache."""
+
 LEAST_BLOCK = 16
 """The least length of its block along another axis: a vector of fp32 numbers."""
 
@@ -296,12 +300,14 @@ def blocks_on_cpu(
 def _blocks_without_loop(
     blocks: Mapping[str, int], sizes: Mapping[str, int], longest: int
 ) -> dict[str, int]:
-    """The blocks of a short reduction without a loop; empty for one that is long, or whose blocks
-    are vectors along the other axis."""
+    """The blocks of a short reduction without a loop, and of a long one with short blocks; empty if
+    they are vectors along the other axis."""
     if "R0_BLOCK" not in blocks or not blocks.keys() <= {"XBLOCK", "YBLOCK", "R0_BLOCK"}:
         return {}
-    if sizes["r0_"] > longest or blocks["XBLOCK"] >= LEAST_BLOCK:
+    if blocks["XBLOCK"] >= LEAST_BLOCK:
         return {}
+    if sizes["r0_"] > longest:
+        return {"R0_BLOCK": LOOP_BLOCK} if blocks["R0_BLOCK"] > LOOP_BLOCK else {}
     found = {**blocks, "R0_BLOCK": sizes["r0_"]}
     if "YBLOCK" not in blocks:
         found["XBLOCK"] = min(LEAST_BLOCK, sizes["x"])
