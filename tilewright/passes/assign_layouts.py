@@ -51,6 +51,7 @@ from tilewright.passes.layout_sides import (
     is_store,
 )
 
+COMPUTED_AGAIN = 16  # elements of a thread, of what is computed from tiles that are loaded again
 LOADED_AGAIN = 4
 """Accesses of a thread up to which a small tile is loaded in each of its layouts. Rows of results
 of matrix instructions take 2 or 4; columns take more, so that exchanging them is cheaper."""
@@ -250,7 +251,8 @@ class _Conversion:
             return propagates_layout(op)  # it is computed in each layout anyway
         if not depth or not self._is_small(first):
             return False
-        if _elements(layout) > LOADED_AGAIN * self._adjacent(op, layout):
+        most = LOADED_AGAIN * self._adjacent(op, layout) if isinstance(op, Load) else COMPUTED_AGAIN
+        if _elements(layout) > most:
             return False
         required = layout
         if isinstance(op, Load):
@@ -262,12 +264,10 @@ class _Conversion:
             return False
         return all(self._is_loaded_again(v, required, depth - 1) for v in op.operands if is_tile(v))
 
-    def _adjacent(self, op: Op, layout: LinearLayout) -> int:
-        """The number of elements that a thread would get at once in a layout."""
-        if not isinstance(op, Load):
-            return 1
-        axis = self.infos[op.ptr].order[0]
-        length = self.infos.access_length(op.ptr, op.mask, axis, size_behind(op.ptr))
+    def _adjacent(self, load: Load, layout: LinearLayout) -> int:
+        """The number of elements that a thread would load at once in a layout."""
+        axis = self.infos[load.ptr].order[0]
+        length = self.infos.access_length(load.ptr, load.mask, axis, size_behind(load.ptr))
         return min(length, layout.num_consecutive((axis,)))
 
     def _is_small(self, layout: LinearLayout) -> bool:
