@@ -176,13 +176,16 @@ def test_addresses_that_depend_on_a_loaded_number(unrolled: int, prefetched: int
     assert len(ctx.missed_remarks) == (not prefetched)
 
 
-def test_unrolled_loops_are_not_prefetched() -> None:
-    """Six elements of a thread: three sums of two."""
-    for unrolled, prefetched in ((5, 2), (6, 0)):
-        machine = gpu_machine(lanes=4, warps=2, unrolled_work=unrolled)
-        ctx = PassContext(options={"num_stages": 2}, machine=machine)
-        run(rows_loop(), [Step(PASSES["prefetch_loads"])], ctx, [Verifier()])
-        assert ctx.counts["prefetched"] == prefetched
+@pytest.mark.parametrize(
+    ("unrolled", "store", "prefetched"), [(5, "", 2), (6, "", 0), (6, STORE, 2)]
+)
+def test_unrolled_loops_are_not_prefetched(unrolled: int, store: str, prefetched: int) -> None:
+    """Six elements of a thread: three sums of two. No load passes a store, unrolled or not."""
+    machine = gpu_machine(lanes=4, warps=2, unrolled_work=unrolled)
+    ctx = PassContext(options={"num_stages": 2}, machine=machine)
+    module = rows_loop(store=store, classes=(1, 2))
+    run(module, [Step(PASSES["prefetch_loads"])], ctx, [Verifier()])
+    assert ctx.counts["prefetched"] == prefetched
 
 
 SINGLE = """
