@@ -232,10 +232,12 @@ def test_addresses_of_rows_by_a_table_are_computed_where_they_are_used() -> None
     assert [shape_of(type) for type in found if is_pointer(element_of(type))] == []
 
 
-@pytest.mark.parametrize(("columns", "exchanged"), [(128, 0), (512, 1)])
-def test_weights_of_several_rows_are_loaded_by_each_thread(columns: int, exchanged: int) -> None:
+@pytest.mark.parametrize(("columns", "out", "exchanged"), [(128, 2, 0), (512, 2, 1), (128, 1, 1)])
+def test_weights_of_several_rows_are_loaded_by_each_thread(
+    columns: int, out: int, exchanged: int
+) -> None:
     """A thread loads its 8 columns at once, and widens them itself, unless there are more columns
-    than threads."""
+    than threads, or another thread may have stored to them."""
     kernel = kernel_from(f"""
         def kernel(x, w, out):
             x, w = tl.multiple_of(x, 16), tl.multiple_of(w, 16)
@@ -246,6 +248,8 @@ def test_weights_of_several_rows_are_loaded_by_each_thread(columns: int, exchang
             tl.store(out + at, y * tl.load(w + column).to(tl.float32)[None, :])
     """)
     module = build(kernel, {"x": "*bf16", "w": "*bf16", "out": "*fp32"})
+    for attrs, alias in zip(module.entry.arg_attrs, (0, 1, out), strict=True):
+        attrs["alias"] = alias
     ready = laid_out(module, warps=8, lanes=32, features=FEATURES, layout_steps=STEPS)
     found = [op for op in ready.entry.walk() if isinstance(op, ConvertLayout)]
     assert len(found) == exchanged

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
+from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.rewriter import insert_after, insert_before
@@ -28,11 +29,11 @@ from tilewright.ir.types import element_of
 from tilewright.layout.convert import register_sources
 from tilewright.layout.linear import REGISTER, LinearLayout
 from tilewright.ops.arith import Cast, Div
-from tilewright.ops.atomic import Reading
+from tilewright.ops.atomic import Reading, Writing
 from tilewright.ops.control import For, If, While
 from tilewright.ops.gpu import ConvertLayout, unconverted
 from tilewright.ops.math import MathFunction
-from tilewright.ops.memory import Load
+from tilewright.ops.memory import Load, Store
 from tilewright.ops.view import View
 from tilewright.passes.access_layouts import size_behind
 from tilewright.passes.layout_choice import ANCHORS, LayoutChoice
@@ -99,6 +100,7 @@ class _Conversion:
         self.ctx = choice.ctx
         self.infos = choice.infos
         self.copies: dict[tuple[Value, LinearLayout], Value] = {}
+        self.writes = [op for op in choice.fn.walk() if op.is_write() and not op.local]
         # The op that was copied last, while its operands are not in their layout, and this layout.
         self._copied: tuple[Op, LinearLayout | None] | None = None
 
@@ -242,8 +244,9 @@ class _Conversion:
         """Whether a small tile, or what is computed from it, is loaded in another layout, too,
         instead of exchanged between threads: that takes two barriers, where the cache has it.
 
-        The second load is next to the first one, so that no write is between them. What its
-        address and mask depend on is loaded or computed again likewise.
+        The second load is next to the first one, so that no write is between them. But no thread
+        waits for those of others: what one has stored behind its load must not be what another
+        loads. What its address and mask depend on is loaded or computed again likewise.
         """
         op, first = value.op, value.layout
         if first == layout:
@@ -263,7 +266,7 @@ class _Conversion:
             return False
         required = layout
         if isinstance(op, Load):
-            if op.volatile or register_sources(first, layout) is not None:
+            if op.volatile or register_sources(first, layout) is not None or self._is_written(op):
                 return False
         elif propagates_layout(op) and not isinstance(op, MathFunction | Div):
             required = operand_layout(op, layout)
@@ -276,6 +279,13 @@ class _Conversion:
         axis = self.infos[load.ptr].order[0]
         length = self.infos.access_length(load.ptr, load.mask, axis, size_behind(load.ptr))
         return min(length, layout.num_consecutive((axis,)))
+
+    def _is_written(self, load: Load) -> bool:
+        """Whether the kernel may write what a load reads."""
+        return any(
+            not isinstance(op, Store | Writing) or may_overlap(self.choice.fn, load.ptr, op.ptr)
+            for op in self.writes
+        )
 
     def _is_small(self, layout: LinearLayout) -> bool:
         return prod(layout.shape) <= self.ctx.gpu.threads
