@@ -25,6 +25,7 @@ from tilewright.compiler.source import ASTSource
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, run
 from tilewright.ir.printer import print_module
+from tilewright.lowering.simt.notes import carried_registers
 from tilewright.targets.cpu import codegen as cpu_codegen
 from tilewright.targets.cpu import emit as cpu_emit
 from tilewright.targets.cpu.target import CpuTarget
@@ -266,7 +267,9 @@ def _compile_for_nvidia(source: ASTSource) -> Laps:
     laps.end("LLVM")
     if assembler is not None:
         attempts = Attempts(assembler, assembly_request(options, chip), made.name)
-        demand = Demand(options.num_warps * WARP_SIZE, made.shared_bytes, made.carried)
+        demand = Demand(
+            options.num_warps * WARP_SIZE, made.shared_bytes, carried_registers(made.notes)
+        )
         best_cubin(attempts, ptx, chip, demand)
         laps.end("assembler")
     return laps

@@ -10,6 +10,7 @@ from benchmarks.gpu.compile_time import LARGE, Kernel, source
 from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import pipeline
 from tilewright.ir.passes import run
+from tilewright.lowering.simt.notes import carried_registers
 from tilewright.targets.gpu.codegen import ThreadCode, thread_code
 from tilewright.targets.nvidia import emit
 from tilewright.targets.nvidia.notes import ptx_version
@@ -58,4 +59,4 @@ def test_large_forms_stay_small_enough(name: str) -> None:
 def test_registers_that_a_loop_carries(rows: int, carried: int) -> None:
     """A tile of fp32 over 128 threads, and the index; a short tile also one iteration ahead."""
     kernel = LARGE["columns normalised, 2048 x 16"]
-    assert generated(kernel, ROWS=rows).carried == carried
+    assert carried_registers(generated(kernel, ROWS=rows).notes) == carried

@@ -71,7 +71,7 @@ def text(lines: int, live: int = 0, loop: bool = False) -> str:
 def carries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cubins of fixed reports have no machine code: they count as those that may mix carries with
     other predicates, and wait for no loads."""
-    monkeypatch.setattr(searched, "mixes_carries", lambda cubin, kernel, capability: True)
+    monkeypatch.setattr(searched, "mixes_carries", lambda cubin, kernel, **_: True)
     monkeypatch.setattr(searched, "load_waits", lambda cubin, kernel: 0)
 
 
@@ -138,7 +138,7 @@ def test_a_kernel_that_reads_only_its_carries_for_carries_may_be_squeezed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(searched, "resources", lambda cubin, _: Resources(32, 0, 0))
-    monkeypatch.setattr(searched, "mixes_carries", lambda cubin, kernel, capability: False)
+    monkeypatch.setattr(searched, "mixes_carries", lambda cubin, kernel, **_: False)
     assembler = FixedReports({PLAIN: (32, 0), 6: (36, 0)})
     best = best_cubin(Attempts(assembler, REQUEST, "kernel"), text(3), HOPPER, Demand(256))
     assert (held(best.ptx), assembler.runs) == (PLAIN, [PLAIN])

@@ -11,6 +11,7 @@ from tilewright.targets.nvidia.assemble import Rejection, Request, find_assemble
 from tilewright.targets.nvidia.carries import mixes_carries
 from tilewright.targets.nvidia.cubin import machine_code
 from tilewright.targets.nvidia.disassemble import find_disassembler, sass
+from tilewright.targets.nvidia.features import processor
 
 BODIES = {
     "without": """
@@ -50,23 +51,24 @@ BODIES = {
 }
 
 
-def module(processor: str) -> str:
+def module(name: str) -> str:
     kernels = (
-        f""".visible .entry {name}(.param .u64 a)
+        f""".visible .entry {kernel}(.param .u64 a)
         {{
         .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .pred %p<9>;
         ld.param.u64 %d1, [a]; mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; {body}
         ret;
         }}\n"""
-        for name, body in BODIES.items()
+        for kernel, body in BODIES.items()
     )
-    return f".version 8.6\n.target {processor}\n.address_size 64\n" + "".join(kernels)
+    return f".version 8.6\n.target {name}\n.address_size 64\n" + "".join(kernels)
 
 
 @pytest.mark.parametrize("capability", [75, 80, 90, 100])
 def test_what_an_assembler_makes_does_not_mix_carries_on_any_architecture(capability: int) -> None:
     cubin = assembled(capability)
-    assert not [name for name in BODIES if mixes_carries(cubin, name, capability)]
+    long = "long_branches" in processor(capability).features
+    assert not [name for name in BODIES if mixes_carries(cubin, name, long_branches=long)]
 
 
 @pytest.mark.parametrize("capability", [75, 80, 90, 100])
@@ -85,7 +87,8 @@ def test_a_predicate_that_is_exchanged_for_a_carry_is_found(
     exchanged = words[at] & ~(7 << place) | (sums[0] >> 81 & 7) << place
     start = cubin.index(code) + 16 * at
     changed = cubin[:start] + exchanged.to_bytes(16, "little") + cubin[start + 16 :]
-    assert exchanged == words[at] or mixes_carries(changed, kernel, capability)
+    long = "long_branches" in processor(capability).features
+    assert exchanged == words[at] or mixes_carries(changed, kernel, long_branches=long)
     assert exchanged != words[at], "ptxas takes one predicate for both; choose other bodies"
 
 
@@ -158,7 +161,7 @@ LOOP = [COMPARISON, branch(0x947, -2, guard=0)]
 def test_reading_carries(words: list[int], mixes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     code = b"".join(word.to_bytes(16, "little") for word in words)
     monkeypatch.setattr(carries, "machine_code", lambda cubin, kernel: code)
-    assert mixes_carries(b"", "kernel", 80) == mixes
+    assert mixes_carries(b"", "kernel", long_branches=False) == mixes
 
 
 def test_predicates_are_those_that_the_disassembler_prints() -> None:

@@ -130,11 +130,11 @@ def test_loops_carry_words_not_halves() -> None:
         total = tl.zeros((512,), tl.float32)
         for k in range(n):
             total += tl.load(x + k * 512 + i).to(tl.float32)
-        tl.store(y + i, total)
+            tl.store(y + i, total)
     """
     module = build(kernel_from(text), {"x": "*bf16", "y": "*fp32", "n": "i32"})
-    for facts in module.entry.arg_attrs[:2]:
-        facts["divisibility"] = 16
+    for alias, facts in enumerate(module.entry.arg_attrs[:2]):
+        facts.update(divisibility=16, alias=alias)
     found = ptx_of(module, 90, num_warps=2, num_stages=2)
     assert found.count("ld.global") == 4  # one iteration ahead: two vectors before, two in it
     assert not re.search(r"%rs\d", found)
@@ -179,8 +179,8 @@ def test_bits_of_words_are_stored_without_exchanges() -> None:
             tl.store(y + i, ((word >> (i % 32)) & 1).to(tl.float16), mask=i < n)
     """)
     module = build(kernel, {"words": "*i32", "y": "*fp16", "n": "i32"})
-    for facts in module.entry.arg_attrs:
-        facts["divisibility"] = 16
+    for alias, facts in enumerate(module.entry.arg_attrs):
+        facts.update(divisibility=16, alias=alias)
     text = ptx_of(module)
     assert "shared" not in text
     assert len(re.findall(r"\bst\.global\.v4\.b32\b", text)) == 2

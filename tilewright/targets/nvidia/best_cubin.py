@@ -301,6 +301,7 @@ def _with_room(attempts: Attempts, ptx: str, chip: Processor, threads: int) -> A
     used = first.used
     if used.registers != SQUEEZED_REGISTERS or used.spilled_registers:
         return first
-    if not mixes_carries(first.cubin, attempts.name, chip.capability):
+    long_branches = "long_branches" in chip.features
+    if not mixes_carries(first.cubin, attempts.name, long_branches=long_branches):
         return first
     return attempts.holding(ctas_with_room(chip, threads), ptx) or first

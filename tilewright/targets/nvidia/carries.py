@@ -1,6 +1,6 @@
 """Finds instructions of machine code that may read a carry instead of another predicate.
 
-    mixes_carries(cubin, "add_kernel", capability=90)
+    mixes_carries(cubin, "add_kernel", long_branches=True)
 
 A sum of 64 bits is two instructions, the first of which writes its carry to a predicate, or one
 that needs none. A carry is for the second half alone. ptxas once moved a selection between the
@@ -103,15 +103,14 @@ accesses to memory, which read no predicate but the one that guards them."""
 _CONTROL = range(0x140, 0x160)
 _BSYNC, _BREAK, _BSSY, _BRA, _WARPSYNC, _EXIT = 0x141, 0x142, 0x145, 0x147, 0x148, 0x14D
 _FOLLOWED = _BSYNC, _BREAK, _BSSY, _BRA, _WARPSYNC, _EXIT
-_EXTENDED_BRANCHES = 90  # the compute capability since which branches have 8 more bits of distance
 
 
-def mixes_carries(cubin: bytes, kernel: str, capability: int) -> bool:
+def mixes_carries(cubin: bytes, kernel: str, *, long_branches: bool) -> bool:
     """Whether an instruction of a kernel may read a carry for another predicate, or another for a
     carry. That is also said of calls, and of comparisons of 64 bits that need a second predicate.
 
     Args:
-        capability: the compute capability, such as 90.
+        long_branches: whether the distance of a branch has 8 more bits, elsewhere.
 
     Raises:
         ValueError: the data is not an ELF file.
@@ -119,7 +118,7 @@ def mixes_carries(cubin: bytes, kernel: str, capability: int) -> bool:
     words = [
         low | high << 64 for low, high in struct.iter_unpack("<QQ", machine_code(cubin, kernel))
     ]
-    flow = _control_flow(words, capability)
+    flow = _control_flow(words, long_branches)
     if flow is None or any(map(_compares_with_a_carry, words)):
         return True
     uses = [_uses(word) for word in words]
@@ -208,7 +207,7 @@ def _reaching(uses: list[_Uses], flow: list[list[int]]) -> dict[int, tuple[int, 
     return before
 
 
-def _control_flow(words: list[int], capability: int) -> list[list[int]] | None:
+def _control_flow(words: list[int], long_branches: bool) -> list[list[int]] | None:
     """The instructions that may follow each one; None if that is not known."""
     flow: list[list[int]] = []
     converging: list[int] = []
@@ -220,7 +219,7 @@ def _control_flow(words: list[int], capability: int) -> list[list[int]] | None:
         if operation in (_BRA, _EXIT) and _predicate(word, _GUARD) == _predicate(word, _C) == _NONE:
             flow[at] = []
         if operation == _BRA:
-            flow[at].append(at + 1 + _distance(word, extended=capability >= _EXTENDED_BRANCHES))
+            flow[at].append(at + 1 + _distance(word, extended=long_branches))
         if operation == _BSSY:
             converging.append(at + 1 + _distance(word, extended=False))
     for at, word in enumerate(words):

@@ -112,6 +112,8 @@ _FEATURES = (
     # Atomic additions: on bf16, and on vectors of floats.
     _Feature("atom_bf16", 90),
     _Feature("atom_vec", 90),
+    # In machine code, branches whose distance has 8 more bits (seen in cubins).
+    _Feature("long_branches", 90),
 )
 
 
