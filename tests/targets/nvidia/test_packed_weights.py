@@ -42,7 +42,10 @@ def product(steps: int) -> Module:
             tl.store(y + rows[:, None] * 32 + columns[None, :], acc)
     """)
     pointers = {"x": "*fp16", "w": "*i32", "scales": "*fp16", "zeros": "*i32", "y": "*fp32"}
-    return build(kernel, {**pointers, "N": "i32"})
+    module = build(kernel, {**pointers, "N": "i32"})
+    for alias, facts in enumerate(module.entry.arg_attrs[: len(pointers)]):
+        facts["alias"] = alias
+    return module
 
 
 @pytest.mark.parametrize("steps", [1, 4])
