@@ -37,6 +37,12 @@ def after_import(name: str, adapt: Adaptation) -> None:
         waiting.append(adapt)
 
 
+def is_defined_in(function: Any, file: str) -> bool:
+    """Whether a function's code is in a file: an adaptation asks this of what it would replace,
+    with its own ``__file__``, since a module may be adapted twice."""
+    return function.__code__.co_filename == file
+
+
 class _Finder(MetaPathFinder):
     """Finds modules that are waited for as the other finders do, and has their loaders call what
     waits."""

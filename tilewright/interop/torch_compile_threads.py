@@ -18,6 +18,7 @@ from functools import cache, wraps
 from typing import Any
 
 from tilewright.base import knobs
+from tilewright.interop.after_import import is_defined_in
 
 _started: dict[int, tuple[Any, Future[Any]]] = {}
 """Compilations that Inductor has not taken, by the id of a configuration, which it keeps alive."""
@@ -35,7 +36,7 @@ def compile_in_threads() -> None:
     names = ("_load_triton_kernel_from_source", "CompiledTritonKernels", "LambdaFuture")
     if precompile is None or not all(hasattr(async_compile, name) for name in names):
         return
-    if compile_kernel is None or _is_ours(compile_kernel):
+    if compile_kernel is None or is_defined_in(compile_kernel, __file__):
         return
     autotuner._precompile_config = _taking_results(precompile)
     compiler.triton = _starting_threads(compile_kernel, precompile, async_compile)
@@ -97,7 +98,3 @@ def _threads(count: int) -> ThreadPoolExecutor:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_threads.cache_clear)
-
-
-def _is_ours(function: Any) -> bool:
-    return function.__code__.co_filename == __file__

@@ -12,7 +12,7 @@ from functools import wraps
 from importlib.util import module_from_spec
 from typing import Any
 
-from tilewright.interop.after_import import after_import
+from tilewright.interop.after_import import after_import, is_defined_in
 from tilewright.language.types import dtype
 
 
@@ -68,7 +68,7 @@ def _keep_scalar_inputs(module: Any) -> None:
 
     wrapper = module.PythonWrapperCodegen
     can_reuse: Any = getattr(wrapper, "can_reuse", None)
-    if can_reuse is None or _is_ours(can_reuse):
+    if can_reuse is None or is_defined_in(can_reuse, __file__):
         return
 
     @wraps(can_reuse)
@@ -85,7 +85,7 @@ def _indent_streams(module: Any) -> None:
     indented text, and the modules that max-autotune measures were not valid Python."""
     overrides: Any = getattr(module, "CpuDeviceOpOverrides", None)
     define: Any = getattr(overrides, "import_get_raw_stream_as", None)
-    if define is None or _is_ours(define):
+    if define is None or is_defined_in(define, __file__):
         return
 
     @wraps(define)
@@ -116,7 +116,7 @@ def _generate_cpp(module: Any) -> None:
 
     compiler: Any = getattr(module, "_InProcessFxCompile", None)
     compile_graph: Any = getattr(compiler, "codegen_and_compile", None)
-    if compile_graph is None or _is_ours(compile_graph):
+    if compile_graph is None or is_defined_in(compile_graph, __file__):
         return
 
     @wraps(compile_graph)
@@ -153,7 +153,7 @@ def _explain_calls(module: Any) -> None:
 
     call: Any = getattr(module, "DeferredCpuTritonCallWrapper", None)
     generate: Any = getattr(call, "generate", None)
-    if generate is None or _is_ours(generate):
+    if generate is None or is_defined_in(generate, __file__):
         return
 
     @wraps(generate)
@@ -183,7 +183,7 @@ def _add_short_integers(module: Any) -> None:
     short = (torch.int8, torch.uint8, torch.int16)
     limits: Any = getattr(module, "needs_fallback_due_to_atomic_add_limitations", None)
     scatters: Any = getattr(module, "use_scatter_fallback", None)
-    if limits is None or scatters is None or _is_ours(scatters):
+    if limits is None or scatters is None or is_defined_in(scatters, __file__):
         return
 
     @wraps(limits)
@@ -200,7 +200,3 @@ def _add_short_integers(module: Any) -> None:
 
     module.needs_fallback_due_to_atomic_add_limitations = needs_fallback
     module.use_scatter_fallback = use_scatter_fallback
-
-
-def _is_ours(function: Any) -> bool:
-    return function.__code__.co_filename == __file__

@@ -12,7 +12,7 @@ from copy import deepcopy
 from functools import wraps
 from typing import Any
 
-from tilewright.interop.after_import import after_import
+from tilewright.interop.after_import import after_import, is_defined_in
 from tilewright.interop.torch_launches import adapt_launches
 from tilewright.runtime.devices.cpu import thread_count
 from tilewright.runtime.jit import JITFunction
@@ -60,7 +60,7 @@ def _describe_kernels(module: Any) -> None:
     describe: Any = getattr(kernel, "inductor_meta_common", None)
     imports: Any = getattr(kernel, "gen_common_triton_imports", None)
     generate: Any = getattr(kernel, "codegen_kernel", None)
-    if describe is None or imports is None or generate is None or _is_ours(generate):
+    if describe is None or imports is None or generate is None or is_defined_in(generate, __file__):
         return
 
     @wraps(generate)
@@ -149,7 +149,7 @@ def _set_options(autotuner: Any) -> None:
     function for failed assertions waits for each asynchronous product.
     """
     create: Any = getattr(autotuner, "_create_compile_options", None)
-    if create is None or _is_ours(create):
+    if create is None or is_defined_in(create, __file__):
         return
 
     def create_compile_options(self: Any, *rest: Any, **named: Any) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def _separate_arguments(autotuner: Any) -> None:
     They are as generated: Inductor passes no buffers that overlap other than those described.
     """
     create: Any = getattr(autotuner, "_create_compile_meta", None)
-    if create is None or _is_ours(create):
+    if create is None or is_defined_in(create, __file__):
         return
 
     def create_compile_meta(self: Any, *rest: Any, **named: Any) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def keep_blocks(autotuner: Any) -> None:
     whatever their block is.
     """
     scale: Any = getattr(autotuner, "_dynamic_scale_rblock", None)
-    if scale is None or _is_ours(scale):
+    if scale is None or is_defined_in(scale, __file__):
         return
 
     @wraps(scale)
@@ -261,7 +261,7 @@ def _choose_blocks(heuristics: Any) -> None:
     1,024 contiguous elements itself.
     """
     tune: Any = getattr(heuristics, "cached_autotune", None)
-    if tune is None or _is_ours(tune):
+    if tune is None or is_defined_in(tune, __file__):
         return
 
     def cached_autotune(
@@ -312,7 +312,3 @@ def _blocks_without_loop(
     if "YBLOCK" not in blocks:
         found["XBLOCK"] = min(LEAST_BLOCK, sizes["x"])
     return found
-
-
-def _is_ours(function: Any) -> bool:
-    return function.__code__.co_filename == __file__

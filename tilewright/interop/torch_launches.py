@@ -15,7 +15,7 @@ from tilewright.base import knobs
 from tilewright.compat.managers import FileCacheManager, base32
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.source import CONSTEXPR
-from tilewright.interop.after_import import after_import
+from tilewright.interop.after_import import after_import, is_defined_in
 from tilewright.runtime.native.compiled import Substitute
 
 
@@ -90,7 +90,7 @@ def _omit_streams(module: Any) -> None:
 
     wrapper = module.PythonWrapperCodegen
     write: Any = getattr(wrapper, "write_get_raw_stream", None)
-    if write is None or _is_ours(write):
+    if write is None or is_defined_in(write, __file__):
         return
 
     @wraps(write)
@@ -112,7 +112,7 @@ def _shorten_launches(heuristics: Any) -> None:
     autotuner, result = heuristics.CachingAutotuner, heuristics.TritonCompileResult
     build: Any = getattr(autotuner, "_build_fast_launcher", None)
     generate: Any = getattr(result, "_gen_launcher_code", None)
-    if build is None or generate is None or _is_ours(build):
+    if build is None or generate is None or is_defined_in(build, __file__):
         return
 
     @wraps(generate)
@@ -217,7 +217,7 @@ def _store_cubins(result: Any) -> None:
         result: Inductor's class of kernels that are launched without a function for each.
     """
     decide: Any = getattr(result, "can_statically_launch", None)
-    if decide is None or _is_ours(decide):
+    if decide is None or is_defined_in(decide, __file__):
         return
 
     @wraps(decide)
@@ -251,7 +251,3 @@ class _Folder(FileCacheManager):
 
     def _root(self, override: bool, dump: bool) -> str:
         return self.root
-
-
-def _is_ours(function: Any) -> bool:
-    return function.__code__.co_filename == __file__

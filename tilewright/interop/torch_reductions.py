@@ -12,7 +12,7 @@ from functools import wraps
 from inspect import signature
 from typing import Any
 
-from tilewright.interop.after_import import after_import
+from tilewright.interop.after_import import after_import, is_defined_in
 from tilewright.interop.torch_kernels import LONGEST_REDUCTION
 from tilewright.runtime.devices.cpu import thread_count
 
@@ -31,7 +31,7 @@ def split_by_threads() -> None:
 def _split_by_threads(module: Any) -> None:
     reduction = module.Reduction
     split: Any = getattr(reduction, "num_splits", None)
-    if split is None or _is_ours(split):
+    if split is None or is_defined_in(split, __file__):
         return
     parameters = signature(split)
 
@@ -63,7 +63,3 @@ def parts_of(reduced: int, results: int, adjacent: bool, threads: int) -> int:
     """
     programs = -(-results // COLUMNS) if adjacent else results
     return max(1, min(-(-threads // programs), reduced * results // LEAST_PART))
-
-
-def _is_ours(function: Any) -> bool:
-    return function.__code__.co_filename == __file__

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import wraps
 from typing import Any
 
-from tilewright.interop.after_import import after_import
+from tilewright.interop.after_import import after_import, is_defined_in
 
 VECTOR = 16
 """The elements of a vector of fp32 numbers; also the shortest rows that are worth an axis."""
@@ -26,7 +26,7 @@ def tile_by_rows() -> None:
 def _tile_by_rows(module: Any) -> None:
     scheduling = module.SIMDScheduling
     choose: Any = getattr(scheduling, "get_tiling_and_scores", None)
-    if choose is None or _is_ours(choose):
+    if choose is None or is_defined_in(choose, __file__):
         return
 
     @wraps(choose.__func__)
@@ -62,7 +62,3 @@ def _rows(module: Any, nodes: Iterable[Any]) -> list[Any]:
     if sizes.optimization_hint(ranges[-1]) < VECTOR:
         return []
     return [module.sympy_product(ranges[:-1]), ranges[-1]]
-
-
-def _is_ours(function: Any) -> bool:
-    return function.__code__.co_filename == __file__
