@@ -1,4 +1,4 @@
-"""Kernels over batches: one more axis of the grid, for `jax.vmap`.
+"""Kernels over batches: one more axis of the grid, for `jax.vmap` and `torch.vmap`.
 
 The grid has three axes, so the axis of the batch is folded into the first one, after its own
 programs: program x of the batched kernel is program x mod n of the kernel, for element x div n of

@@ -1,38 +1,16 @@
-"""The batches that a call of a kernel runs over, as `jax.vmap` adds them; see `batched_kernels`."""
+"""The operands of calls over batches, as `jax.vmap` adds them; see `batches`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 
-from tilewright.runtime.grid import Grid
+from tilewright.interop.batches import Batch, Batches
 
-MAX_PROGRAMS = 2**31 - 1
-"""The most programs along the first axis of a grid."""
-
-
-class Batch(NamedTuple):
-    """A batch.
-
-    Attributes:
-        size: the number of elements.
-        operands: the indices of the operands that have one more axis for it, in front.
-    """
-
-    size: int
-    operands: frozenset[int]
-
-
-Batches = tuple[Batch, ...]
-"""The innermost one first."""
-
-
-def batch_shape(batches: Batches) -> tuple[int, ...]:
-    """The axes in front of those of each result."""
-    return tuple(batch.size for batch in reversed(batches))
+MAP = "jax.lax.map"
+"""A way to call a kernel for a part of a batch."""
 
 
 def own_shape(batches: Batches, operand: int, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -55,27 +33,6 @@ def strides(batches: Batches, operand: int | None, size: int) -> tuple[int, ...]
         else:
             found.append(0)
     return tuple(found)
-
-
-def batched_grid(name: str, batches: Batches, grid: Grid) -> Grid:
-    """The grid over all batches.
-
-    Args:
-        name: of the kernel.
-
-    Raises:
-        ValueError: it has too many programs.
-    """
-    x, y, z = grid
-    sizes = batch_shape(batches)
-    total = x * prod(sizes)
-    if total > MAX_PROGRAMS:
-        raise ValueError(
-            f"a batch of {' × '.join(map(str, sizes))} calls of {name} with grid {grid} has "
-            f"{total} programs along the first axis, more than {MAX_PROGRAMS}: use jax.lax.map "
-            "over a part of the batch"
-        )
-    return total, y, z
 
 
 def with_batch(

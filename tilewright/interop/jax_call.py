@@ -22,7 +22,8 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from tilewright.interop.jax_batches import batch_shape, with_batch
+from tilewright.interop.batches import batch_shape
+from tilewright.interop.jax_batches import with_batch
 from tilewright.interop.jax_gradients import differentiate
 from tilewright.interop.jax_lowering import (
     PLATFORMS,

@@ -30,14 +30,8 @@ from tilewright.compiler.driver import compile_source
 from tilewright.compiler.source import IRSource
 from tilewright.interop.batched_kernels import Batches as KernelBatches
 from tilewright.interop.batched_kernels import batched
-from tilewright.interop.jax_batches import (
-    Batches,
-    batch_shape,
-    batched_grid,
-    own_shape,
-    strides,
-    with_batch,
-)
+from tilewright.interop.batches import Batches, batch_shape, batched_grid
+from tilewright.interop.jax_batches import MAP, own_shape, strides, with_batch
 from tilewright.interop.jax_lowering import PLATFORMS, Attributes, lower_call, unsupported_platform
 from tilewright.interop.jax_sites import Site
 from tilewright.interop.jax_variants import Array, resolved
@@ -127,7 +121,7 @@ class GradientKernel:
         marked = {i: p | (ALIGNED if i in aligned else 0) for i, p in shift.items()}
         over = self._over(batches, operands)
         kernel = self._compiled(over, aligned=True)
-        grid = batched_grid(self.name, batches, self.grid)
+        grid = batched_grid(self.name, batches, self.grid, MAP)
         name = offer(kernel, partial(self._compiled, over, aligned=False))
         return Attributes(name, site_words(kernel, grid, self.slots, marked))
 

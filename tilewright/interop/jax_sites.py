@@ -16,7 +16,7 @@ from jax.core import Tracer
 
 from tilewright.base import knobs
 from tilewright.base.spelling import similar
-from tilewright.interop.jax_batches import Batches
+from tilewright.interop.batches import Batches
 from tilewright.interop.jax_static import Static
 from tilewright.interop.jax_wrappers import Grids, Named, grids_of
 from tilewright.interop.kernel_wrappers import computed_names, inner_kernel

@@ -13,7 +13,8 @@ from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import compile_source
 from tilewright.compiler.source import ArgPath, ASTSource, IRSource, runtime_arguments
 from tilewright.interop.batched_kernels import Batches, batched
-from tilewright.interop.jax_batches import batched_grid, own_shape, strides
+from tilewright.interop.batches import batched_grid
+from tilewright.interop.jax_batches import MAP, own_shape, strides
 from tilewright.interop.jax_lowering import Attributes
 from tilewright.interop.jax_sites import Site, mocks_of
 from tilewright.interop.jax_wrappers import Named, chosen_settings, grid_of
@@ -54,7 +55,10 @@ def attributes(site: Site, operands: Sequence[Array], device: str) -> Attributes
     return Attributes(
         offer(kernel, partial(variant.compile, aligned=False)),
         site_words(
-            kernel, batched_grid(kernel.name, site.batches, grid), variant.slots, variant.places()
+            kernel,
+            batched_grid(kernel.name, site.batches, grid, MAP),
+            variant.slots,
+            variant.places(),
         ),
     )
 

@@ -17,7 +17,8 @@ into the kernel, and fake tensors take the shapes from `outputs`.
 
 torch fixes the types of an operator's arguments when the operator is defined, and a kernel's
 parameters have none. So the operator takes lists, of tensors and of numbers, and a text, the
-*layout*, that says which parameter gets which element: "x:t n:i BLOCK:i ACT='relu'".
+*layout*, that says which parameter gets which element: "x:t n:i BLOCK:i ACT='relu'". At its end are
+the batches that `torch.vmap` adds.
 """
 
 from __future__ import annotations
@@ -28,12 +29,22 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
+from tilewright.interop.torch_batches import (
+    Call,
+    call_of,
+    over_batches,
+    split_batches,
+    with_axis,
+    with_batches,
+)
+from tilewright.interop.torch_transforms import Axes, Lists, Transformable
 from tilewright.runtime.derived_launch import MOST_TAPE_BYTES, NarrowSumError
 from tilewright.runtime.gradients import Gradient, grad
 from tilewright.runtime.jit import JITFunction
 
 Named = dict[str, Any]
 NAMESPACE = "tilewright"
+MOST_VARIANTS = 256  # of one function, for batches
 _numbers = count()
 
 
@@ -104,11 +115,9 @@ class AutogradFunction:
         self._defaults = {
             p.name: p.default for p in kernel.params if p.has_default and p.name not in outputs
         }
-        full = name or f"{NAMESPACE}::{kernel.__name__}_{next(_numbers)}"
-        self.operator: Any = None
-        self.backward_operator: Any = None
-        self.second_operator: Any = None
-        self._register(full)
+        self._variants: dict[Any, _Variant] = {}
+        self._plain = _Variant(kernel, gradient, self.second)
+        self._register(name or f"{NAMESPACE}::{kernel.__name__}_{next(_numbers)}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Launch. See `autograd_function`.
@@ -133,7 +142,7 @@ class AutogradFunction:
             else:
                 integers.append(value)
                 parts.append(f"{key}:i")
-        found = self.operator(tensors, integers, floats, " ".join(parts))
+        found = self._call([tensors], [integers, floats, " ".join(parts)])
         return found[0] if len(found) == 1 else tuple(found)
 
     def _bound(self, args: tuple[Any, ...], kwargs: Named) -> Named:
@@ -158,39 +167,66 @@ class AutogradFunction:
     def _register(self, name: str) -> None:
         library = _torch().library
         forward = f"(Tensor[] tensors, {_REST}) -> Tensor[]"
-        backward = f"(Tensor[] grads, Tensor[] tensors, Tensor[] results, {_REST}, int[] needed)"
+        backward = "Tensor[] grads, Tensor[] tensors, Tensor[] results"
+        rest = f"{_REST}, int[] needed) -> Tensor[]"
         self.operator = library.custom_op(name, self._forward, mutates_args=(), schema=forward)
         self.operator.register_fake(self._allocated)
         self.backward_operator = library.custom_op(
-            f"{name}_backward", self._backward, mutates_args=(), schema=f"{backward} -> Tensor[]"
+            f"{name}_backward", self._backward, mutates_args=(), schema=f"({backward}, {rest}"
         )
         self.backward_operator.register_fake(_fake_gradients)
-        second = f"{backward[:-1]}, Tensor[] directions) -> Tensor[]"
         self.second_operator = library.custom_op(
-            f"{name}_double_backward", self._double_backward, mutates_args=(), schema=second
-        )
+            f"{name}_double_backward", self._double_backward, mutates_args=(),
+            schema=f"({backward}, Tensor[] directions, {rest}",
+        )  # fmt: skip
         self.second_operator.register_fake(_fake_second_gradients)
-        self.backward_operator.register_autograd(self._second_gradients, setup_context=_save_second)
-        self.operator.register_autograd(self._gradients, setup_context=_save)
+        self._second = Transformable(self.second_operator, 4, _batched_gradients)
+        self._first = Transformable(
+            self.backward_operator, 3, _batched_gradients, self._second_gradients
+        )
+        self._call = Transformable(self.operator, 1, _batched_call, self._gradients)
 
     def _forward(
         self, tensors: list[Any], integers: list[int], floats: list[float], layout: str
     ) -> list[Any]:
-        named = _by_name(tensors, integers, floats, layout)
-        results = self._allocate(named)
-        self.kernel[self._grid_of(named)](**named, **results)
+        named, call = _called(tensors, integers, floats, layout)
+        grid, results = self._grid_of(call.one), self._allocate(call)
+        arrays = {name: named[name] for name in call.axes}
+        kernel = self._variant(call, grid, {**arrays, **results}).kernel
+        kernel[call.grid(kernel.__name__, grid)](**named, **results)
         return list(results.values())
 
-    def _allocate(self, named: Named) -> Named:
-        return {name: allocate(named) for name, allocate in self._outputs.items()}
+    def _allocate(self, call: Call) -> Named:
+        return call.results({name: new(call.one) for name, new in self._outputs.items()})
 
     def _allocated(
         self, tensors: list[Any], integers: list[int], floats: list[float], layout: str
     ) -> list[Any]:
-        return list(self._allocate(_by_name(tensors, integers, floats, layout)).values())
+        _, call = _called(tensors, integers, floats, layout)
+        return list(self._allocate(call).values())
 
     def _grid_of(self, named: Named) -> tuple[int, ...]:
         return self._grid(named) if callable(self._grid) else self._grid
+
+    def _variant(self, call: Call, grid: tuple[int, ...], arrays: Named) -> _Variant:
+        """The kernels for a call.
+
+        Args:
+            grid: of one element.
+            arrays: the arguments and results that are arrays.
+        """
+        if not call.batches:
+            return self._plain
+        over = call.over(self.kernel, grid, arrays)
+        key = over._replace(strides=tuple(over.strides.items()))
+        found = self._variants.get(key)
+        if found is None:
+            if len(self._variants) >= MOST_VARIANTS:
+                self._variants.clear()
+            gradient = self.gradient.of(over_batches(self.kernel, over))
+            found = _Variant(gradient.kernel, gradient, grad(gradient))
+            self._variants[key] = found
+        return found
 
     def _backward(
         self,
@@ -203,7 +239,7 @@ class AutogradFunction:
         needed: list[int],
     ) -> list[Any]:
         call = self._derivative(grads, tensors, results, integers, floats, layout, needed)
-        self._launch(self.gradient, call)
+        call.launch(call.variant.gradient)
         return call.gradients()
 
     def _derivative(
@@ -216,9 +252,14 @@ class AutogradFunction:
         layout: str,
         needed: Sequence[int],
     ) -> _Derivative:
-        names, all_results = _tensor_names(layout), dict(zip(self._outputs, results, strict=True))
+        named, call = _called(tensors, integers, floats, layout)
+        names, all_results = list(call.axes), dict(zip(self._outputs, results, strict=True))
+        grid = self._grid_of(call.one)
+        arrays = {name: named[name] for name in names}
         return _Derivative(
-            _by_name(tensors, integers, floats, layout),
+            self._variant(call, grid, {**arrays, **all_results}),
+            call.grid(self.kernel.__name__, grid),
+            named,
             all_results,
             {
                 name: laid_out(grad, result)
@@ -229,48 +270,28 @@ class AutogradFunction:
             {names[i]: _into(names[i], tensors[i]) for i in needed},
         )
 
-    def _launch(self, kernel: Any, call: _Derivative, **more: Named) -> None:
-        """Launch the kernel of a derivative. Gradients that several programs add up are added in
-        fp32, and rounded at the end."""
-        launch = partial(
-            kernel[self._grid_of(call.named)],
-            **call.named,
-            **call.results,
-            grads=call.grads,
-            **more,
-        )
-        try:
-            launch(into=call.into)
-        except NarrowSumError as error:
-            for name in error.names:
-                call.into[name] = _like(call.into[name], _torch().float32)
-            launch(into=call.into)
-
-    def _gradients(self, ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
-        saved = list(ctx.saved_tensors)
-        tensors, results = saved[: ctx.count], saved[ctx.count :]
+    def _gradients(
+        self, lists: Lists, rest: list[Any], results: Sequence[Any], grads: Sequence[Any],
+        needed: Sequence[Sequence[int]],
+    ) -> Lists:  # fmt: skip
+        """The gradients of the tensors of a call, where they are needed."""
+        (tensors,), needs = lists, list(needed[0])
         filled = [
             _torch().zeros_like(r) if g is None else g for g, r in zip(grads, results, strict=True)
         ]
-        found = iter(
-            self.backward_operator(filled, tensors, results, *ctx.rest, ctx.needed)
-            if ctx.needed
-            else ()
-        )
-        each = [next(found) if i in ctx.needed else None for i in range(ctx.count)]
-        # torch takes an empty list of numbers for a list of tensors, and expects a list back.
-        return each, *([] if rest == [] else None for rest in ctx.rest)
+        found = self._first([filled, tensors, list(results)], [*rest, needs]) if needs else []
+        return [_placed(found, needs, len(tensors))]
 
     def _double_backward(
         self,
         grads: list[Any],
         tensors: list[Any],
         results: list[Any],
+        directions: list[Any],
         integers: list[int],
         floats: list[float],
         layout: str,
         needed: list[int],
-        directions: list[Any],
     ) -> list[Any]:
         call = self._derivative(grads, tensors, results, integers, floats, layout, needed)
         along = {
@@ -278,7 +299,7 @@ class AutogradFunction:
             for (name, tensor), direction in zip(call.needed.items(), directions, strict=True)
         }
         into_grads = {name: _like(grad) for name, grad in call.grads.items()}
-        self._launch(self.second, call, directions=along, into_grads=into_grads)
+        call.launch(call.variant.second, directions=along, into_grads=into_grads)
         return [
             *(
                 into_grads[n] if n in into_grads else _torch().zeros_like(g)
@@ -287,21 +308,29 @@ class AutogradFunction:
             *call.gradients(),
         ]
 
-    def _second_gradients(self, ctx: Any, directions: Sequence[Any]) -> tuple[Any, ...]:
-        (grads_count, count), rest, needed = ctx.counts, ctx.rest, ctx.needed
-        saved = list(ctx.saved_tensors)
-        grads, tensors = saved[:grads_count], saved[grads_count : grads_count + count]
-        results = saved[grads_count + count :]
-        filled = [
-            _torch().zeros_like(tensors[i]) if d is None else d
-            for i, d in zip(needed, directions, strict=True)
+    def _second_gradients(
+        self, lists: Lists, rest: list[Any], results: Sequence[Any], grads: Sequence[Any],
+        needed: Sequence[Sequence[int]],
+    ) -> Lists:  # fmt: skip
+        """The gradients of what a gradient was computed from."""
+        cotangents, tensors, outputs = lists
+        *_, needs = rest
+        directions = [
+            _torch().zeros_like(tensors[i]) if g is None else g
+            for i, g in zip(needs, grads, strict=True)
         ]
-        found = self.second_operator(grads, tensors, results, *rest, needed, filled)
-        of_tensors: list[Any] = [None] * count
-        for i, gradient in zip(needed, found[grads_count:], strict=True):
-            of_tensors[i] = gradient
-        none = [[] if r == [] else None for r in (*rest, needed)]
-        return found[:grads_count], of_tensors, [None] * len(results), *none
+        found = self._second([*lists, directions], rest)
+        count = len(cotangents)
+        of_tensors = _placed(found[count:], needs, len(tensors))
+        return [list(found[:count]), of_tensors, [None] * len(outputs)]
+
+
+class _Variant(NamedTuple):
+    """The kernels of a call over batches."""
+
+    kernel: JITFunction
+    gradient: Gradient
+    second: Any
 
 
 _REST = "SymInt[] integers, float[] floats, str layout"
@@ -331,17 +360,32 @@ class _Derivative(NamedTuple):
     """What the kernel of a derivative is launched with.
 
     Attributes:
+        variant: its kernels.
+        grid: of the differentiated kernel.
         named, results: the arguments of the differentiated kernel: its inputs, its outputs.
         grads: the gradients of the outputs that are floats.
         needed: the inputs whose gradients are needed.
         into: the tensors for these.
     """
 
+    variant: _Variant
+    grid: tuple[int, ...]
     named: Named
     results: Named
     grads: Named
     needed: Named
     into: Named
+
+    def launch(self, kernel: Any, **more: Named) -> None:
+        """Launch the kernel of a derivative. Gradients that several programs add up are added in
+        fp32, and rounded at the end."""
+        launch = partial(kernel[self.grid], **self.named, **self.results, grads=self.grads, **more)
+        try:
+            launch(into=self.into)
+        except NarrowSumError as error:
+            for name in error.names:
+                self.into[name] = _like(self.into[name], _torch().float32)
+            launch(into=self.into)
 
     def gradients(self) -> list[Any]:
         """The gradients after the launch, in the types of their inputs."""
@@ -353,24 +397,32 @@ def _of_type(gradient: Any, tensor: Any) -> Any:
     return gradient if gradient.dtype == tensor.dtype else _like(tensor).copy_(gradient)
 
 
-def _by_name(
+def _called(
     tensors: Sequence[Any], integers: Sequence[Any], floats: Sequence[Any], layout: str
-) -> Named:
-    """The arguments by name, according to the layout."""
+) -> tuple[Named, Call]:
+    """The arguments of a call by name, and the call."""
+    plain, batches = split_batches(layout)
     lists = {"t": iter(tensors), "i": iter(integers), "f": iter(floats)}
     named: Named = {}
-    for part in layout.split(" "):
+    arrays: list[str] = []
+    for part in plain.split(" "):
         name, sign, rest = part.partition("=")
         if sign:
             named[name] = literal_eval(rest)
-        else:
-            name, _, kind = part.partition(":")
-            named[name] = next(lists[kind])
-    return named
+            continue
+        name, _, kind = part.partition(":")
+        named[name] = next(lists[kind])
+        if kind == "t":
+            arrays.append(name)
+    return named, call_of(named, arrays, batches)
 
 
-def _tensor_names(layout: str) -> list[str]:
-    return [part[:-2] for part in layout.split(" ") if part.endswith(":t")]
+def _placed(found: Sequence[Any], needed: Sequence[int], count: int) -> list[Any]:
+    """Gradients at their places among those of `count` tensors."""
+    placed: list[Any] = [None] * count
+    for i, gradient in zip(needed, found, strict=True):
+        placed[i] = gradient
+    return placed
 
 
 def laid_out(grad: Any, result: Any) -> Any:
@@ -392,23 +444,15 @@ def _fake_gradients(
     return [_like(tensors[i]) for i in needed]
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Any]) -> None:
-    tensors, *rest = inputs
-    ctx.save_for_backward(*tensors, *output)
-    ctx.count = len(tensors)
-    ctx.rest = rest
-    ctx.needed = [i for i, t in enumerate(tensors) if t.requires_grad and t.is_floating_point()]
-
-
 def _fake_second_gradients(
     grads: list[Any],
     tensors: list[Any],
     results: list[Any],
+    directions: list[Any],
     integers: list[int],
     floats: list[float],
     layout: str,
     needed: list[int],
-    directions: list[Any],
 ) -> list[Any]:
     return [
         *(_like(r if r.is_floating_point() else g) for r, g in zip(results, grads, strict=True)),
@@ -416,8 +460,25 @@ def _fake_second_gradients(
     ]
 
 
-def _save_second(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Any]) -> None:
-    grads, tensors, results, *rest, needed = inputs
-    ctx.save_for_backward(*grads, *tensors, *results)
-    ctx.counts = len(grads), len(tensors)
-    ctx.rest, ctx.needed = rest, needed
+# -- calls over one more batch --------------------------------------------------------------------
+
+
+def _batched_call(size: int, axes: Axes, lists: Lists, rest: list[Any]) -> tuple[Lists, list[Any]]:
+    tensors, batch = with_axis(lists[0], axes[0], size)
+    integers, floats, layout = rest
+    return [tensors], [integers, floats, with_batches(layout, batch)]
+
+
+def _batched_gradients(
+    size: int, axes: Axes, lists: Lists, rest: list[Any]
+) -> tuple[Lists, list[Any]]:
+    """Each element has gradients of its own, of all tensors for which they are needed."""
+    integers, floats, layout, needed = rest
+    places = [range(len(given)) for given in lists]
+    places[1] = needed
+    moved = [
+        with_axis(given, of_given, size, whole)
+        for given, of_given, whole in zip(lists, axes, places, strict=True)
+    ]
+    layout = with_batches(layout, moved[1][1])
+    return [tensors for tensors, _ in moved], [integers, floats, layout, needed]

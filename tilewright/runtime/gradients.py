@@ -72,6 +72,13 @@ class Gradient(Derivative):
         self._launch(call)
         return None
 
+    def of(self, kernel: JITFunction) -> Gradient:
+        """The gradients of another kernel with the same parameters."""
+        return Gradient(
+            kernel, self.wrt, self.outputs, self.aux, deterministic=self.deterministic,
+            tape_bytes=self.tape_bytes, tables=self.tables,
+        )  # fmt: skip
+
     def tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Which gradient is computed, for `autotune`."""
         into, grads = named.get("into", ()), named.get("grads", ())

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from tilewright.base import knobs
 from tilewright.base.lazy import cached_property
@@ -281,7 +281,18 @@ class JITFunction(SourceFunction, NativeInterface):
 
     def _source_of(self, key: Key, values: tuple[Any, ...]) -> ASTSource:
         """The kernel with the types, facts and compile-time values of a variant."""
-        return ASTSource(self, *types_of(self.params, key, values))
+        return self.ASTSource(self, *types_of(self.params, key, values))
+
+    def with_source(self, source: Callable[..., ASTSource]) -> Self:
+        """This function, with variants of its own, whose source is another one.
+
+        Args:
+            source: takes the arguments of `ASTSource`.
+        """
+        made = type(self).__new__(type(self))
+        made.restore(self._plain_state())
+        made.ASTSource = source
+        return made
 
     def _bind_for(
         self, device: str, *args: Any, **kwargs: Any
