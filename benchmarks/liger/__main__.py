@@ -26,11 +26,13 @@ from time import time
 
 import torch
 
+from benchmarks.contestants import OURS, TRITON, Contestant
 from benchmarks.liger import page
-from benchmarks.liger.contestants import Contestant
-from benchmarks.liger.results import OURS, TRITON, Results
+from benchmarks.liger.results import Results
 from benchmarks.liger.steps import CHECK_SECONDS, Run, Step
 from benchmarks.page import processor
+
+WORKER = "benchmarks.liger.worker"
 
 CPU = tuple(Step("cpu", dtype) for dtype in ("float32", "bfloat16", "float16"))
 CUDA = (Step("cuda", "float32"), Step("cuda", "bfloat16", timed=True))
@@ -78,7 +80,8 @@ def _contestants(args: argparse.Namespace, log: ExitStack) -> dict[str, Contesta
     names = {OURS: OURS}
     if args.rehearse or find_spec("triton") is not None:
         names[TRITON] = OURS if args.rehearse else TRITON
-    return {name: Contestant(who, args.path, file) for name, who in names.items()}
+    path = args.path and str(Path(args.path).resolve())
+    return {name: Contestant(WORKER, [who, path], file) for name, who in names.items()}
 
 
 def _machine(run: Run, steps: tuple[Step, ...]) -> dict[str, str]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import time
 
+from benchmarks.contestants import OURS, Contestant
 from benchmarks.liger.clock import PARTS, Times
-from benchmarks.liger.contestants import Contestant
 from benchmarks.liger.operators import OPERATORS, Operator
-from benchmarks.liger.results import LARGE, OURS, Outcome, Results, Row
+from benchmarks.liger.results import LARGE, Outcome, Results, Row
 
 CHECK_SECONDS = 90
 """Limit for compiling and checking an operator with small inputs, in seconds."""

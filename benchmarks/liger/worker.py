@@ -1,17 +1,13 @@
-"""A worker process, in which `triton` is one of the contestants; it serves requests on a pipe.
+"""A worker process, in which `triton` is one of the contestants.
 
-Requests and responses are lines of JSON on the standard input and output, such as
-``{"do": "check", …}``. Any other output is redirected to the standard error.
+python -m benchmarks.liger.worker CONTESTANT PATH
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import os
 import random
 import sys
-import traceback
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
@@ -20,12 +16,12 @@ from typing import Any
 
 import torch
 
+from benchmarks.contestants import OURS, serve
 from benchmarks.liger.call import Call, worst_error
 from benchmarks.liger.clock import CudaClock, HostClock, Timed
 from benchmarks.liger.make import Make
 from benchmarks.liger.operators import OPERATORS, Operator
 
-OURS = "tilewright"
 CHECK_CONFIGS, TIMED_CONFIGS = 2, 5
 """The number of configurations for autotuned operators: the first of the list, which usually needs
 the fewest resources, and a random sample of the others, the same for both contestants. Measuring
@@ -138,33 +134,10 @@ def _free() -> None:
         torch.cuda.empty_cache()
 
 
-def _failure(error: Exception) -> dict[str, Any]:
-    """The response for an exception; `lost`: the GPU is unusable in this process."""
-    lost = False
-    if torch.cuda.is_available():
-        try:
-            torch.cuda.synchronize()
-        except RuntimeError:
-            lost = True
-    text = f"{type(error).__name__}: {error}".strip().splitlines()
-    return {"failure": " ".join(text)[:400], "lost": lost}
-
-
 def main(contestant: str, path: str) -> None:
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
     if path:
         sys.path.append(path)
-    worker = Worker(contestant)
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            answer = getattr(worker, request.pop("do"))(**request)
-        except Exception as error:  # any failure is reported in the table
-            traceback.print_exc()
-            worker.drop()
-            answer = _failure(error)
-        print(json.dumps(answer), file=answers, flush=True)
+    serve(lambda: Worker(contestant))
 
 
 if __name__ == "__main__":

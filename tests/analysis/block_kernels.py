@@ -145,6 +145,28 @@ PLANES = {
     "rows chosen": ("x + tl.where(row > m, row, 0) * s + col", "col < n", "chosen"),
     "by halves": ("x + row * s + col + tl.where(pid > 0, s, t)", "col < n", "block"),
     "batch": ("x + pid * t + row * s + col", "(row < m) & (col < n)", "block"),
+    "bounded batch": (
+        "x + pid * t + row * s + col", "(pid < 2) & (row < m) & (col < n)", "block"
+    ),
+    "batch of an odd number": (
+        "x + pid * t + row * s + col", "(2 * pid + 1 < m) & (row < m) & (col < n)", "block"
+    ),
+    "batch from both sides": (
+        "x + (pid - 1) * t + row * s + col", "(pid - 1 >= 0) & (pid <= n) & (col < n)", "block"
+    ),
+    "batches from the last": (
+        "x + (n - 1 - pid) * t + row * s + col", "(n - 1 - pid >= 0) & (col < m)", "block"
+    ),
+    "batch of a constant size": (
+        "x + pid * 4096 + row * 64 + col", "(pid < 2) & (row < m) & (col < n)", "block"
+    ),
+    "two batches of constant sizes": (
+        "x + pid * 4096 + tl.program_id(1) * 512 + row * s + col",
+        "(tl.program_id(1) < 2) & (pid < m) & (row < m) & (col < n)",
+        "block",
+    ),
+    "a guard of programs": ("x + row * s + col", "(pid < 2) & (row < m) & (col < n)", "block"),
+    "a guard of programs, free rows": ("x + row * s + col", "(pid < 2) & (col < n)", "block"),
     "batch and head": ("x + pid // 2 * t + pid % 2 * s * m + row * s + col", "row < m", "block"),
     "sum of strides": ("x + row * (s + t) + col", "row < m", "block"),
     "same stride twice": ("x + row * s + col * s", "(row < m) & (col < n)", "block"),

@@ -151,3 +151,38 @@ def test_one_program_id_in_two_axes_is_divided_between_them() -> None:
     block = BlockFinder().of(op)
     assert isinstance(block, Block)
     assert [axis.begin.text(lambda _: "pid") for axis in block.axes] == ["16*pid", "16*pid"]
+
+
+BATCHES = {
+    "argument": ("b * t + row * s + col", "b < n", ["pid < n"]),
+    "constants": (
+        "b * 4096 + tl.program_id(1) * 512 + row * s + col",
+        "(b < n) & (tl.program_id(1) < 8)",
+        ["pid < n", "pid < 8"],
+    ),
+    "twice": ("b * t + row * s + col", "2 * b < 10", ["pid < 5"]),
+    "unsigned": ("b * t + row * s + col", "b.to(tl.uint32) < 7", ["pid < 7"]),
+}
+
+
+@pytest.mark.parametrize("case", BATCHES.values(), ids=BATCHES)
+def test_bound_of_a_batch_is_that_of_an_axis(case: tuple[str, str, list[str]]) -> None:
+    """And no condition, so that hardware can check it: a descriptor of `[1, 64, 64]` has one."""
+    index, mask, expected = case
+    text = f"""
+    def kernel(x, n, m, s, t):
+        b = tl.program_id(0)
+        row = tl.program_id(2) * 4 + tl.arange(0, 4)[:, None]
+        col = tl.arange(0, 8)[None, :]
+        tl.load(x + {index}, mask=({mask}) & (row < m) & (col < s), volatile=True)
+    """
+    made = moments(kernel_ir(text, "*fp32, i32, i32, i32, i32"), (1,), [1 << 40, 9, 8, 7, 6])
+    op: Any = made[0].op
+    block = BlockFinder().of(op)
+    assert isinstance(block, Block)
+    assert not block.conditions
+    bounds = [
+        f"{axis.begin.text(lambda _: 'pid')} < {axis.upper[0].text(lambda _: 'n')}"
+        for axis in block.axes[2:]
+    ]
+    assert sorted(bounds) == sorted(expected)

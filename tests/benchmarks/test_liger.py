@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.contestants import OURS, TRITON, Contestant
 from benchmarks.liger import page
 from benchmarks.liger.call import Call, worst_error
 from benchmarks.liger.clock import PARTS, HostClock, Timed
-from benchmarks.liger.contestants import Contestant
 from benchmarks.liger.make import Make
 from benchmarks.liger.operators import OPERATORS, Operator
-from benchmarks.liger.results import OURS, TRITON, Outcome, Results, Row
+from benchmarks.liger.results import Outcome, Results, Row
 from benchmarks.liger.steps import CHECK_SECONDS, ROUNDS, Run, Step
 
 LARGE_STEP = Step("cuda", "bfloat16", timed=True)
@@ -192,7 +192,7 @@ sys.stdin.readline()
 
 
 def _contestant(text: str) -> Contestant:
-    contestant = Contestant("any", "")
+    contestant = Contestant("benchmarks.liger.worker", ["any", ""])
     contestant.command = [sys.executable, "-c", text]
     return contestant
 

@@ -7,14 +7,16 @@ hardware that takes an array with extents and an index per axis:
 1. The begin of an axis with a bound is what its mask adds to the index within the tile: for
    `pid*64 + i < n` it is `pid*64`, so that the bound `n` is the same for all programs.
 2. Multiples of a symbolic stride are the begin of that axis, unless it has a bound.
-3. A product of a launch-invariant scalar (an argument) and of one that varies within the launch (a
-   program id, an iteration number, a loaded value) becomes an additional axis of extent 1: index
+3. A term with a constant stride is assigned to the axis without bounds that has the largest
+   constant stride that divides it; if it exceeds a larger stride, the multiples of that one are
+   assigned to its axis first. What remains of a constant is not negative: `(row - 1)*2048 + 64` and
+   `row*2048 - 1984` both begin in column 64.
+4. A scalar that a condition bounds (`batch < batches`) becomes an additional axis of extent 1 with
+   these bounds.
+5. Another product of a launch-invariant scalar (an argument) and of one that varies within the
+   launch (a program id, an iteration number, a loaded value) becomes such an axis, too: index
    `batch`, stride `stride_b`.
-4. A term with a constant stride is assigned to the axis with the largest constant stride that
-   divides it; if it exceeds a larger stride, the multiples of that one are assigned to its axis
-   first. What remains of a constant is not negative: `(row - 1)*2048 + 64` and `row*2048 - 1984`
-   both begin in column 64.
-5. The remaining launch-invariant terms are the offset.
+6. The remaining launch-invariant terms are the offset.
 
 Linear in the number of terms times axes.
 """
@@ -24,13 +26,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import gcd
 
-from tilewright.analysis.mask_bounds import MaskBounds
-from tilewright.analysis.polynomial import ZERO, Atom, Iteration, Polynomial, Term
+from tilewright.analysis.launch_invariants import is_invariant_term, is_launch_invariant
+from tilewright.analysis.mask_bounds import IndexBounds, MaskBounds
+from tilewright.analysis.polynomial import ZERO, Polynomial, Term
 from tilewright.base.record import record
-from tilewright.ir.core import Region
-from tilewright.ops import control
 
-MAX_DEPTH = 8  # ops to look through to prove that a scalar is launch-invariant
+
+@record
+class Further:
+    """An additional axis of extent 1, with the bounds of its index by conditions."""
+
+    stride: Polynomial
+    begin: Polynomial
+    bounds: IndexBounds = IndexBounds()
 
 
 @record(frozen=False)
@@ -39,12 +47,12 @@ class Split:
 
     Attributes:
         begins: the begin of each axis of the tile.
-        further: (stride, begin) of each additional axis of extent 1.
+        further: the additional axes.
         offset: the launch-invariant rest.
     """
 
     begins: list[Polynomial]
-    further: list[tuple[Polynomial, Polynomial]]
+    further: list[Further]
     offset: Polynomial
 
 
@@ -77,7 +85,7 @@ def split_start(
         if term is not None and term.factors:
             begins[axis], start = start.divided_by(term)
     numbers = {axis: strides[axis].constant or 0 for axis in free}
-    return _distribute_terms(start, begins, {a: n for a, n in numbers.items() if n})
+    return _distribute_terms(start, begins, {a: n for a, n in numbers.items() if n}, mask.scalars)
 
 
 def _begin_from_bound(
@@ -95,28 +103,52 @@ def _begin_from_bound(
 
 
 def _distribute_terms(
-    start: Polynomial, begins: list[Polynomial], numbers: dict[int, int]
+    start: Polynomial,
+    begins: list[Polynomial],
+    numbers: dict[int, int],
+    scalars: Mapping[Polynomial, IndexBounds],
 ) -> Split:
-    offset = ZERO
-    groups: dict[Polynomial, list[Term]] = {}  # by the product of launch-invariant factors
+    offset = varying = ZERO
     for term in start.terms:
+        mixed = not is_invariant_term(term) and any(map(is_launch_invariant, term.factors))
+        parts = {} if mixed else _quotients(term, numbers)
+        for axis, number in parts.items():
+            begins[axis] += Polynomial([Term(number, term.factors)])
+        if not parts:
+            alone = Polynomial([term])
+            offset, varying = (
+                (offset + alone, varying) if is_invariant_term(term) else (offset, varying + alone)
+            )
+    further: list[Further] = []
+    for index, bounds in scalars.items():
+        stride = _stride_of(index, varying)
+        if stride:
+            further.append(Further(stride, index, bounds))
+            varying -= index * stride
+    return Split(begins, further + _further(varying), offset)
+
+
+def _stride_of(index: Polynomial, varying: Polynomial) -> Polynomial:
+    """The launch-invariant stride with which an index is in an address; 0 if it is not."""
+    quotient, _ = varying.divided_by(index.terms[0])
+    stride = Polynomial([t for t in quotient.terms if is_invariant_term(t)])
+    return stride if stride and varying.reduced_by(index * stride) is not None else ZERO
+
+
+def _further(varying: Polynomial) -> list[Further]:
+    """An axis for each product of launch-invariant scalars by which others are multiplied."""
+    groups: dict[Polynomial, list[Term]] = {}
+    for term in varying.terms:
         fixed = tuple(f for f in term.factors if is_launch_invariant(f))
-        varying = tuple(f for f in term.factors if not is_launch_invariant(f))
-        parts = {} if fixed and varying else _quotients(term, numbers)
-        if parts:
-            for axis, number in parts.items():
-                begins[axis] += Polynomial([Term(number, term.factors)])
-        elif varying:
-            group = groups.setdefault(Polynomial([Term(1, fixed)]), [])
-            group.append(Term(term.coefficient, varying))
-        else:
-            offset += Polynomial([term])
-    further: list[tuple[Polynomial, Polynomial]] = []
+        rest = tuple(f for f in term.factors if not is_launch_invariant(f))
+        group = groups.setdefault(Polynomial([Term(1, fixed)]), [])
+        group.append(Term(term.coefficient, rest))
+    found: list[Further] = []
     for stride, terms in groups.items():
         common = gcd(*(t.coefficient for t in terms))
         begin = Polynomial([Term(t.coefficient // common, t.factors) for t in terms])
-        further.append((stride * common, begin))
-    return Split(begins, further, offset)
+        found.append(Further(stride * common, begin))
+    return found
 
 
 def _quotients(term: Term, numbers: dict[int, int]) -> dict[int, int]:
@@ -135,18 +167,3 @@ def _quotients(term: Term, numbers: dict[int, int]) -> dict[int, int]:
             if rest % numbers[own] == 0:
                 parts[axis], coefficient = quotient, rest
     return {**parts, own: coefficient // numbers[own]}
-
-
-def is_launch_invariant(atom: Atom, depth: int = MAX_DEPTH) -> bool:
-    """Whether a scalar is launch-invariant, the same in all programs and iterations: an argument,
-    or computed from arguments."""
-    if isinstance(atom, Iteration):
-        return False
-    op = atom.op
-    if op is None:
-        return isinstance(atom.owner, Region) and atom.owner.parent is None
-    if isinstance(op, control.NumPrograms):
-        return True
-    if isinstance(op, control.ProgramId) or not op.elementwise or depth == 0:
-        return False
-    return all(is_launch_invariant(v, depth - 1) for v in op.operands)

@@ -22,7 +22,8 @@ for which all `conditions` are true, each index is within the `bounds` of its ax
 with `index % wrap` in place of the index if the axis has a `wrap`, and `other` in place of an index
 that is not below `limit` if it has those. The first axes of a block are those of the tile, in its
 order. They are followed by axes of extent 1, one for each product of an argument with an index
-(`batch * stride_b`), so that a block may have any rank.
+(`batch * stride_b`), so that a block may have any rank. Conditions on such an index are bounds of
+its axis (`batch < batches`).
 
 Begins, strides and bounds are polynomials over scalars: arguments, program ids, loaded values,
 quotients, and the iteration numbers of loops. `axis.step(loop)` is the distance by which an
@@ -232,10 +233,17 @@ class BlockFinder:
             )
             for d in range(len(lengths))
         ]
-        axes += [BlockAxis(begin, 1, stride) for stride, begin in split.further]
+        bounds = [further.bounds for further in split.further]
+        axes += [
+            BlockAxis(f.begin, 1, f.stride, f.bounds.lower, f.bounds.upper) for f in split.further
+        ]
+        assumed += tuple(value for b in bounds for value in b.assumed)
+        read_signed = (*mask.read_signed, *(value for b in bounds for value in b.read_signed))
+        known = {condition for b in bounds for condition in b.conditions}
         return Block(
-            op, form.base, split.offset, tuple(axes), mask.conditions, mask.residual, mask.never,
-            tuple(dict.fromkeys(assumed)), tuple(dict.fromkeys(mask.read_signed)),
+            op, form.base, split.offset, tuple(axes),
+            tuple(c for c in mask.conditions if c not in known), mask.residual, mask.never,
+            tuple(dict.fromkeys(assumed)), tuple(dict.fromkeys(read_signed)),
         )  # fmt: skip
 
 

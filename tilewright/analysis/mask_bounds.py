@@ -4,7 +4,8 @@ The mask is split into the conjuncts of `and`. A conjunct is
 
 - a *bound* if it compares integers whose difference varies along one axis, with a constant stride:
   `begin + i < n` is the bound `i < n - begin` of the index `i` along that axis;
-- a *condition* if it is uniform;
+- a *condition* if it is uniform; it bounds a scalar index if it compares an integer that varies
+  within the launch with one that does not (`batch < batches`);
 - *residual* otherwise: a comparison of two axes (causal masks), a loaded mask, `or`.
 
 Tensor descriptors and block pointers check both bounds of an axis with one unsigned comparison,
@@ -14,11 +15,14 @@ conjuncts; the IR is not modified.
 
 from __future__ import annotations
 
+from math import gcd
+
 from tilewright.analysis.affine import AffineForms
 from tilewright.analysis.affine_form import Affine, Axes, over_axes, sum_of
+from tilewright.analysis.launch_invariants import is_invariant_term
 from tilewright.analysis.polynomial import Polynomial, Term
 from tilewright.analysis.ranges import type_range
-from tilewright.base.record import record, replace
+from tilewright.base.record import field, record, replace
 from tilewright.ir.core import Value
 from tilewright.ir.index_map import Along
 from tilewright.ir.types import Tile, dtype_of, element_of, is_int, shape_of
@@ -43,6 +47,32 @@ class Conjunct:
     axes: Axes
 
 
+@record
+class IndexBounds:
+    """The bounds of one index.
+
+    Attributes:
+        lower, upper: inclusive lower and exclusive upper bounds.
+        conditions: of a scalar index, the conditions of the mask that are its bounds.
+        assumed, read_signed: as those of the mask.
+    """
+
+    lower: tuple[Polynomial, ...] = ()
+    upper: tuple[Polynomial, ...] = ()
+    conditions: tuple[Value, ...] = ()
+    assumed: tuple[Value, ...] = ()
+    read_signed: tuple[Value, ...] = ()
+
+    def __add__(self, other: IndexBounds) -> IndexBounds:
+        return IndexBounds(
+            (*self.lower, *(b for b in other.lower if b not in self.lower)),
+            (*self.upper, *(b for b in other.upper if b not in self.upper)),
+            (*self.conditions, *other.conditions),
+            (*self.assumed, *other.assumed),
+            (*self.read_signed, *other.read_signed),
+        )
+
+
 @record(frozen=False)
 class MaskBounds:
     """A decomposed mask; see the module docstring.
@@ -51,6 +81,7 @@ class MaskBounds:
         lower, upper: for each axis, the inclusive lower and exclusive upper bounds of the index of
             elements where the mask is true.
         conditions: i1 scalars, or uniform i1 tiles.
+        scalars: the conditions that bound scalar indices, by index.
         residual: the conjuncts that are neither bounds nor conditions.
         never: whether the mask is false everywhere.
         assumed: integers that are assumed to be computed without wrapping.
@@ -60,10 +91,18 @@ class MaskBounds:
     lower: list[list[Polynomial]]
     upper: list[list[Polynomial]]
     conditions: tuple[Value, ...] = ()
+    scalars: dict[Polynomial, IndexBounds] = field(default_factory=dict[Polynomial, IndexBounds])
     residual: tuple[Conjunct, ...] = ()
     never: bool = False
     assumed: tuple[Value, ...] = ()
     read_signed: tuple[Value, ...] = ()
+
+    def add(self, axis: int, bounds: IndexBounds) -> None:
+        """Add bounds of an axis."""
+        for known, more in ((self.lower, bounds.lower), (self.upper, bounds.upper)):
+            known[axis] += [bound for bound in more if bound not in known[axis]]
+        self.assumed = tuple(dict.fromkeys(self.assumed + bounds.assumed))
+        self.read_signed = tuple(dict.fromkeys(self.read_signed + bounds.read_signed))
 
 
 def bounds_of(forms: AffineForms, mask: Value | None, rank: int) -> MaskBounds:
@@ -115,20 +154,34 @@ def _add_conjunct(found: MaskBounds, forms: AffineForms, conjunct: Conjunct, ran
         found.never |= not number
         return
     compared = _comparison(value)
-    if compared is not None and _compares_axis(found, forms, compared, conjunct.axes, rank):
+    bounds = None if compared is None else _bounds(forms, compared, _inverse(conjunct.axes, rank))
+    if bounds is not None and isinstance(bounds.index, int):
+        found.add(bounds.index, bounds.of)
         return
-    if not isinstance(value.type, Tile) or not any(_varying(forms.of(value), conjunct.axes)):
-        found.conditions += (value,)
-    else:
+    if isinstance(value.type, Tile) and any(_varying(forms.of(value), conjunct.axes)):
         found.residual += (conjunct,)
+        return
+    found.conditions += (value,)
+    if bounds is not None and isinstance(bounds.index, Polynomial):
+        known = found.scalars.get(bounds.index, IndexBounds())
+        found.scalars[bounds.index] = known + replace(bounds.of, conditions=(value,))
 
 
-def _compares_axis(
-    found: MaskBounds, forms: AffineForms, compared: _Comparison, axes: Axes, rank: int
-) -> bool:
-    """Add a comparison if it is a bound. Returns whether it is."""
+@record
+class _Bounded:
+    """An axis, or a scalar, and its bounds."""
+
+    index: int | Polynomial
+    of: IndexBounds
+
+
+def _bounds(forms: AffineForms, compared: _Comparison, axes: Axes) -> _Bounded | None:
+    """The bounds that are equivalent to a comparison; None if there are none.
+
+    Args:
+        axes: for each axis of the mask, the corresponding axis of the comparison.
+    """
     x, y, predicate = compared
-    own_axes = _inverse(axes, rank)
     if predicate == "gt" and not _is_signed(x):
         x, y, predicate = y, x, "lt"
     if predicate == "lt" and not _is_signed(x):
@@ -136,13 +189,14 @@ def _compares_axis(
         if limit is not None:
             index = forms.of(x)
             least, most = forms.bounds(index, shape_of(x.type))
-            if not _fits_signed(least, most, x):
-                found.read_signed = (*found.read_signed, x)
-            above = over_axes(index, own_axes)
-            below = over_axes(sum_of(index, limit, -1), own_axes)
-            return _bound(found, below, "lt") and (least >= 0 or _bound(found, above, "ge"))
+            found = _bound(over_axes(sum_of(index, limit, -1), axes), "lt")
+            low = _bound(over_axes(index, axes), "ge") if least < 0 else None
+            if found is None or (least < 0 and (low is None or low.index != found.index)):
+                return None
+            read = IndexBounds(read_signed=() if _fits_signed(least, most, x) else (x,))
+            return _Bounded(found.index, found.of + (low.of if low else IndexBounds()) + read)
     difference = sum_of(forms.exactly(x), forms.exactly(y), -1)
-    return _bound(found, over_axes(difference, own_axes), predicate)
+    return _bound(over_axes(difference, axes), predicate)
 
 
 def _is_signed(value: Value) -> bool:
@@ -193,31 +247,50 @@ def _comparison(value: Value) -> _Comparison | None:
     return op.lhs, op.rhs, _INVERSE[op.predicate] if inverted else op.predicate
 
 
-def _bound(found: MaskBounds, difference: Affine, predicate: str) -> bool:
-    """Add `difference <predicate> 0` if it is a bound. Returns whether it is."""
+def _bound(difference: Affine, predicate: str) -> _Bounded | None:
+    """The bounds that are equivalent to `difference <predicate> 0`; None if there are none."""
     varying = [axis for axis in range(len(difference.strides)) if difference.varies(axis)]
-    if len(varying) != 1 or difference.pieces:
-        return False
-    (axis,) = varying
-    step = difference.strides[axis].constant
-    rest = -difference.start  # step * i <predicate> rest
-    if step is None or predicate == "ne":
-        return False
+    if len(varying) > 1 or difference.pieces or predicate == "ne":
+        return None
+    if varying:
+        index, rest = varying[0], -difference.start
+        step = difference.strides[varying[0]].constant
+    else:
+        index, step, rest = _scalar_index(difference.start)
+    if step is None:
+        return None
+    # step * i <predicate> rest
     below = {"lt": rest, "le": rest + 1, "eq": rest + 1}.get(predicate)
     least = {"ge": rest, "gt": rest + 1, "eq": rest}.get(predicate)
     if step < 0:  # -s*i < u is s*i >= 1 - u, and -s*i >= l is s*i < 1 - l
         step = -step
         below, least = (None if b is None else -b + 1 for b in (least, below))
-    divided = [None if b is None else _divided(b, step) for b in (least, below)]
-    if any(
-        bound is not None and b is None for bound, b in zip((least, below), divided, strict=True)
-    ):
-        return False
-    for known, bound in zip((found.lower[axis], found.upper[axis]), divided, strict=True):
-        if bound is not None and bound not in known:
-            known.append(bound)
-    found.assumed = tuple(dict.fromkeys(found.assumed + difference.assumed))
-    return True
+    lower = () if least is None else (_divided(least, step),)
+    upper = () if below is None else (_divided(below, step),)
+    if None in lower or None in upper:
+        return None
+    return _Bounded(
+        index,
+        IndexBounds(
+            tuple(b for b in lower if b is not None),
+            tuple(b for b in upper if b is not None),
+            assumed=difference.assumed,
+        ),
+    )
+
+
+def _scalar_index(difference: Polynomial) -> tuple[Polynomial, int | None, Polynomial]:
+    """The index in a comparison of scalars with 0, what it is multiplied by, and the other side:
+    `2*pid + 3 - n` is 2 times the index `pid`, compared with `n - 3`. No multiple if nothing varies
+    within the launch."""
+    varying = Polynomial([t for t in difference.terms if not is_invariant_term(t)])
+    step = gcd(*(t.coefficient for t in varying.terms))
+    if not step:
+        return varying, None, difference
+    if varying.terms[0].coefficient < 0:
+        step = -step
+    index, _ = varying.divided_by(Term(step, ()))
+    return index, step, varying - difference
 
 
 def _divided(bound: Polynomial, step: int) -> Polynomial | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilewright.analysis.block_begins import is_launch_invariant
+from tilewright.analysis.launch_invariants import is_launch_invariant
 from tilewright.ir.core import Function, Op
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.rewriter import insert_after, insert_before

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from tilewright.analysis.block_begins import is_launch_invariant
+from tilewright.analysis.launch_invariants import is_launch_invariant
 from tilewright.base.record import replace
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Region, Value
