@@ -120,6 +120,7 @@ def main(arguments: Sequence[str]) -> int:
     args = _parse(arguments)
     until = monotonic() + args.limit_seconds
     outcomes: list[Outcome] = []
+    unread: list[Path] = []
     for file in args.files:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -128,6 +129,7 @@ def main(arguments: Sequence[str]) -> int:
             about = {who: c.ask(PREPARE_SECONDS, "about") for who, c in contestants.items()}
             if failed := [f"{who}: {x['failure']}" for who, x in about.items() if "failure" in x]:
                 print(f"{file}: {'; '.join(failed)}", file=sys.stderr)
+                unread.append(file)
                 continue
             print(f"\n{file.name}: {', '.join(x['contestant'] for x in about.values())}")
             parts = args.only.split(",")
@@ -149,7 +151,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"\n{len(ratios)} calls timed, geometric mean {mean:.3f}, least {min(ratios):.3f}")
     wrong = [x.name for x in outcomes if x.difference > CLOSE or OURS in x.failures]
     print(f"{len(wrong)} of {len(outcomes)} wrong or failed: {', '.join(wrong)}")
-    return int(bool(wrong))
+    return int(bool(wrong or unread))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ tensors as its result. For example:
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ Made = Callable[[], Any]
 
 
 def load(file: Path) -> dict[str, Callable[[], Made]]:
-    """The calls of a file; ValueError if it is not a file of calls."""
+    """The calls of a file, which may import its neighbours; ValueError if it is not one."""
+    sys.path.insert(0, str(file.resolve().parent))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise ValueError(f"{file}: not a Python file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,14 @@ from benchmarks.programs.calls import load, tensors
 from benchmarks.programs.compare import ROUNDS, Outcome, compare, difference
 
 
-def test_calls_of_a_file(tmp_path: Path) -> None:
+def test_calls_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
     file = tmp_path / "calls.py"
     file.write_text("import torch\nCALLS = {'ones': lambda: lambda: torch.ones(3)}\n")
     assert torch.equal(load(file)["ones"]()(), torch.ones(3))
+    (tmp_path / "neighbour_of_calls.py").write_text("CALLS = {'none': None}\n")
+    file.write_text("from neighbour_of_calls import CALLS\n")
+    assert load(file) == {"none": None}
     file.write_text("CALL = {}\n")
     with pytest.raises(ValueError, match="no dictionary CALLS"):
         load(file)
