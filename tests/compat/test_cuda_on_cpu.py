@@ -76,6 +76,11 @@ assert torch.zeros(1).is_cuda
 with torch.autocast("cuda"):
     assert layer(torch.ones(2)).dtype == torch.float16
 
+# Contexts by the name of a tensor's device, and what Dynamo knows of torch's own.
+with getattr(torch, x.device.type).device(x.device.index):
+    pass
+assert torch.compile(lambda t: t + 1, backend="eager")(x).equal(x + 1)
+
 if "child" not in sys.argv:
     subprocess.run([sys.executable, __file__, "child"], check=True)
 print("right", __import__("os").environ["HIDDEN"])

@@ -31,6 +31,7 @@ def adapt(torch: Any) -> None:
         return
     for name, value in _functions(torch).items():
         setattr(torch.cuda, name, value)
+    torch.cpu.device = torch.cuda.device  # for programs that take the module by `x.device.type`
     # What programs call that Inductor has generated.
     torch._C._cuda_getCurrentRawStream = lambda index: 0
     guards = torch._C._dynamo.guards
@@ -170,8 +171,8 @@ def _functions(torch: Any) -> dict[str, Any]:
     contexts = ("device", "device_of", "_DeviceGuard", "Stream", "ExternalStream", "stream")
     no_effect = ("init", "set_device", "set_stream", "synchronize", "reset_peak_memory_stats")
     return {
-        **dict.fromkeys(contexts, Context),
-        # A function for each name, as Dynamo has a rule for each of torch's functions.
+        # A class or function for each name, as Dynamo has a rule for each of torch's.
+        **{name: type(name, (Context,), {}) for name in contexts},
         **{name: always(None) for name in no_effect},
         "Event": Event,
         "current_stream": Context,
