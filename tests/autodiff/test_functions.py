@@ -124,3 +124,15 @@ def kernel(x_ptr, y_ptr, out_ptr):
     y = torch.randn(8, dtype=torch.float64).requires_grad_()
     assert torch.autograd.gradcheck(function, (x, y))
     assert torch.autograd.gradgradcheck(function, (x, y))
+
+
+def test_the_derivative_of_a_square_is_a_product() -> None:
+    text = """
+def kernel(x_ptr, out_ptr):
+    at = tl.arange(0, 8)
+    tl.store(out_ptr + at, tl.extra.libdevice.pow(tl.load(x_ptr + at), 2))
+"""
+    backward = tw.grad(tw.jit(function_from(text)))
+    x, dx = np.linspace(-2, 2, 8), np.empty(8)
+    backward[(1,)](x, np.empty(8), grads={"out_ptr": np.ones(8)}, into={"x_ptr": dx})
+    np.testing.assert_array_equal(dx, 2 * x)

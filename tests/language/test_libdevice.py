@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
-from tests.frontend.kernels import evaluate, fails, result_type
+from tests.frontend.kernels import build, evaluate, fails, kernel_from, result_type
 from tests.language import accuracy, coefficients, on_targets
 from tests.language.on_targets import TARGETS, same
 from tilewright.conformance.libdevice_names import (
@@ -27,6 +27,7 @@ from tilewright.conformance.libdevice_names import (
     forms,
 )
 from tilewright.ir.types import FP32, FP64
+from tilewright.ops.arith import Fma
 
 libdevice = tl.extra.libdevice
 NAMES: Any = {"libdevice": libdevice}
@@ -494,6 +495,35 @@ def test_powers_of_fp32_by_integers(target: str) -> None:
     integers = np.array([*numbers, *[-n for n in numbers], -(2**31)], np.int32)
     x, n = (g.ravel() for g in np.meshgrid(column, integers))
     _is_power(run(target, "pow", [x, n], "f"), x, n)
+
+
+CONSTANTS = ["-2", "-1", "0", "1", "2", "3.0", "4", "5", "0.5"]
+
+
+@pytest.mark.parametrize(
+    ("exponent", "dtype"), [*((e, np.float32) for e in CONSTANTS), ("-1", np.float64)]
+)
+@pytest.mark.parametrize("target", TARGETS)
+def test_powers_by_constants(target: str, exponent: str, dtype: Any) -> None:
+    """Of which the powers by small integers are products."""
+    rng = np.random.default_rng(6)
+    patterns = rng.integers(0, 2**32, 1000, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    ordinary = np.exp2(rng.uniform(-40, 40, 1000)).astype(np.float32)
+    x = np.array([*BASES, NAN, *[-x for x in BASES], *ordinary], np.float32)
+    x = np.concatenate([x, patterns[np.isfinite(patterns)]])
+    power = f"libdevice.pow(a, {exponent})"
+    found = on_targets.run(target, power, [x.astype(dtype)], dtype, **NAMES)
+    with np.errstate(over="ignore"):
+        _is_power(found.astype(np.float32), x, np.full(len(x), float(exponent), np.float32))
+
+
+@pytest.mark.parametrize(("exponent", "products"), [("2", 1), ("3.0", 2), ("4", 2), ("-2", 1)])
+def test_powers_by_small_integers_are_products(exponent: str, products: int) -> None:
+    text = f"def k(a):\n    tl.store(a, libdevice.pow(tl.load(a), {exponent}))\n"
+    module = build(kernel_from(text, **NAMES), {"a": "*fp32"})
+    names = [type(op) for op in module.walk()]
+    assert names.count(Fma) == products
+    assert len(names) < 10
 
 
 ORDERS = [

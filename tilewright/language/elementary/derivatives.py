@@ -40,8 +40,9 @@ def _log(x: Number) -> Number:
 
 def _pow_by_base(x: Number, y: Number, r: Number) -> Number:
     """y x^(y - 1), which is 0 for y = 0"""
-    exponent = y.to(x.element)
-    lower = _call(exponential.pow, x, exponent - 1.0)
+    exponent, known = y.to(x.element), y.known()
+    less = exponent - 1.0 if known is None else x.constant(known - 1.0)
+    lower = _call(exponential.pow, x, less)
     return where(exponent == 0.0, x.constant(0.0), exponent * lower)
 
 

@@ -183,9 +183,31 @@ def power(x: Number, y: Number) -> Number:
     return select(one, x.constant(1.0), (x != x) | (y != y), x + y, negative & ~whole, NAN, result)
 
 
+PRODUCTS = range(-2, 5)
+"""Exponents whose powers are within 1.5 ulp as products."""
+
+
+def _power_by_products(x: Number, n: int) -> Number:
+    """x ** n for one of `PRODUCTS`. An intermediate power overflows or is subnormal only where the
+    result is infinite, or so small that the lost digits are none of its own."""
+    if n == 0:
+        return x.constant(1.0)
+    if n < 0:
+        x = 1.0 / x  # correctly rounded; the reciprocal of a power may be 0 where this is not
+    if abs(n) == 1:
+        return x
+    square = x * x
+    if abs(n) == 2:
+        return square
+    return square * (x if n == 3 else square)
+
+
 @function("xx->x", "xi->x")
 def pow(x: Number, y: Number) -> Number:
     """x to the power of y, as pow in C; y may be an int32."""
+    exponent = y.known()
+    if exponent is not None and exponent in PRODUCTS:
+        return _power_by_products(x, int(exponent))
     if x.wide:
         return power(x, y.to(FP64))
     return fp32.power_of_integer(x, y) if y.element.is_int() else fp32.power(x, y)

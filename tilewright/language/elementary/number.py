@@ -44,6 +44,7 @@ from tilewright.language.semantic.context import Semantic
 from tilewright.language.values import builtin, tensor, unwrap
 from tilewright.ops import arith, marks, math
 from tilewright.ops.control import For, Yield
+from tilewright.ops.shape import Splat
 
 LETTERS = {"f": FP32, "d": FP64, "i": I32, "u": U32, "l": I64, "m": U64, "b": I1}
 Operand = Any  # a Number, or a Python number
@@ -74,6 +75,13 @@ class Number:
 
     def emit(self, op: Op) -> Number:
         return Number(self.semantic, self.semantic.builder.insert(op).results[0])
+
+    def known(self) -> float | None:
+        """The number that all elements are, if the program has it as a constant."""
+        value = self.value
+        while isinstance(value.op, Splat | marks.StopGradient):
+            value = value.op.src
+        return arith.constant_value(value)
 
     def constant(self, number: float, element: Scalar | None = None) -> Number:
         """A constant of the shape of this value, and of its element type unless `element` is
