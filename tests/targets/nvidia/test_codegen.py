@@ -95,6 +95,35 @@ def test_loops_end_by_inequality(bounds: str, leave: str) -> None:
     assert "setp.ne.b32" in ptx
 
 
+@pytest.mark.parametrize(
+    ("start", "stop", "step", "type"),
+    [
+        (1, 2**64 - 1, 2**62 + 1, "uint64"),
+        (-(2**63) + 2, 2**63 - 1, 2**62 + 3, "int64"),
+        (-7, 2**63 - 1, 2**61, "int64"),
+        (3, 2**32 - 1, 2**30 + 5, "uint32"),
+        (-(2**31), 2**31 - 1, 2**30 - 1, "int32"),
+    ],
+)
+def test_loops_whose_index_wraps_after_the_last_iteration_end_by_inequality(
+    start: int, stop: int, step: int, type: str
+) -> None:
+    """ptxas counted one iteration of the first of these loops instead of four (seen on an H200)."""
+    text = f"""
+    def kernel(p):
+        x = tl.load(p)
+        step = tl.full((), {step}, tl.{type})
+        for i in range(tl.full((), {start}, tl.{type}), tl.full((), {stop}, tl.{type}), step):
+            x = x * 3 + i.to(tl.int64)
+        tl.store(p, x)
+    """
+    ptx = ptx_of(build(kernel_from(text), {"p": "*i64"}), launch_pdl=False)
+    assert not re.findall(r"setp\.(?!ne|eq)", ptx)
+    bits = int(type[-2:])
+    (after,) = re.findall(rf"setp\.ne\.b{bits} .*, (-?\d+);", ptx)
+    assert int(after) % 2**bits == (start + len(range(start, stop, step)) * step) % 2**bits
+
+
 @pytest.mark.parametrize(("block", "ahead"), [(4096, True), (8192, False), (16384, False)])
 def test_prefetching_keeps_the_resident_programs(block: int, ahead: bool) -> None:
     """16 warps: with a tile of 32 elements of a thread in advance, one program would be resident,

@@ -115,18 +115,19 @@ def _again(b: Builder, bounds: tuple[V, V, V], index: V, following: V, signed: b
     Where the index after the last iteration is a known constant, the test is `following != after`.
     An inequality holds modulo 2^n, so it stays correct however compilers rewrite it in terms of
     another value of the induction variable. Ordered comparisons do not: ptxas 13.0 rewrites
-    `index >u c` as `following >u c + step`, which is wrong if `following` wraps to 0, as in
-    range(-2, 1). Otherwise the test is `stop - index >u step`: the difference is exact as an
-    unsigned number of the same width, whereas the sum may overflow.
+    `index >u c` as `following >u c + step`, which is wrong if `following` wraps, as in
+    range(-2, 1): it counted one iteration of range(1, 2**64 - 1, 2**62 + 1) instead of four. An
+    index that wraps after the last iteration is less than `step` above the least number, so that no
+    index before it is equal. Otherwise the test is `stop - index >u step`: the difference is exact
+    as an unsigned number of the same width, whereas the sum may overflow.
     """
     _, stop, step = bounds
     if step.number == 1:
         return b.icmp("ne", following, stop)
     first, last, by = (known_bound(v, signed=signed) for v in bounds)
     if first is not None and last is not None and by is not None:
-        after = control.index_after(first, last, by)
-        if after < 1 << (stop.type.bits - signed):
-            return b.icmp("ne", following, const(stop.type, after))
+        after = const(stop.type, control.index_after(first, last, by))  # modulo 2^n
+        return b.icmp("ne", following, after)
     return b.icmp("ugt", b.sub(stop, index), step)
 
 
