@@ -13,18 +13,21 @@ from tilewright.ir import types as ir
 from tilewright.lowering import arith as common
 from tilewright.lowering.convert import narrow, widen
 from tilewright.lowering.emit import F64, Builder, V
-from tilewright.lowering.fmod import fmod
+from tilewright.lowering.fmod import Reciprocal, correct_reciprocal, fmod
 from tilewright.lowering.math_f64 import sin_cos
 from tilewright.lowering.math_huge import reduce_huge
 from tilewright.ops import arith, math
 
 
-def rem_without_library(b: Builder, op: arith.Rem, lhs: V, rhs: V) -> V:
-    """fmod of floats by integer arithmetic."""
+def rem_without_library(
+    b: Builder, op: arith.Rem, lhs: V, rhs: V, reciprocal: Reciprocal = correct_reciprocal
+) -> V:
+    """fmod of floats by products with reciprocals."""
     element = ir.dtype_of(op.lhs.type)
     if not element.is_floating():
         return common.lower_rem(b, op, lhs, rhs)
-    return narrow(b, fmod(b, widen(b, lhs, element), widen(b, rhs, element)), element)
+    x, y = widen(b, lhs, element), widen(b, rhs, element)
+    return narrow(b, fmod(b, x, y, reciprocal), element)
 
 
 def sin_cos_without_library(b: Builder, op: math.Sin | math.Cos, src: V) -> V:

@@ -16,7 +16,8 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Value
 from tilewright.lowering.emit import Builder as Code
 from tilewright.lowering.emit import V
-from tilewright.lowering.fmod import fmod
+from tilewright.lowering.fmod import correct_reciprocal, fmod
+from tilewright.lowering.math_common import float_bits, int_bits
 from tilewright.lowering.math_f64 import sin_cos
 from tilewright.lowering.math_huge import reduce_huge
 from tilewright.lowering.registry import lowers
@@ -31,6 +32,24 @@ def _rem(b: Code, op: arith.Rem, lhs: V, rhs: V) -> V:
     return fmod(b, lhs, rhs)
 
 
+def _approximating(ulps: int) -> str:
+    """A target whose reciprocals are some units in the last place above the correct ones."""
+    target = declare_target(f"reciprocals off by {ulps}")
+
+    def reciprocal(b: Code, y: V) -> V:
+        correct = correct_reciprocal(b, y)
+        return float_bits(b, b.add(int_bits(b, correct), ulps))
+
+    @lowers(arith.Rem, target=target)
+    def _rem(b: Code, op: arith.Rem, lhs: V, rhs: V) -> V:
+        return fmod(b, lhs, rhs, reciprocal)
+
+    return target
+
+
+TARGETS = [TARGET, _approximating(-2), _approximating(2)]
+
+
 @lowers(math.Sin, target=TARGET)
 def _sin(b: Code, op: math.Sin, src: V) -> V:
     return sin_cos(0, reduce_huge)(b, src)
@@ -41,7 +60,9 @@ def _cos(b: Code, op: math.Cos, src: V) -> V:
     return sin_cos(1, reduce_huge)(b, src)
 
 
-def results(make: Any, element: ir.DType, *operands: np.ndarray) -> np.ndarray:
+def results(
+    make: Any, element: ir.DType, *operands: np.ndarray, target: str = TARGET
+) -> np.ndarray:
     """The results of an op for operands of `COUNT` numbers at a time."""
 
     def build(b: Builder, *loaded: Value) -> list[Value]:
@@ -53,7 +74,7 @@ def results(make: Any, element: ir.DType, *operands: np.ndarray) -> np.ndarray:
         args = [x[start : start + COUNT].copy() for x in operands]
         args = [np.pad(x, (0, COUNT - len(x)), constant_values=1) for x in args]
         out = np.zeros(COUNT, element.numpy)
-        run_emulated(module, (1, 1, 1), [*args, out], warps=1, lanes=8, name=TARGET)
+        run_emulated(module, (1, 1, 1), [*args, out], warps=1, lanes=8, name=target)
         found.append(out)
     return np.concatenate(found)[: len(operands[0])]
 
@@ -63,8 +84,9 @@ def random_bits(rng: np.random.Generator, element: ir.DType, count: int) -> np.n
     return raw.view(element.numpy)
 
 
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("element", [ir.FP32, ir.FP64], ids=lambda t: t.short)
-def test_fmod_is_exact(element: ir.DType) -> None:
+def test_fmod_is_exact(element: ir.DType, target: str) -> None:
     rng = np.random.default_rng(5)
     limits = np.finfo(element.numpy)
     special = [*special_values(element), float(limits.max), float(limits.tiny), 3.0, -2.5]
@@ -72,8 +94,15 @@ def test_fmod_is_exact(element: ir.DType) -> None:
     near = rng.standard_normal(COUNT).astype(element.numpy)
     x = np.concatenate([x, random_bits(rng, element, COUNT), 1000 * near])
     y = np.concatenate([y, random_bits(rng, element, COUNT), rng.permutation(near)])
+    # near multiples of y and of y / 2, from quotients of some bits to more than the format has
+    factors = np.exp2(rng.uniform(0, limits.nmant + 4, 8 * COUNT)).round() / 2
+    factors[: 2 * COUNT] = rng.choice([0.5, 1, 1.5, 2, 3, 17], 2 * COUNT)
+    divisors = rng.standard_normal(8 * COUNT).astype(element.numpy)
+    halves = (factors * divisors).astype(element.numpy)
+    beside = halves + rng.integers(-3, 4, 8 * COUNT).astype(element.numpy) * np.spacing(halves)
+    x, y = np.concatenate([x, beside]), np.concatenate([y, divisors])
     with np.errstate(invalid="ignore"):
-        assert same_bits(results(arith.Rem, element, x, y), np.fmod(x, y))
+        assert same_bits(results(arith.Rem, element, x, y, target=target), np.fmod(x, y))
 
 
 @pytest.mark.parametrize(("op", "exact"), [(math.Sin, np.sin), (math.Cos, np.cos)])

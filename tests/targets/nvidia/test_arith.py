@@ -114,6 +114,20 @@ def test_remainders_by_one_number_take_one_reciprocal() -> None:
     assert sass(cubin).count("MUFU.RCP") == 1
 
 
+@pytest.mark.skipif(find_disassembler() is None, reason="nvdisasm is not installed")
+@pytest.mark.parametrize("element", [ir.FP32, ir.BF16], ids=ids)
+def test_remainders_of_floats_take_two_products_where_the_quotient_is_short(
+    element: ir.DType,
+) -> None:
+    cubin = lower(applied([arith.Rem], 2, element, 32), num_warps=1).stages["cubin"]
+    assert isinstance(cubin, bytes)
+    names = re.findall(r"\*/ +(?:@\S+ )?([A-Z][A-Z0-9]*)", sass(cubin))
+    usual = names[names.index("MUFU") : names.index("BRA")]
+    assert usual.count("FFMA") == 3  # the quotient, and the remainder of it or of one less
+    assert len(usual) <= 12
+    assert "CALL" not in names  # of a division of integers
+
+
 def test_quotients_by_one_number_take_two_products_each() -> None:
     """As those of a row by its sum; what makes the divisor normal is done once."""
     text = """

@@ -15,6 +15,7 @@ from tilewright.ir.core import Op, Value
 from tilewright.lowering import arith as common
 from tilewright.lowering.convert import narrow, widen
 from tilewright.lowering.emit import BF16, F32, I32, I64, Builder, V, const, int_type, like
+from tilewright.lowering.fmod import correct_reciprocal
 from tilewright.lowering.math_common import fabs
 from tilewright.lowering.registry import lowers
 from tilewright.lowering.types import register_type
@@ -220,11 +221,18 @@ def lower_idiv(b: Builder, op: arith.IntDiv, lhs: V, rhs: V) -> V:
 @lowers(arith.Rem, target=NAME)
 def lower_rem(b: Builder, op: arith.Rem, lhs: V, rhs: V) -> V:
     if not _divides_words(op, rhs):
-        return rem_without_library(b, op, lhs, rhs)
+        return rem_without_library(b, op, lhs, rhs, _reciprocal)
     rest = _of_magnitudes(b, "rem", op, lhs, rhs)
     if not _is_natural(op.lhs):
         rest = b.select(b.icmp("slt", lhs, const(I32, 0)), b.neg(rest), rest)
     return _unless_by_zero(b, op, rhs, rest)
+
+
+def _reciprocal(b: Builder, y: V) -> V:
+    """1 / y for a remainder, which is exact whatever this is: 0 for very large y."""
+    if y.type is not F32:
+        return correct_reciprocal(b, y)
+    return instruction(b, "rcp.approx.ftz.f32", y)
 
 
 def _divides_words(op: arith.IntDiv | arith.Rem, rhs: V) -> bool:
