@@ -46,6 +46,20 @@ class Original(NamedTuple):
     undone: str
 
 
+class Widening(NamedTuple):
+    """More threads for a program, which the target may decide on after it has compiled it.
+
+    Attributes:
+        function: a copy, as it was before the first pass that depends on the number of threads.
+        most_warps: of a program; a power of two.
+        name: the pass after which the function is compiled.
+    """
+
+    function: Function
+    most_warps: int
+    name: str
+
+
 @record(frozen=False)
 class PassContext:
     """The environment of a pass: its inputs and its reports.
@@ -61,6 +75,7 @@ class PassContext:
         replaced: overriding stages by name; see `replacement`.
         taken: the names of the overriding stages that were used.
         before: the original function, by the name of the pass whose result the target may reject.
+        widening: more threads for the program, which the target may use; None if it may not.
         disabled: the names of optional passes, and of parts of passes, that do not run.
     """
 
@@ -74,6 +89,7 @@ class PassContext:
     replaced: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     taken: set[str] = field(default_factory=set[str])
     before: dict[str, Original] = field(default_factory=lambda: dict[str, Original]())
+    widening: Widening | None = None
     disabled: frozenset[str] = frozenset()
 
     @property

@@ -9,8 +9,9 @@ import pytest
 
 from tilewright.base.record import record
 from tilewright.ir.core import Function
+from tilewright.ir.machine import GpuMachine
 from tilewright.ir.parser import parse_module
-from tilewright.ir.passes import Original, Pass, PassContext, Step, run
+from tilewright.ir.passes import Original, Pass, PassContext, Step, Widening, run
 from tilewright.targets.gpu import compilation
 from tilewright.targets.gpu.codegen import ThreadCode
 from tilewright.targets.gpu.compilation import MachineCode, compile_module
@@ -120,3 +121,71 @@ def test_the_variant_without_all_passes_is_compiled_first(monkeypatch: pytest.Mo
     target = FixedTarget(most, {WITH_ALL: (2, 9), WITHOUT_BOTH: (2, 0)})
     assert chosen(target, monkeypatch) == (WITHOUT_BOTH, ["without second"])
     assert target.compiled == [WITH_ALL, WITHOUT_BOTH]
+
+
+@record
+class Narrow(MachineCode):
+    """Machine code that lacks registers while it spills."""
+
+    spills: int
+
+    def lacks_registers(self) -> bool:
+        return self.spills > 0
+
+    def gains_over(self, narrow: Any) -> bool:
+        return 8 * self.spills <= narrow.spills
+
+
+class WideningTarget(FixedTarget):
+    """A target that may double the warps of a program, up to eight.
+
+    Args:
+        spills: those of each thread, by the number of warps.
+    """
+
+    def __init__(self, spills: dict[int, int]) -> None:
+        super().__init__({}, {})
+        self.spills = spills
+
+    def steps(self) -> list[Step]:
+        return [Step(Pass("widen", self._widen)), Step(Pass("later", self._later))]
+
+    def _widen(self, fn: Function, ctx: PassContext) -> bool:
+        ctx.widening = Widening(fn.clone(), 8, "widen")
+        return False
+
+    def _later(self, fn: Function, ctx: PassContext) -> bool:
+        self.ran.append(f"{ctx.gpu.warps} warps")
+        return False
+
+    def machine_code(self, code: ThreadCode, ctx: PassContext, options: Any) -> MachineCode:
+        self.compiled.append(code.llvm)
+        return Narrow(Lowered({"code": code.llvm}, {}), None, self.spills[ctx.gpu.warps])
+
+
+@pytest.mark.parametrize(
+    ("spills", "taken", "compiled"),
+    [
+        ({2: 0}, 2, 1),
+        ({2: 80, 4: 0}, 4, 2),
+        ({2: 80, 4: 40, 8: 0}, 8, 3),
+        ({2: 80, 4: 10, 8: 5}, 4, 3),
+        ({2: 80, 4: 40, 8: 20}, 2, 3),
+    ],
+)
+def test_warps_are_doubled_while_registers_are_spilled(
+    spills: dict[int, int], taken: int, compiled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More warps are taken only if they are worth it, and only as many as are."""
+    target = WideningTarget(spills)
+    monkeypatch.setattr(compilation, "thread_code", target.thread_code)
+    module = parse_module(EMPTY)
+    gpu = GpuMachine("cuda", "GPUs", 32, 2, 65536, 255, 227 * 1024)
+    ctx = PassContext(machine=gpu)
+    run(module, target.steps(), ctx)
+    lowered = compile_module(target, module, ctx, SimpleNamespace())  # pyright: ignore[reportArgumentType]
+    assert str(lowered.stages["code"]) == f"{taken} warps"
+    assert target.compiled == [f"{2 << i} warps" for i in range(compiled)]
+    remark = f"{taken} warps instead of 2: registers were spilled"
+    assert [r.text for r in ctx.remarks] == [remark] * (taken > 2)
+    assert ctx.gpu.warps == taken

@@ -2,7 +2,8 @@
 
 Whether some passes were profitable is known only from the machine code. These record the function
 as it was before them (`PassContext.before`). Where the result is doubtful, that function is
-compiled, too, and the better machine code is taken.
+compiled, too, and the better machine code is taken. A program whose machine code lacks registers is
+compiled for more threads, too (`PassContext.widening`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from typing import Any, Protocol
 from tilewright.base.diagnostics import Loc
 from tilewright.base.record import record, replace
 from tilewright.ir.core import Module
-from tilewright.ir.passes import Original, PassContext, Step, run, steps_after
+from tilewright.ir.passes import (
+    Original,
+    PassContext,
+    Remark,
+    Step,
+    Widening,
+    run,
+    steps_after,
+)
 from tilewright.targets.gpu.codegen import Generator, ThreadCode, thread_code
 from tilewright.targets.protocol import Lowered
 
@@ -44,6 +53,14 @@ class MachineCode:
 
     def is_better_than(self, other: Any) -> bool:
         """Whether it is certainly the faster variant of the same kernel."""
+        return False
+
+    def lacks_registers(self) -> bool:
+        """Whether the kernel may be faster with more threads (`PassContext.widening`)."""
+        return False
+
+    def gains_over(self, narrow: Any) -> bool:
+        """Whether it is faster than the same kernel with fewer threads, which lacks registers."""
         return False
 
     def report(self, ctx: PassContext) -> None:
@@ -92,14 +109,46 @@ class _Variants:
 
 def compile_module(target: Vendor, module: Module, ctx: PassContext, options: Any) -> Lowered:
     """The code of a module after all passes; remarks are reported to the context."""
+    made = _compile(target, module, ctx, options)
+    if ctx.widening is not None and not ctx.replaced:
+        made = _widened(target, ctx, options, ctx.widening, made)
+    made.report(ctx)
+    return made.lowered
+
+
+def _compile(target: Vendor, module: Module, ctx: PassContext, options: Any) -> MachineCode:
+    """The best machine code for the number of threads that the passes have assumed."""
     variants = _Variants(target, module, ctx, options)
     without = _surpassing(variants) or _best(variants)
     if without:
         name, original = variants.passes[without - 1]
         ctx.missed(name, original.undone, original.function.loc)
-    made = variants.made(without)
-    made.report(ctx)
-    return made.lowered
+    return variants.made(without)
+
+
+def _widened(
+    target: Vendor, ctx: PassContext, options: Any, widening: Widening, best: MachineCode
+) -> MachineCode:
+    """The best machine code of those with the requested threads and with more. The number of
+    threads is doubled while the machine code lacks registers."""
+    made, machine, chosen = best, ctx.gpu, None
+    while made.lacks_registers() and machine.warps < widening.most_warps:
+        machine = replace(machine, warps=2 * machine.warps)
+        own = replace(ctx, machine=machine, before={}, widening=None, remarks=list[Remark]())
+        module = Module([widening.function.clone()])
+        run(module, steps_after(target.steps(), widening.name), own)
+        made = _compile(target, module, own, options)
+        if made.gains_over(best):
+            best, chosen = made, own
+    if chosen is not None:
+        ctx.did(
+            widening.name,
+            f"{chosen.gpu.warps} warps instead of {ctx.gpu.warps}: registers were spilled",
+            widening.function.loc,
+        )
+        ctx.remarks += chosen.remarks
+        ctx.machine = chosen.machine
+    return best
 
 
 def _surpassing(variants: _Variants) -> int:

@@ -34,6 +34,12 @@ from tilewright.targets.nvidia.programs import looped_axes
 from tilewright.targets.nvidia.tma import facts_of
 from tilewright.targets.protocol import Lowered, Stage
 
+# Spilled registers of a thread above which a program is compiled for twice the threads, too.
+# ptxas spills up to 16 where that makes one more program resident (`best_cubin.FEW_SPILLS`).
+MANY_SPILLS = 32
+SPILLS_TO_SAVE = 8  # by this factor fewer of them are worth twice the threads
+LIMITED_REGISTERS = 200  # of a thread: with fewer in use, spills are a heuristic's choice
+
 
 class Residency(NamedTuple):
     """The CTAs of a kernel that fit on a multiprocessor.
@@ -106,6 +112,20 @@ class Cubin(MachineCode):
             other.assembled.is_slower_than(self.assembled)
             or (other.spills > 2 * self.spills and self.residency.ctas >= other.residency.ctas)
             or (other.waits and self.residency.ctas > other.residency.ctas)
+        )
+
+    def lacks_registers(self) -> bool:
+        """Whether so much is spilled that twice the threads, each with as many registers, pay. At
+        most as many programs are resident with twice the threads, so that a few spills stay."""
+        return self.spills > MANY_SPILLS and self.assembled.used.registers > LIMITED_REGISTERS
+
+    def gains_over(self, narrow: Cubin) -> bool:
+        """Whether each of twice as many threads spills at most an eighth, so that a program does a
+        quarter of the accesses to local memory."""
+        return (
+            self.residency.ctas > 0
+            and self.spills * SPILLS_TO_SAVE <= narrow.spills
+            and not self.assembled.is_slower_than(narrow.assembled)
         )
 
     def report(self, ctx: PassContext) -> None:

@@ -7,7 +7,7 @@ from math import prod
 
 from tilewright.base.record import replace
 from tilewright.ir.core import Function, Op, Region, Value
-from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.passes import PassContext, Widening, compiler_pass
 from tilewright.ir.types import dtype_of, shape_of
 from tilewright.ops.asm import InlineAsmEffect
 from tilewright.ops.control import For, While
@@ -16,6 +16,8 @@ from tilewright.targets.nvidia.choose_mma import GROUP_WARPS, fits_wgmma
 from tilewright.targets.nvidia.occupancy import OTHER_REGISTERS, REGISTER_BYTES
 
 NAME = "widen_programs"
+
+MOST_WARPS = 2 * GROUP_WARPS  # with 255 registers for a thread, they have all of a multiprocessor
 
 
 @compiler_pass(NAME)
@@ -26,28 +28,43 @@ def widen_programs(fn: Function, ctx: PassContext) -> bool:
     warpgroup that keeps more than these spills registers while half of them are idle: the gradient
     of attention accumulates two tiles of 128 x 128, 256 registers of a thread.
 
+    Where that can't be predicted, the function is kept (`ctx.widening`), to be compiled for up to
+    eight warps if the assembler has spilled many registers: docs/decisions/0042-doubled-warps.md.
+
     Needs: inlined calls; nothing that depends on the number of warps.
-    Leaves: the same function; `ctx.gpu` with twice the warps.
+    Leaves: the same function; `ctx.gpu` with twice the warps, or `ctx.widening`.
 
     A kernel with inline assembly that has effects keeps its warps, as it may count its threads. So
     does one with the option `maxnreg`.
     """
     gpu = ctx.gpu
-    if gpu.warps != GROUP_WARPS or ctx.options.get("maxnreg") is not None:
+    if gpu.warps >= MOST_WARPS or ctx.options.get("maxnreg") is not None:
+        return False
+    if not _may_widen(fn):
         return False
     found = max((_registers(op, ctx) for op in fn.walk()), default=0)
-    if found <= gpu.thread_registers - OTHER_REGISTERS:
+    if gpu.warps != GROUP_WARPS or found <= gpu.thread_registers - OTHER_REGISTERS:
+        ctx.widening = Widening(fn.clone(), MOST_WARPS, NAME)
         return False
-    if any(isinstance(op, InlineAsmEffect) for op in fn.walk()):
-        return False
-    ctx.machine = replace(gpu, warps=2 * gpu.warps)
+    wide = replace(gpu, warps=2 * gpu.warps)
+    ctx.machine = wide
     ctx.did(
         NAME,
-        f"{2 * gpu.warps} warps instead of {gpu.warps}: in a loop, results of products take "
+        f"{wide.warps} warps instead of {gpu.warps}: in a loop, results of products take "
         f"{found} registers of a thread",
         fn.loc,
     )
     return True
+
+
+def _may_widen(fn: Function) -> bool:
+    """Whether there are products, and nothing may count the threads of a program."""
+    products = False
+    for op in fn.walk():
+        if isinstance(op, InlineAsmEffect):
+            return False
+        products |= isinstance(op, Dot)
+    return products
 
 
 def _registers(loop: Op, ctx: PassContext) -> int:
