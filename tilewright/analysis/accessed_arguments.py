@@ -6,7 +6,7 @@ follows a chain, this follows pointers through loops, branches and calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tilewright.analysis.pointers import base_of
 from tilewright.base.record import record
@@ -53,26 +53,36 @@ def first_stores(fn: Function) -> dict[int, Op]:
 
 def argument_accesses(module: Module) -> ArgumentAccesses:
     """The accesses of a module, by the arguments of its entry."""
-    sources = _Sources(module)
-    every = frozenset(arg.index for arg in module.entry.args if points(arg.type))
     found = ArgumentAccesses([], [])
-    for op in module.walk():
+    for op, arguments in _accesses(module.entry, module.functions):
+        if op.reads_memory:
+            found.reads.append(arguments)
+        if op.writes_memory:
+            found.writes.append(arguments)
+    return found
+
+
+def accesses_of(fn: Function) -> dict[Op, frozenset[int]]:
+    """The accesses of a function without calls, by the arguments that each may go through."""
+    return dict(_accesses(fn, {fn.name: fn}))
+
+
+def _accesses(
+    entry: Function, functions: Mapping[str, Function]
+) -> Iterator[tuple[Op, frozenset[int]]]:
+    sources = _Sources(entry, functions)
+    every = frozenset(arg.index for arg in entry.args if points(arg.type))
+    for op in (op for function in functions.values() for op in function.walk()):
         if op.regions or op.local or isinstance(op, Call):
             continue
         if not (op.reads_memory or op.writes_memory):
             continue
         addresses = _addresses(op)
         if isinstance(op, InlineAsmEffect) and op.operands and not addresses:
-            arguments = every  # its integers may be addresses
+            yield op, every  # its integers may be addresses
         elif addresses:
-            arguments = sources.arguments(addresses, every)
-        else:
-            continue  # an assertion, a barrier
-        if op.reads_memory:
-            found.reads.append(arguments)
-        if op.writes_memory:
-            found.writes.append(arguments)
-    return found
+            yield op, sources.arguments(addresses, every)
+        # The others are assertions and barriers.
 
 
 def points(type: Type) -> bool:
@@ -89,13 +99,12 @@ def _addresses(op: Op) -> list[Value]:
 class _Sources:
     """The values that a value may be computed from, across regions and calls."""
 
-    def __init__(self, module: Module) -> None:
-        self._entry = module.entry
-        self._functions = module.functions
-        self._body_of: dict[Region, Function] = {f.body: f for f in module.functions.values()}
+    def __init__(self, entry: Function, functions: Mapping[str, Function]) -> None:
+        self._entry = entry
+        self._body_of: dict[Region, Function] = {f.body: f for f in functions.values()}
         self._calls: dict[str, list[Call]] = {}
         self._returns: dict[str, list[Return]] = {}
-        for function in module.functions.values():
+        for function in functions.values():
             for op in function.walk():
                 if isinstance(op, Call):
                     self._calls.setdefault(op.callee, []).append(op)

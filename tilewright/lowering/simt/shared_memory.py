@@ -7,8 +7,9 @@ emitter, which writes it, waits for all threads, and reads it.
 Input: a function with layouts. Output: the bytes of each op (`spans`), and the ops before which all
 threads must wait (`barriers`). Invariants: memory that is live at the same time does not overlap;
 between two accesses of different ops to the same bytes, at least one of them a write, there is a
-barrier on every path. Time is close to linear in the number of ops: accesses since the last barrier
-are few, and so is the memory live at one time (`_Placed`).
+barrier on every path, and so there is between the accesses of global memory that `hazards` names.
+Time is close to linear in the number of ops: accesses since the last barrier are few, and so is the
+memory live at one time (`_Placed`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import Shared
 from tilewright.lowering.emit import I8, I32, Builder, Module, V, array, const
+from tilewright.lowering.simt.hazards import GlobalAccess, hazardous_accesses
 from tilewright.ops.control import Barrier, For, While
 from tilewright.ops.gpu import BUFFER_VIEWS, Allocate, AllocateRing, CopyAsync, Share, whole_buffer
 
@@ -68,19 +70,21 @@ class Access(NamedTuple):
     span: Span
     writes: bool
 
-    def conflicts(self, other: Access) -> bool:
+    def conflicts(self, other: Access | GlobalAccess) -> bool:
         """Whether a barrier is required between the two.
 
         Accesses to the buffer of one `Allocate` op are synchronised by the pass that created it,
         those of a warp to its own scratch by the emitter.
         """
+        if isinstance(other, GlobalAccess):
+            return False
         own = self.owner is other.owner and (
             isinstance(self.owner, Allocate) or is_private(self.owner)
         )
         return (self.writes or other.writes) and not own and self.span.overlaps(other.span)
 
 
-Pending = frozenset[Access]
+Pending = frozenset[Access | GlobalAccess]
 Flights = Mapping[Op, Sequence[Value]]  # of each op in flight, what holds its unfinished result
 
 
@@ -133,6 +137,7 @@ class SharedMemory:
                 end = start + op.spare * _slot_bytes(op)
         self.spare_bytes = end - self.bytes
         self.barriers: set[Op] = set()
+        self._hazards = hazardous_accesses(fn)
         self.base: V | None = None
         self._walk(fn.body, frozenset())
 
@@ -170,11 +175,13 @@ class SharedMemory:
 
     # -- barriers -------------------------------------------------------------------------------
 
-    def _accesses(self, op: Op) -> list[Access]:
+    def _accesses(self, op: Op) -> list[Access | GlobalAccess]:
         """The accesses of the op, before any barrier of its own."""
         if isinstance(op, (*BUFFER_VIEWS, Allocate)):
             return []
-        found: list[Access] = []
+        found: list[Access | GlobalAccess] = []
+        if op in self._hazards:
+            found.append(self._hazards[op])
         if isinstance(op, Share) or op in self.spans:
             found.append(Access(op, self.spans[op], True))
         for value in op.operands:
