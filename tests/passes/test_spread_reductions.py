@@ -91,3 +91,11 @@ def test_few_numbers_are_read_by_each_warp() -> None:
     vectors = re.findall(r"ld\.shared\.v(\d)", text)
     scalars = len(re.findall(r"ld\.shared\.b?[uf]?32", text))
     assert sum(map(int, vectors)) + scalars < 100
+
+
+def test_lanes_exchange_what_registers_have_reduced() -> None:
+    """Each of the 8 warps has every eighth row, so that registers and lanes have two runs of bits
+    of the axis. Reduced by lanes first, 16 rows of each thread took 390 shuffles."""
+    module = module_of(columns_kernel, R=512, C=64)
+    text = ptx_of(module, num_warps=8)
+    assert text.count("shfl.sync.bfly") < 60

@@ -36,10 +36,11 @@ LEAST_READ = 512  # partial results that a warp would read of all warps
 
 
 class _Run(NamedTuple):
-    """Successive bits of the index along an axis, all or none of which warps determine."""
+    """Successive bits of the index along an axis, which one of `REGISTER`, `LANE` and `WARP`
+    determines."""
 
     extent: int
-    warps: bool
+    source: str
 
 
 @compiler_pass(NAME)
@@ -60,7 +61,7 @@ def _reads_much(op: Reduce) -> bool:
     runs = _runs(layout, op.axis)
     if runs is None:
         return False
-    warps = prod(run.extent for run in runs if run.warps)
+    warps = prod(run.extent for run in runs if run.source == WARP)
     columns = {c for name in (REGISTER, LANE) for c in result.bases(name) if c}
     return warps >= LEAST_WARPS and warps << len(columns) >= LEAST_READ
 
@@ -74,8 +75,12 @@ def _runs(layout: LinearLayout, axis: int) -> list[_Run] | None:
     others = {c for name in (REGISTER, LANE) for c in layout.bases(name)}
     if any(column.bit_count() > 1 or column in others for column in moved):
         return None
-    groups = groupby(reversed(bits), key=lambda bit: 1 << bit in moved)
-    return [_Run(1 << len(list(group)), warps) for warps, group in groups]
+    lanes = layout.bases(LANE)
+
+    def source(bit: int) -> str:
+        return WARP if 1 << bit in moved else LANE if 1 << bit in lanes else REGISTER
+
+    return [_Run(1 << len(list(group)), name) for name, group in groupby(reversed(bits), source)]
 
 
 def _rewrite(op: Reduce) -> None:
@@ -94,17 +99,20 @@ def _rewrite(op: Reduce) -> None:
 
 def _within_warps(b: Builder, op: Reduce, runs: Sequence[_Run]) -> list[Value]:
     """The operands reduced along the bits of the axis that warps do not determine; the remaining
-    ones are the axis."""
-    values = list(op.srcs)
+    ones are the axis. Bits of registers come first, as lanes have fewer elements to exchange
+    then."""
+    values, left = list(op.srcs), list(runs)
     if len(runs) > 1:
         extents = [run.extent for run in runs]
         values = [_reshaped(b, value, op.axis, 1, extents) for value in values]
-    for i, run in reversed(list(enumerate(runs))):
-        if not run.warps:
-            values = _reduced(b, op, values, op.axis + i)
-    rest = [run.extent for run in runs if run.warps]
-    if len(rest) > 1:
-        values = [_reshaped(b, value, op.axis, len(rest), [prod(rest)]) for value in values]
+    for source in (REGISTER, LANE):
+        for i, run in reversed(list(enumerate(left))):
+            if run.source == source:
+                values = _reduced(b, op, values, op.axis + i)
+                del left[i]
+    if len(left) > 1:
+        rest = prod(run.extent for run in left)
+        values = [_reshaped(b, value, op.axis, len(left), [rest]) for value in values]
     return values
 
 
