@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext
-from tilewright.ir.types import I32, I64, U32, U64, DType, Type, dtype_of, is_int, shape_of
+from tilewright.ir.types import I32, I64, U32, U64, DType, Type, dtype_of, element_of, is_int, shape_of
 from tilewright.layout.linear import REGISTER, LinearLayout
 from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul, Sub, constant_value
 from tilewright.ops.atomic import Writing, acquires
@@ -85,14 +85,18 @@ def stages_of(loop: For, ctx: PassContext) -> int:
 
 
 def is_unrolled(loop: For, ctx: PassContext) -> bool:
-    """Whether an assembler unrolls a loop, by the elements that a thread computes in an iteration.
-    Loops with more than accesses and elementwise ops have other uses for registers."""
+    """Whether an assembler unrolls a loop, by the elements that a thread computes in an iteration,
+    and the registers that it sets before masked loads into them. Loops with more than accesses and
+    elementwise ops have other uses for registers."""
     work = 0
     for op in loop.body:
         if not (op.elementwise or op.terminator or isinstance(op, View | Load | Store)):
             return False
         if op.elementwise and not isinstance(op, AddPtr):
             work += sum(v.layout.in_size(REGISTER) for v in op.results if v.layout is not None)
+        elif isinstance(op, Load) and op.mask is not None and op.result.layout is not None:
+            size = element_of(op.result.type).nbytes_in_memory
+            work += -(-op.result.layout.in_size(REGISTER) * size // 4)
     return bool(ctx.gpu.unrolled_work) and work <= ctx.gpu.unrolled_work
 
 

@@ -26,6 +26,7 @@ import numpy as np
 
 from tests.gpu_machine import EMULATOR
 from tilewright.ir.core import Module, Op
+from tilewright.ir.passes import PassContext
 from tilewright.lowering.emit import (
     I16,
     I32,
@@ -564,11 +565,14 @@ class Emulated(EmulatedCode):
         module: tile IR with layouts.
         hw: its hardware.
         warps: warps of a program.
+        ctx: what is known of the machine.
     """
 
-    def __init__(self, module: Module, hw: EmulatedHardware, warps: int) -> None:
+    def __init__(
+        self, module: Module, hw: EmulatedHardware, warps: int, ctx: PassContext | None = None
+    ) -> None:
         self.hw = hw
-        kernel = Kernel(module.entry, hw, warps)
+        kernel = Kernel(module.entry, hw, warps, ctx=ctx)
         super().__init__(
             kernel.emit(),
             module.entry.name,

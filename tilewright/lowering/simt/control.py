@@ -15,6 +15,8 @@ from tilewright.lowering.emit import Block, Builder, V, const
 from tilewright.lowering.simt.kernel import Kernel, emits, register_count
 from tilewright.lowering.simt.words import Words, whole_words
 from tilewright.ops import control
+from tilewright.ops.arith import Sub
+from tilewright.passes.software_pipelining import is_unrolled
 
 
 @emits(control.ProgramId)
@@ -88,6 +90,8 @@ def emit_for(kernel: Kernel, op: control.For) -> None:
     step = at_least_one(b, kernel.scalar(op.step), signed=signed)
     passage = _Passage(kernel, op.inits)
     inits = passage.take(op.inits)
+    short = kernel.ctx.machine is not None and is_unrolled(op, kernel.ctx)
+    end = _end(b, (start, stop, step), signed, rounded=short and not _counts_down(op))
     before, body, after = b.current, b.block("for"), b.block("endfor")
     b.cond_br(b.icmp("slt" if signed else "ult", start, stop), body, after)
     b.at(body)
@@ -99,7 +103,10 @@ def emit_for(kernel: Kernel, op: control.For) -> None:
     kernel.region(op.body)
     yielded = passage.take(op.body.terminator.operands)
     following = b.add(index, step)
-    again = _again(b, (start, stop, step), index, following, signed)
+    if end is not None:
+        again = b.icmp("ne", following, end)
+    else:
+        again = b.icmp("ugt", b.sub(stop, index), step)
     latch = b.current
     b.cond_br(again, body, after)
     for phi, first, later in zip(phis, (start, *inits), (following, *yielded), strict=True):
@@ -109,26 +116,40 @@ def emit_for(kernel: Kernel, op: control.For) -> None:
     passage.give(op.results, b.merge((before, inits), (latch, yielded)))
 
 
-def _again(b: Builder, bounds: tuple[V, V, V], index: V, following: V, signed: bool) -> V:
-    """Whether `index + step < stop`, for an index of the range that is below `stop`.
+def _end(b: Builder, bounds: tuple[V, V, V], signed: bool, *, rounded: bool) -> V | None:
+    """The index after the last iteration, modulo 2^n, if it is known or may be `rounded`.
 
-    Where the index after the last iteration is a known constant, the test is `following != after`.
-    An inequality holds modulo 2^n, so it stays correct however compilers rewrite it in terms of
-    another value of the induction variable. Ordered comparisons do not: ptxas 13.0 rewrites
-    `index >u c` as `following >u c + step`, which is wrong if `following` wraps, as in
-    range(-2, 1): it counted one iteration of range(1, 2**64 - 1, 2**62 + 1) instead of four. An
-    index that wraps after the last iteration is less than `step` above the least number, so that no
-    index before it is equal. Otherwise the test is `stop - index >u step`: the difference is exact
-    as an unsigned number of the same width, whereas the sum may overflow.
+    The test of the loop is then `following != end`. An inequality holds modulo 2^n, so it stays
+    correct however compilers rewrite it in terms of another value of the induction variable.
+    Ordered comparisons do not: ptxas 13.0 rewrites `index >u c` as `following >u c + step`, which
+    is wrong if `following` wraps, as in range(-2, 1): it counted one iteration of range(1, 2**64 -
+    1, 2**62 + 1) instead of four. An index that wraps after the last iteration is less than `step`
+    above the least number, so that no index before it is equal.
+
+    Else it is `stop - index >u step`: the difference is exact as an unsigned number of the same
+    width, whereas the sum may overflow. ptxas does not find the number of iterations in it, and
+    does not unroll the loop if the body, too, uses the index, as masks do. A product of a matrix
+    and a vector had the loads of one iteration in flight instead of four.
     """
-    _, stop, step = bounds
+    start, stop, step = bounds
     if step.number == 1:
-        return b.icmp("ne", following, stop)
+        return stop
     first, last, by = (known_bound(v, signed=signed) for v in bounds)
-    if first is not None and last is not None and by is not None:
-        after = const(stop.type, control.index_after(first, last, by))  # modulo 2^n
-        return b.icmp("ne", following, after)
-    return b.icmp("ugt", b.sub(stop, index), step)
+    if by is None:
+        return None
+    if first is not None and last is not None:
+        return const(stop.type, control.index_after(first, last, by))
+    if not rounded or by & (by - 1):
+        return None
+    return b.add(start, b.and_(b.add(b.sub(stop, start), by - 1), -by))  # exact modulo 2^n
+
+
+def _counts_down(loop: control.For) -> bool:
+    """Whether the body computes the distance to the end, which the test of the loop shares."""
+    index = loop.body.args[0]
+    return any(
+        isinstance(op, Sub) and op.lhs is loop.stop and op.rhs is index for op in index.users
+    )
 
 
 @emits(control.While)

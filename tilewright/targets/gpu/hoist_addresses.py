@@ -91,6 +91,8 @@ def _hoist_fixed(loop: Op, op: AddPtr, loaded: _Loaded, short: Callable[[Op], bo
         return False
     if not _is_one_access(op.offset, op):
         return False
+    if moved.offset in body.args[1:]:
+        return False  # the pointer is carried instead
     if moved.offset.op not in loaded(body) and not short(loop):
         return False
     shape, parent = shape_of(op.result.type), loop.parent

@@ -1,0 +1,43 @@
+"""Short loops with masked loads load for several iterations at a time, as ptxas unrolls them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.backends.compiler import GPUTarget
+from tilewright.compiler import ASTSource
+
+
+@tw.jit
+def products_kernel(a, v, out, rows, columns, R: tl.constexpr, C: tl.constexpr):
+    """The product of a matrix and a vector, by pointers that advance."""
+    row = tl.program_id(0) * R + tl.arange(0, R)[:, None]
+    column = tl.arange(0, C)[None, :]
+    at, by = a + row * columns + column, v + column
+    sums = tl.zeros((R, C), tl.float32)
+    for start in range(0, columns, C):
+        inside = start + column < columns
+        x = tl.load(at, mask=inside & (row < rows), other=0.0).to(tl.float32)
+        sums += x * tl.load(by, mask=inside, other=0.0).to(tl.float32)
+        at += C
+        by += C
+    tl.store(out + row, tl.sum(sums, 1)[:, None], mask=row < rows)
+
+
+@pytest.mark.parametrize("extents", [(8, 64), (4, 128), (1, 128)])
+def test_masked_loads_of_four_iterations_are_in_flight(extents: tuple[int, int]) -> None:
+    rows, columns = extents
+    names = {"a": "*bf16", "v": "*bf16", "out": "*fp32", "rows": "i32", "columns": "i32"}
+    facts: dict[Any, Any] = {(i,): [["tt.divisibility", 16]] for i in range(len(names))}
+    for i in range(3):
+        facts[i,].append(["tw.alias", i])
+    source = ASTSource(products_kernel, names, {"R": rows, "C": columns}, facts)
+    kernel = tw.compile(source, GPUTarget("cuda", 90, 32), {"num_warps": 4})
+    assert kernel.asm["ptx"].count("ld.global") == 2
+    loads = re.findall(r"LDG|BRA", kernel.asm["sass"])
+    assert "".join(loads).count("LDG" * 8) == 1
