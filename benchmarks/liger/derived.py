@@ -30,6 +30,7 @@ from benchmarks.liger.make import Make
 from benchmarks.liger.operators import OPERATORS, Operator
 from tilewright.interop.torch_gradients import laid_out
 from tilewright.runtime.interface import NativeInterface
+from tilewright.runtime.jit import JITFunction
 
 TOLERANCE = 2e-4  # in fp32, relative to the largest element of a gradient
 Tensor = torch.Tensor
@@ -142,16 +143,13 @@ def differentiated(log: dict[str, str]) -> Generator[None]:
     plain = NativeInterface.__getitem__
 
     def launcher(self: Any, grid: Any) -> Callable[..., Any]:
-        if self.__module__.startswith("tilewright."):  # of a derived gradient
+        if _inner(self).__module__.startswith("tilewright."):  # of a derived gradient
             return plain(self, grid)
-        kernel = self
-        configuration: dict[str, Any] = {}
-        if hasattr(kernel, "configs"):  # autotuned: the first configuration
-            configuration, kernel = kernel.configs[0].all_kwargs(), kernel.fn
-        names = kernel.arg_names
 
         def launch(*args: Any, **kwargs: Any) -> None:
-            given = {**dict(zip(names, args, strict=False)), **kwargs, **configuration}
+            given = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+            kernel, given = _inner(self), _with_defaults(self, given)
+            names = kernel.arg_names
             named = {name: x for name, x in given.items() if name in names}
             options = {name: x for name, x in given.items() if name not in names}
             one = Launch(kernel, grid, named, options, log)
@@ -168,6 +166,26 @@ def differentiated(log: dict[str, str]) -> Generator[None]:
         yield
     finally:
         NativeInterface.__getitem__ = plain
+
+
+def _inner(kernel: Any) -> Any:
+    """A kernel without its wrappers."""
+    while not isinstance(kernel, JITFunction):
+        kernel = kernel.fn
+    return kernel
+
+
+def _with_defaults(kernel: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with those that a kernel's wrappers add: of an autotuned one, those of the
+    first configuration."""
+    while not isinstance(kernel, JITFunction):
+        if hasattr(kernel, "configs"):
+            given = {**given, **kernel.configs[0].all_kwargs()}
+        else:
+            for name, compute in kernel.values.items():
+                given = {**given, name: compute(given)}
+        kernel = kernel.fn
+    return given
 
 
 def _reason(error: Exception) -> str:
