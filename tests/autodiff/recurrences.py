@@ -34,6 +34,14 @@ for t in range(n):
     tl.store(y_ptr + t * 8 + i, h)
 tl.store(y_ptr + n * 8 + i, total)
 """,
+    "places that each iteration computes again": """
+h = w * w
+for t in range(n):
+    tl.store(y_ptr + t * 8 + i, h)
+    h = h * tl.load(x_ptr + t * 8 + i)
+    i = tl.program_id(0) * 4 + tl.arange(0, 4)
+    h = tl.sin(h + w)
+""",
     "counted down": """
 h = w * w
 for t in range(n, 0, -1):

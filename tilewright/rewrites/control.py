@@ -17,7 +17,7 @@ from tilewright.ir.types import Tile, is_int, shape_of
 from tilewright.ops.arith import Add, Constant, Mul, Select, Sub
 from tilewright.ops.control import For, If, While, Yield
 from tilewright.ops.shape import Splat
-from tilewright.rewrites.patterns import equal, known, scalar_of, uniform
+from tilewright.rewrites.patterns import computed_alike, equal, known, scalar_of, uniform
 
 # -- modification of regions ----------------------------------------------------------------------
 
@@ -256,14 +256,14 @@ def _offset(op: For, number: int) -> Value | Constant | None:
 @rewrite(For)
 def for_carried_needed(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
     """Replaces loop-invariant loop-carried values by their inits, merges equal ones, and removes
-    unused ones"""
+    unused ones; a value that each iteration computes as its init was is loop-invariant"""
     args = op.body.args[1:]
     dropped: set[int] = set()
     seen: dict[tuple[Value, Value], int] = {}
     for i, (arg, init) in enumerate(zip(args, op.inits, strict=True)):
         out = op.body.terminator.operands[i]
         same = seen.setdefault((init, out), i)
-        if out is arg or out is init:
+        if out is arg or computed_alike(out, init):
             rw.replace(arg, init)
             rw.replace(op.results[i], init)
             dropped.add(i)

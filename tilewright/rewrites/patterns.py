@@ -35,6 +35,38 @@ def equal(first: Value, second: Value) -> bool:
             return is_int(first.type) and number is not None and number == known(second)
 
 
+def computed_alike(first: Value, second: Value, depth: int = 4) -> bool:
+    """Whether two values are computed from the same values by the same pure ops.
+
+    Args:
+        depth: how many of them, one after the other.
+    """
+    if first is second:
+        return True
+    one, other = first.op, second.op
+    if depth == 0 or one is None or other is None or type(one) is not type(other):
+        return False
+    if one.regions or not one.pure or len(one.results) != 1 or len(other.results) != 1:
+        return False
+    if first.type != second.type or first.layout != second.layout or one.spans != other.spans:
+        return False
+    return (
+        len(one.operands) == len(other.operands)
+        and all(_are_same(getattr(one, n), getattr(other, n)) for n in one.attr_names)
+        and all(
+            computed_alike(a, b, depth - 1)
+            for a, b in zip(one.operands, other.operands, strict=True)
+        )
+    )
+
+
+def _are_same(first: Any, second: Any) -> bool:
+    """Whether two attributes are equal; 0.0 and -0.0 are not, a NaN is equal to itself."""
+    if isinstance(first, float) and isinstance(second, float):
+        return first.hex() == second.hex()
+    return first == second
+
+
 def is_int_of(value: Value, number: int) -> bool:
     """Whether the value is the integer (or bool) constant `number`, as its type represents it."""
     found = known(value)
