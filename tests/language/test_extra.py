@@ -8,7 +8,9 @@ import pytest
 from tests.frontend.kernels import build, evaluate, fails, kernel_from
 from tests.targets.nvidia.lowered import ptx_of
 from tilewright.frontend.options import FrontendOptions
+from tilewright.ir.printer import print_module
 from tilewright.ir.types import BF16
+from tilewright.targets.registry import target as find_target
 
 
 @pytest.mark.parametrize("extra", ["cuda", "hip"])
@@ -17,6 +19,17 @@ def test_thread_counts_equal_those_of_the_launch(extra: str) -> None:
     assert found.tolist() == [128, 128]
     found = evaluate(f"tl.full((2,), tl.extra.{extra}.num_warps(), tl.int32)")
     assert found.tolist() == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "lanes"), [("cuda:90", 32), ("hip:gfx942", 64), ("hip:gfx1100", 32)]
+)
+def test_threads_of_a_warp_are_the_targets(name: str, lanes: int) -> None:
+    kernel = kernel_from("def kernel(out):\n    tl.store(out, tl.extra.hip.num_threads())\n")
+    target = find_target(name)
+    options = target.frontend_options(target.parse_options({"num_warps": 8}))
+    text = print_module(build(kernel, {"out": "*i32"}, options=options))
+    assert f"value={8 * lanes}" in text
 
 
 @pytest.mark.parametrize(

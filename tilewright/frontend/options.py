@@ -29,6 +29,7 @@ class FrontendOptions:
         sanitize_overflow: whether `debug` also checks integer arithmetic for overflow.
         strict_triton: whether extensions to Triton are errors; default: the setting
             `language.strict_triton`.
+        lanes: threads of a warp; 0 on targets without warps.
         num_warps, num_stages, enable_fp_fusion, backend_name, arch: compile options, which kernels
             can query.
     """
@@ -45,6 +46,7 @@ class FrontendOptions:
     debug: bool = False
     sanitize_overflow: bool = True
     strict_triton: bool = field(default_factory=lambda: knobs.language.strict_triton)
+    lanes: int = 0
     num_warps: int = 4
     num_stages: int = 3
     enable_fp_fusion: bool = True

@@ -34,7 +34,6 @@ def test_processor_rejects_unknown_architectures(arch: int | str) -> None:
         ("mma_fp16", ALL),
         ("mma_int8", ALL),
         ("mma_m16n8k16", ALL[1:]),
-        ("redux_sync", ALL[1:]),
         ("fp8_cvt", ALL[4:]),
         ("tma", ALL[5:]),
         ("mbarrier", ALL[5:]),
@@ -56,7 +55,7 @@ def test_newer_architecture_gets_ptx_of_the_newest_known_one() -> None:
     assert chip.llvm_cpu == f"sm_{ALL[-1]}"  # without the suffix, which later ones do not run
     assert not chip.assembles
     assert chip.shared_limit == newest.shared_limit
-    assert newest.features - chip.features == {"dot_scaled", "mma_block_scale", "setmaxnreg"}
+    assert newest.features - chip.features == {"dot_scaled", "mma_block_scale"}
 
 
 def test_fp8_follows_the_architecture() -> None:

@@ -8,7 +8,8 @@ from tilewright.language.values import builtin, constexpr
 
 __all__ = ["num_threads", "num_warps"]
 
-WARP_SIZE = 32
+LANES_OF_CUDA = 32
+"""Threads of a warp on targets without warps, where kernels that were written for CUDA run."""
 
 
 @builtin
@@ -19,5 +20,6 @@ def num_warps(*, _semantic: Any = None) -> constexpr:
 
 @builtin
 def num_threads(*, _semantic: Any = None) -> constexpr:
-    """The number of threads per program, 32 for each of `num_warps`, at compile time."""
-    return constexpr(_semantic.options.num_warps * WARP_SIZE)
+    """The number of threads per program, those of `num_warps` warps of the target, at compile time.
+    A target without warps, such as the CPU, counts 32 for each."""
+    return constexpr(_semantic.options.num_warps * (_semantic.options.lanes or LANES_OF_CUDA))

@@ -51,6 +51,7 @@ class GpuTarget(BaseBackend):
             max_num_imprecise_acc_default=options.max_num_imprecise_acc_default,
             debug=options.debug,
             sanitize_overflow=options.sanitize_overflow,
+            lanes=self.gpu_machine(options).lanes,
             num_warps=options.num_warps,
             num_stages=options.num_stages,
             enable_fp_fusion=options.enable_fp_fusion,

@@ -87,16 +87,10 @@ _FEATURES = (
     _Feature("mbarrier", 90),
     # Clusters: CTAs with access to each other's shared memory.
     _Feature("cluster", 90),
-    # Reallocation of registers between warp groups: setmaxnreg.
-    _Feature("setmaxnreg", 90, specific=True),
-    # Election of one lane of a warp: elect.sync.
-    _Feature("elect", 90),
     # Programmatic dependent launch: griddepcontrol.
     _Feature("dependent_launch", 90),
     # Cache policies as operands of loads and stores: createpolicy.
     _Feature("cache_policy", 80),
-    # Reductions of 32-bit integers over a warp in one instruction.
-    _Feature("redux_sync", 80),
     # Arithmetic on bf16: fma and min/max first, then add, sub and mul too.
     _Feature("bf16", 80),
     _Feature("bf16_arith", 90),
@@ -107,8 +101,6 @@ _FEATURES = (
     _Feature("f32x2", 100),
     # Conversions between fp32 and fp8 in one instruction.
     _Feature("fp8_cvt", 89),
-    # tanh.approx on fp32 and fp16.
-    _Feature("tanh_approx", 75),
     # Atomic additions: on bf16, and on vectors of floats.
     _Feature("atom_bf16", 90),
     _Feature("atom_vec", 90),
