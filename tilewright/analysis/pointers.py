@@ -1,7 +1,7 @@
 """Decomposition of canonical pointers, and alias analysis of pointers.
 
 Input: tile IR after `passes/canonicalize_pointers.py` for `split_pointer`; any IR for `base_of` and
-`may_overlap`. Each query follows one chain of definitions. The IR is not modified.
+the others. Each query follows one chain of definitions. The IR is not modified.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeGuard
 
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import Pointer, Tile, element_of
-from tilewright.ops import arith, memory, shape
+from tilewright.ops import arith, atomic, memory, shape
 from tilewright.ops.view import View
 
 
@@ -89,6 +89,19 @@ def may_overlap(fn: Function, a: Value, b: Value) -> bool:
     """
     classes = [_alias_class(fn, base_of(pointer)) for pointer in (a, b)]
     return None in classes or classes[0] == classes[1]
+
+
+def may_write(fn: Function, op: Op, pointer: Value) -> bool:
+    """Whether an op itself may write memory of a pointer, or of a tile of pointers."""
+    if isinstance(op, memory.Store | atomic.Writing):
+        return may_overlap(fn, pointer, op.ptr)
+    return op.is_write() and not op.local
+
+
+def may_change(fn: Function, op: Op, pointer: Value) -> bool:
+    """Whether a load of a pointer, or of a tile of pointers, may differ before and after an op,
+    which may write there, or order the load and writes of other threads or programs."""
+    return may_write(fn, op, pointer) or op.local or atomic.synchronizes(op)
 
 
 def _alias_class(fn: Function, base: Value) -> int | None:

@@ -260,3 +260,8 @@ def releases(op: AnyAtomic) -> bool:
     """Whether the op releases a scalar flag or lock: other programs that observe it may then write
     any memory, so no earlier load may move after the op."""
     return not isinstance(op.ptr.type, Tile) and op.sem in ("release", "acq_rel")
+
+
+def synchronizes(op: Op) -> bool:
+    """Whether the op acquires or releases a scalar flag or lock."""
+    return isinstance(op, AnyAtomic) and (acquires(op) or releases(op))

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from tilewright.analysis.pointers import may_overlap
+from tilewright.analysis.pointers import may_write
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.rewriter import insert_after, insert_before
@@ -29,11 +29,11 @@ from tilewright.ir.types import element_of
 from tilewright.layout.convert import register_sources
 from tilewright.layout.linear import REGISTER, LinearLayout
 from tilewright.ops.arith import Cast, Div
-from tilewright.ops.atomic import Reading, Writing
+from tilewright.ops.atomic import Reading
 from tilewright.ops.control import For, If, While
 from tilewright.ops.gpu import ConvertLayout, unconverted
 from tilewright.ops.math import MathFunction
-from tilewright.ops.memory import Load, Store
+from tilewright.ops.memory import Load
 from tilewright.ops.view import View
 from tilewright.passes.access_layouts import size_behind
 from tilewright.passes.layout_choice import ANCHORS, LayoutChoice
@@ -100,7 +100,7 @@ class _Conversion:
         self.ctx = choice.ctx
         self.infos = choice.infos
         self.copies: dict[tuple[Value, LinearLayout], Value] = {}
-        self.writes = [op for op in choice.fn.walk() if op.is_write() and not op.local]
+        self.writes = [op for op in choice.fn.walk() if op.is_write()]
         # The op that was copied last, while its operands are not in their layout, and this layout.
         self._copied: tuple[Op, LinearLayout | None] | None = None
 
@@ -282,10 +282,7 @@ class _Conversion:
 
     def _is_written(self, load: Load) -> bool:
         """Whether the kernel may write what a load reads."""
-        return any(
-            not isinstance(op, Store | Writing) or may_overlap(self.choice.fn, load.ptr, op.ptr)
-            for op in self.writes
-        )
+        return any(may_write(self.choice.fn, op, load.ptr) for op in self.writes)
 
     def _is_small(self, layout: LinearLayout) -> bool:
         return prod(layout.shape) <= self.ctx.gpu.threads

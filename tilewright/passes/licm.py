@@ -10,11 +10,11 @@ ops times the loop depth, plus loads times writers of each loop.
 
 from __future__ import annotations
 
-from tilewright.analysis.pointers import may_overlap
+from tilewright.analysis.pointers import may_change
 from tilewright.ir.core import Function, Op, Region
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ops.control import For, While
-from tilewright.ops.memory import Load, Store
+from tilewright.ops.memory import Load
 from tilewright.rewrites.control import runs_at_least_once
 
 
@@ -63,13 +63,11 @@ def _can_hoist(fn: Function, op: Op, loop: Op, writers: list[Op], certain: bool)
     loads = [o for o in inner if o.reads_memory]
     if loads and not certain:
         return False
-    return not any(_may_change(fn, load, writer) for load in loads for writer in writers)
-
-
-def _may_change(fn: Function, load: Op, writer: Op) -> bool:
-    if not isinstance(load, Load) or not isinstance(writer, Store):
-        return True
-    return may_overlap(fn, load.ptr, writer.ptr)
+    return not any(
+        not isinstance(load, Load) or may_change(fn, writer, load.ptr)
+        for load in loads
+        for writer in writers
+    )
 
 
 def _is_invariant(op: Op, loop: Op) -> bool:

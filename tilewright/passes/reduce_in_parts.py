@@ -20,14 +20,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from tilewright.analysis.pointers import may_overlap
+from tilewright.analysis.pointers import may_change
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext
 from tilewright.ir.types import I32, shape_of, with_shape
 from tilewright.ops import arith
 from tilewright.ops.control import For, Yield
-from tilewright.ops.memory import Load, Store
+from tilewright.ops.memory import Load
 from tilewright.ops.reduce import Reduce
 from tilewright.passes.layout_rules import is_tile
 from tilewright.passes.parts import MAX_RECOMPUTED, Part, divided_axes, is_index, operands_first
@@ -98,7 +98,7 @@ def _stays(fn: Function, op: Op, until: Op) -> bool:
     """Whether an op has the same result at a later place of its region."""
     if not isinstance(op, Load):
         return op.pure and not op.regions
-    return not op.volatile and not any(_may_write(fn, op, o) for o in _between(op, until))
+    return not op.volatile and not any(may_change(fn, o, op.ptr) for o in _between(op, until))
 
 
 def _between(op: Op, until: Op) -> Iterator[Op]:
@@ -108,12 +108,6 @@ def _between(op: Op, until: Op) -> Iterator[Op]:
         for region in after.regions:
             yield from region.walk()
         after = after.next
-
-
-def _may_write(fn: Function, load: Load, op: Op) -> bool:
-    if isinstance(op, Store):
-        return may_overlap(fn, load.ptr, op.ptr)
-    return op.is_write()
 
 
 # -- transformation -------------------------------------------------------------------------------

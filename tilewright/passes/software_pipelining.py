@@ -140,20 +140,20 @@ def is_unmodified(fn: Function, loop: For, pointer: Value) -> bool:
     return LoopWrites(fn, loop).leave(pointer)
 
 
-def up_to_end_of(fn: Function, loop: For) -> Iterator[Op]:
-    """The ops that may run before those of a loop: the ones before it and within it, and within the
-    loops around it."""
-    *_, last = outermost(loop).walk()
-    for op in fn.walk():
-        yield op
-        if op is last:
+def up_to_end_of(fn: Function, op: Op) -> Iterator[Op]:
+    """The ops that may run before an op, or before those within it: the ones before it and within
+    it, and within the loops around it."""
+    *_, last = outermost(op).walk()
+    for before in fn.walk():
+        yield before
+        if before is last:
             return
 
 
-def outermost(loop: For) -> Op:
-    """The outermost loop around a loop, or itself."""
-    loops = [op for op in (loop, *loop.ancestors()) if isinstance(op, For | While)]
-    return loops[-1]
+def outermost(op: Op) -> Op:
+    """The outermost loop around an op; itself if there is none."""
+    *_, last = (op, *(around for around in op.ancestors() if isinstance(around, For | While)))
+    return last
 
 
 class LoopRewrite:

@@ -482,6 +482,39 @@ def test_operands_that_are_loaded_for_other_instructions_are_not_copied_by_anoth
 
 
 @tw.jit
+def waiting_kernel(a_ptr, b_ptr, c_ptr, flag_ptr, K, SEM: tl.constexpr, BK: tl.constexpr):
+    """A product of what another program writes before it sets a flag."""
+    while tl.atomic_cas(flag_ptr, 1, 1, sem=SEM) != 1:
+        pass
+    m, n = tl.arange(0, 64), tl.arange(0, 64)
+    c = tl.zeros((64, 64), tl.float32)
+    for k in range(0, K, BK):
+        inner = k + tl.arange(0, BK)
+        a = tl.load(a_ptr + m[:, None] * K + inner)
+        c = tl.dot(a, tl.load(b_ptr + inner[:, None] * 64 + n), c)
+    tl.store(c_ptr + m[:, None] * 64 + n, c)
+
+
+@pytest.mark.parametrize("sem", ["relaxed", "acquire", "acq_rel"])
+def test_operands_that_other_programs_write_are_not_copied_before_the_flag_is_set(sem: str) -> None:
+    a, b = products.matrix("fp16", 64, 192), products.matrix("fp16", 192, 64)
+    exact, bound = products.product(a, b, "fp16")
+    flag, output = np.ones(1, np.int32), np.zeros((64, 64), np.float32)
+    program = Program(
+        waiting_kernel,
+        [a, b, output, flag, 192],
+        {"SEM": sem, "BK": 32},
+        (1,),
+        bound.max(),
+        [a, b, exact.astype(np.float32), flag],
+    )
+    module, counts = lowered(program, 4, 3, tensor_copies=True)
+    assert counts["wgmma"] == 1
+    assert bool(counts["rings"]) == (sem == "relaxed")
+    check(program, module)
+
+
+@tw.jit
 def weighted_from_the_end_kernel(a_ptr, b_ptr, w_ptr, c_ptr, K, BK: tl.constexpr):
     """The right half of the columns of `a` times `b`, from the last block of rows to the first;
     each block but the first is weighted by a number that a branch loads."""

@@ -16,7 +16,7 @@ from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import PassContext, optional_part
 from tilewright.ir.types import Shared, dtype_of, shape_of
 from tilewright.lowering.simt.shared_memory import ALIGN, SCRATCH, allocated_bytes
-from tilewright.ops.atomic import AtomicRMW
+from tilewright.ops.atomic import AtomicRMW, synchronizes
 from tilewright.ops.control import For
 from tilewright.ops.gpu import (
     Fetch,
@@ -30,7 +30,7 @@ from tilewright.targets.nvidia.buffer_uses import goes_to_products, is_published
 from tilewright.targets.nvidia.copied_scalars import (
     Scalars,
     Unsupported,
-    leaves_alone,
+    may_overwrite,
     require_scalars,
 )
 from tilewright.targets.nvidia.copy_costs import COSTS, require_wide_rows
@@ -372,8 +372,11 @@ def copy_of(
     assert isinstance(load, Load)
     if only and len(share.src.users) != 1:
         raise Unsupported("the loaded tile has other uses too", load)
-    if not all(leaves_alone(fn, load, op) for op in up_to_end_of(fn, loop)):
-        raise Unsupported("the kernel writes memory that may overlap", load)
+    for op in up_to_end_of(fn, loop):
+        if may_overwrite(fn, load, op):
+            raise Unsupported("the kernel writes memory that may overlap", load)
+        if synchronizes(op):
+            raise Unsupported("the kernel may wait for other programs that write this", load)
     assert share.result.layout is not None
     try:
         return tensor_copy(fn, finder, load, share.result.layout)

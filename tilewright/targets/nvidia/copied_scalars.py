@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tilewright.analysis.pointers import may_overlap
+from tilewright.analysis.pointers import may_write
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import Shared, TensorMemory, Tile
-from tilewright.ops.atomic import Writing
+from tilewright.ops.atomic import synchronizes
 from tilewright.ops.control import For, If
-from tilewright.ops.gpu import Share, StartDependents, WaitLaunches
-from tilewright.ops.memory import Load, Store
+from tilewright.ops.gpu import Share, WaitLaunches
+from tilewright.ops.memory import Load
+from tilewright.passes.software_pipelining import up_to_end_of
 from tilewright.targets.nvidia.tensor_copies import TensorCopy
 
 
@@ -72,7 +73,11 @@ class Scalars:
         if any(isinstance(v.type, Tile | Shared | TensorMemory) for v in op.results):
             return False
         if isinstance(op, Load):
-            return not op.volatile and all(leaves_alone(self.fn, op, o) for o in self.fn.walk())
+            return not (
+                op.volatile
+                or any(may_overwrite(self.fn, op, o) for o in self.fn.walk())
+                or any(synchronizes(o) for o in up_to_end_of(self.fn, op))
+            )
         return op.pure
 
 
@@ -98,10 +103,6 @@ def require_scalars(loop: For, copy: TensorCopy, scalars: Scalars, share: Share)
         raise Unsupported("bounds or coordinates depend on tiles, or on memory that is written")
 
 
-def leaves_alone(fn: Function, load: Load, op: Op) -> bool:
-    """Whether an op provably does not write what a load reads."""
-    if not op.is_write():
-        return True
-    if isinstance(op, Store | Writing):
-        return not may_overlap(fn, load.ptr, op.ptr)
-    return op.local or isinstance(op, WaitLaunches | StartDependents)
+def may_overwrite(fn: Function, load: Load, op: Op) -> bool:
+    """Whether an op may write what a load reads, if launches do not overlap."""
+    return not isinstance(op, WaitLaunches) and may_write(fn, op, load.ptr)

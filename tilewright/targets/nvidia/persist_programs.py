@@ -35,7 +35,7 @@ from tilewright.targets.nvidia.copied_loops import (
     shared_bytes,
     with_rings,
 )
-from tilewright.targets.nvidia.copied_scalars import leaves_alone
+from tilewright.targets.nvidia.copied_scalars import may_overwrite
 from tilewright.targets.nvidia.pack_programs import looks_at_block
 from tilewright.targets.nvidia.program_order import BalancedOrder, EvenOrder
 
@@ -157,7 +157,7 @@ def _can_be_early(fn: Function, loop: CopiedLoop) -> bool:
     """Whether copies may read their operands before any store of the kernel."""
     loads = [copied.share.src.op for copied in loop.copies]
     read = [load for load in loads if isinstance(load, Load)]
-    return all(leaves_alone(fn, load, op) for load in read for op in fn.walk())
+    return not any(may_overwrite(fn, load, op) for load in read for op in fn.walk())
 
 
 def _slots_of(
