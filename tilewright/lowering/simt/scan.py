@@ -77,6 +77,10 @@ class _Scan:
     """One scan while it is emitted.
 
     Elements are listed by row, then by far register: a row is a register of the reduced tile.
+
+    Attributes:
+        lanes: the bits of a lane along the axis.
+        place: this lane with these bits in the order of the scan.
     """
 
     def __init__(self, kernel: Kernel, op: Scan) -> None:
@@ -89,6 +93,9 @@ class _Scan:
         self.copies = self.layout.free_variables(REGISTER)
         count = self.layout.in_size(REGISTER)
         self.rows = [r for r in range(count) if not r & (moving | self.copies)]
+        self.lanes = _bit_sum(self.order.lanes)
+        flips = op.reverse and self.lanes
+        self.place = kernel.b.xor(kernel.lane, self.lanes) if flips else kernel.lane
 
     def _walk(self, bits: Sequence[int]) -> list[int]:
         """The register numbers of these bits, in the order of the scan."""
@@ -143,34 +150,26 @@ class _Scan:
 
     def _lanes(self, totals: Sequence[Element]) -> tuple[list[Before | None], list[Element]]:
         """The prefix of all lower lanes, and the totals of all lanes."""
-        b = self.kernel.b
-        mask, place = self._places()
+        b, mask, place = self.kernel.b, self.lanes, self.place
         elements = self._inclusive(totals)
         # Decrement the bits of `mask` only: the others are 0 in `own`, so that the borrow passes
         # through them, and are restored afterwards.
         own = b.and_(place, mask)
         previous = b.or_(b.and_(b.sub(own, 1), mask), b.and_(place, ~mask))
         holds = b.icmp("ne", own, 0)
-        lower = [Before(e, holds) for e in self._from(elements, previous, mask)]
+        lower = [Before(e, holds) for e in self._from(elements, previous)]
         return list(lower), self._of_all_lanes(elements)
-
-    def _places(self) -> tuple[int, V]:
-        """The bits of a lane along the axis, and this lane's place in the order of the scan."""
-        mask = _bit_sum(self.order.lanes)
-        lane = self.kernel.lane
-        return mask, self.kernel.b.xor(lane, mask) if self.op.reverse else lane
 
     def _inclusive(self, totals: Sequence[Element]) -> list[Element]:
         """The combination of the totals of all lower lanes and of this one."""
-        b = self.kernel.b
-        mask, place = self._places()
+        b, place = self.kernel.b, self.place
         elements = list(totals)
         for i, bit in enumerate(self.order.lanes):
             # The last lane of the lower half of each group of 2**(i + 1).
             below = _bit_sum(self.order.lanes[:i])
             source = b.or_(b.and_(place, ~(1 << bit)), below)
             upper = b.icmp("ne", b.and_(place, 1 << bit), 0)
-            others = self._from(elements, source, mask)
+            others = self._from(elements, source)
             elements = [
                 self._chosen(upper, self._combined(other, e), e)
                 for other, e in zip(others, elements, strict=True)
@@ -182,13 +181,12 @@ class _Scan:
         registers need them there."""
         if not self.order.far or self.order.warps:
             return inclusive
-        mask, place = self._places()
-        return self._from(inclusive, self.kernel.b.or_(place, mask), mask)
+        return self._from(inclusive, self.kernel.b.or_(self.place, self.lanes))
 
-    def _from(self, elements: Sequence[Element], place: V, mask: int) -> list[Element]:
+    def _from(self, elements: Sequence[Element], place: V) -> list[Element]:
         """The elements of the lane at a position in the order of the scan."""
         b = self.kernel.b
-        lane = b.xor(place, mask) if self.op.reverse else place
+        lane = b.xor(place, self.lanes) if self.op.reverse else place
 
         def move(word: V) -> V:
             return self.kernel.hw.shuffle(b, word, lane)
@@ -224,7 +222,7 @@ class _Scan:
     def _is_last_lane(self) -> V:
         """Predicate: this lane holds the total of its warp, and no lower lane a copy of it."""
         b = self.kernel.b
-        mask = _bit_sum(self.order.lanes)
+        mask = self.lanes
         copies = reduced_layout(self.layout, self.op.axis).free_variables(LANE) & ~mask
         return b.icmp("eq", b.and_(self.kernel.lane, mask | copies), 0 if self.op.reverse else mask)
 

@@ -114,16 +114,15 @@ def run_program(command: Sequence[str], content: bytes) -> Outcome:
             [paths.get(part, part) for part in command],
             stdin=subprocess.DEVNULL,
             capture_output=True,
+            encoding="utf-8",
+            errors="replace",
             pass_fds=(*source.inherited, *target.inherited),
             # glibc takes the last setting of a name: those of this process take precedence.
             env=knobs.environment_with(TUNABLES, _ALLOCATION),
             check=False,
         )
-        printed, errors = (
-            ended.stdout.decode(errors="replace"),
-            ended.stderr.decode(errors="replace"),
-        )
-        return Outcome(ended.returncode, printed, errors, Path(target.path).read_bytes())
+        output = Path(target.path).read_bytes()
+        return Outcome(ended.returncode, ended.stdout, ended.stderr, output)
 
 
 @record
