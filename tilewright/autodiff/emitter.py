@@ -193,10 +193,7 @@ class Emitter:
         value, kept = self.builder.value, tuple(lengths)
         if len(shape_of(condition.type)) > 1:
             condition = value(shape.Reshape(condition, (kept[axis],)))
-        for other in range(len(kept)):
-            if other != axis:
-                condition = value(shape.ExpandDims(condition, other))
-        return condition if len(kept) == 1 else value(shape.Broadcast(condition, kept))
+        return shape.broadcast_from_axis(value, condition, axis, kept)
 
     def _any(self, masks: Masks, lengths: Sequence[int], axis: int) -> Value:
         """Where along an axis, of each batch, any lane is within one of these masks, for a tile."""
@@ -209,7 +206,7 @@ class Emitter:
         counted = reduce.Reduce([value(arith.Select(mask, ones, zeros))], gone, self._adding(I32))
         count = self.builder.insert(counted).results[0]
         found = self.compare(count, self.integer(0, count.type), "ne")
-        return value(shape.Broadcast(value(shape.ExpandDims(found, gone)), tuple(lengths)))
+        return shape.broadcast_along(value, found, (gone,), tuple(lengths))
 
     def of_axes(
         self, value: Value, source: Value, axes: Mapping[int, int], *, exact: bool
@@ -384,15 +381,13 @@ class Emitter:
         lengths = shape_of(like)
         if len(lengths) == 1:
             return self.op(shape.Splat(value, lengths))
-        return self.op(shape.Broadcast(self.op(shape.ExpandDims(value, axis)), lengths))
+        return shape.broadcast_along(self.op, value, (axis,), lengths)
 
     def positions(self, lengths: tuple[int, ...], axis: int) -> Value:
         """A tile of the position of each element along an axis."""
-        value = self.op(shape.Arange(0, lengths[axis]))
-        for other in range(len(lengths)):
-            if other != axis:
-                value = self.op(shape.ExpandDims(value, other))
-        return self.op(shape.Broadcast(value, lengths))
+        return shape.broadcast_from_axis(
+            self.op, self.op(shape.Arange(0, lengths[axis])), axis, lengths
+        )
 
 
 def is_zero(value: Value) -> bool:

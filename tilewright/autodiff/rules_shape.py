@@ -27,6 +27,7 @@ from tilewright.ops.shape import (
     Reshape,
     Splat,
     Split,
+    broadcast_along,
 )
 
 MOST_PAIRS = 1 << 16  # of an element and a place, that one op may compare
@@ -166,8 +167,8 @@ def _gather(d: AdjointPoint, op: Gather, adjoints: list[Value | None]) -> None:
         )
     index = _within(d, d.plain(op.index), lengths[axis] - 1)
     element = d.emit.positions(lengths, axis)
-    is_it = d.emit.compare(_repeated(d, index, axis, lengths), element, "eq")
-    found = d.emit.where(is_it, _repeated(d, d.emit.guarded(y), axis, lengths))
+    is_it = d.emit.compare(broadcast_along(d.emit.op, index, (axis,), lengths), element, "eq")
+    found = d.emit.where(is_it, broadcast_along(d.emit.op, d.emit.guarded(y), (axis,), lengths))
     d.give(op.src, d.emit.sum(found, axis + 1))
 
 
@@ -179,8 +180,3 @@ def _within(d: AdjointPoint, index: Value, last: int) -> Value:
     least, most = (d.emit.integer(number, index.type) for number in (0, last))
     index = value(Min(value(Max(index, least, False)), most, False))
     return index if element_of(index.type) == I32 else value(Cast(index, I32, "rtne"))
-
-
-def _repeated(d: AdjointPoint, value: Value, axis: int, lengths: tuple[int, ...]) -> Value:
-    """A tile, repeated along a new axis."""
-    return d.emit.op(Broadcast(d.emit.op(ExpandDims(value, axis)), lengths))

@@ -36,7 +36,7 @@ from tilewright.ops.arith import And, Cmp, Constant, Rem, Select, constant_value
 from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.control import For
 from tilewright.ops.memory import Load, Store
-from tilewright.ops.shape import Broadcast, ExpandDims, Reshape
+from tilewright.ops.shape import Reshape, broadcast_from_axis
 from tilewright.ops.view import View
 
 
@@ -235,7 +235,7 @@ def _mask_off(wrap: _Wrap, loads: list[tuple[Op, int]]) -> None:
     for load, axis in loads:
         assert isinstance(load, Load)
         with builder.before(load):
-            mask = _spread(builder, inside, shape_of(load.ptr.type), axis)
+            mask = broadcast_from_axis(builder.value, inside, axis, shape_of(load.ptr.type))
             if load.mask is not None:
                 mask = builder.value(And(load.mask, mask))
             other = builder.value(
@@ -244,11 +244,3 @@ def _mask_off(wrap: _Wrap, loads: list[tuple[Op, int]]) -> None:
             made = builder.value(Load(load.ptr, mask, other, **load.attributes))
         load.result.replace_with(made)
         load.erase()
-
-
-def _spread(builder: Builder, mask: Value, shape: tuple[int, ...], axis: int) -> Value:
-    """A mask of one axis, as one of a tile."""
-    for other in range(len(shape)):
-        if other != axis:
-            mask = builder.value(ExpandDims(mask, other))
-    return mask if shape_of(mask.type) == shape else builder.value(Broadcast(mask, shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from math import prod
 
 import numpy as np
@@ -375,3 +376,27 @@ class Gather(View, name="tile.gather", traits=PURE):
     def evaluate(self, src: Array, index: Array) -> Array:
         last = src.shape[self.axis] - 1
         return np.take_along_axis(src, np.clip(index, 0, last).astype(np.int64), self.axis)
+
+
+def broadcast_along(
+    insert: Callable[[Op], Value], value: Value, axes: Iterable[int], shape: tuple[int, ...]
+) -> Value:
+    """A tile with axes inserted one after the other, along which its elements are repeated.
+
+        broadcast_along(builder.value, row, (0,), (4, 8))  # a row of 8, four times
+
+    Args:
+        insert: inserts an op, and returns its result.
+        shape: the result's; it may also be longer along axes of length 1 of the tile.
+    """
+    for axis in axes:
+        value = insert(ExpandDims(value, axis))
+    return value if shape_of(value.type) == shape else insert(Broadcast(value, shape))
+
+
+def broadcast_from_axis(
+    insert: Callable[[Op], Value], value: Value, axis: int, shape: tuple[int, ...]
+) -> Value:
+    """A tile of one axis, repeated along all others of a shape, as by `broadcast_along`."""
+    others = (other for other in range(len(shape)) if other != axis)
+    return broadcast_along(insert, value, others, shape)

@@ -31,7 +31,7 @@ from tilewright.ops.control import For, Yield
 from tilewright.ops.gpu import ConvertLayout, unconverted
 from tilewright.ops.math import Exp, Exp2
 from tilewright.ops.reduce import Reduce, simple_combine
-from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Reshape, Splat
+from tilewright.ops.shape import Arange, Reshape, Splat, broadcast_along
 from tilewright.passes.layout_rules import derived_demands, operand_layout, result_layout
 from tilewright.passes.software_pipelining import LoopRewrite, Slice
 
@@ -378,10 +378,13 @@ def _shared_extents(reduce: Reduce) -> tuple[int, ...]:
 def _broadcast(value: Value, axes: Sequence[int], shape: tuple[int, ...]) -> list[Op]:
     """Ops that insert axes one after the other, and repeat the elements along them."""
     ops: list[Op] = []
-    for axis in axes:
-        ops.append(ExpandDims(value, axis))
-        value = ops[-1].results[0]
-    return [*ops, Broadcast(value, shape)] if shape_of(value.type) != shape else ops
+
+    def insert(op: Op) -> Value:
+        ops.append(op)
+        return op.results[0]
+
+    broadcast_along(insert, value, axes, shape)
+    return ops
 
 
 def _assign_layouts(ops: Sequence[Op], layout: LinearLayout | None) -> LinearLayout | None:

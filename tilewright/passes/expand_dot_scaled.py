@@ -34,7 +34,7 @@ from tilewright.ops.dot_scaled import (
     Side,
     compute_type,
 )
-from tilewright.ops.shape import Broadcast, ExpandDims, Join, Permute, Reshape
+from tilewright.ops.shape import Join, Permute, Reshape, broadcast_along
 
 FEATURE = "dot_scaled"
 """The feature of targets that compute `tile.dot_scaled`, or expand what they do not compute."""
@@ -183,7 +183,7 @@ def _spread(b: Builder, scales: Value, group: int, *, transposed: bool) -> Value
     """Repeat each scale along K, for each element of its group."""
     sizes = shape_of(scales.type)
     rank = len(sizes)
-    wide = b.value(Broadcast(b.value(ExpandDims(scales, rank)), (*sizes, group)))
+    wide = broadcast_along(b.value, scales, (rank,), (*sizes, group))
     flat = b.value(Reshape(wide, (*sizes[:-1], sizes[-1] * group)))
     return b.value(Permute(flat, (*range(rank - 2), rank - 1, rank - 2))) if transposed else flat
 

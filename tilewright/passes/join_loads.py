@@ -27,7 +27,7 @@ from tilewright.ir.types import I32, I64, Tile, dtype_of, element_of, shape_of
 from tilewright.ops.arith import Add, Cast, Constant, constant_value
 from tilewright.ops.dot import Dot
 from tilewright.ops.memory import AddPtr, Load
-from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Reshape, Splat, Split
+from tilewright.ops.shape import Arange, Broadcast, Reshape, Splat, Split, broadcast_along
 
 NAME = "join_loads"
 LEAST_BYTES = 8
@@ -138,7 +138,7 @@ def _join(place: _Place, at: int, loads: Sequence[Load], first: Load) -> None:
         return insert_before(op, first).results[0]
 
     def widened(value: Value) -> Value:
-        return insert(Broadcast(insert(ExpandDims(value, len(shape) - 1)), shape))
+        return broadcast_along(insert, value, (len(shape) - 1,), shape)
 
     base = insert(AddPtr(place.base, insert(Constant(at, I64)))) if at else place.base
     within = insert(Arange(0, len(loads)))

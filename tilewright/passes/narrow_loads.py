@@ -25,7 +25,7 @@ from tilewright.ir.rewriter import insert_before
 from tilewright.ir.types import Tile, element_of, shape_of
 from tilewright.ops.arith import Add, Constant, Hint, IntDiv, Mul, Shr, constant_value
 from tilewright.ops.memory import Load
-from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Reshape, Splat
+from tilewright.ops.shape import Arange, Broadcast, Reshape, Splat, broadcast_along
 from tilewright.ops.view import View
 
 NAME = "narrow_loads"
@@ -74,8 +74,8 @@ def _run(load: Load, axis: int, infos: AxisMap) -> int:
 def _repeated(value: Value, load: Load, axis: int, times: int) -> Value:
     """Each element of a tile several times, computed before the load."""
     shape = shape_of(value.type)
-    apart = _before(load, ExpandDims(value, axis + 1))
-    copies = _before(load, Broadcast(apart, (*shape[: axis + 1], times, *shape[axis + 1 :])))
+    lengths = (*shape[: axis + 1], times, *shape[axis + 1 :])
+    copies = broadcast_along(lambda op: _before(load, op), value, (axis + 1,), lengths)
     return _before(load, Reshape(copies, shape_of(load.result.type)))
 
 
