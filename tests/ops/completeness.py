@@ -16,6 +16,7 @@ from tilewright import autodiff
 from tilewright.autodiff import registry as derivatives
 from tilewright.base.diagnostics import IRError
 from tilewright.ir.core import Op as CoreOp
+from tilewright.ir.core import is_tile
 from tilewright.ir.define import example_of
 from tilewright.ir.index_map import Every
 from tilewright.ir.parser import parse_example
@@ -30,7 +31,7 @@ from tilewright.ops.memory import Access
 from tilewright.ops.view import View
 from tilewright.passes import pad_rules, padding
 from tilewright.passes.layout_choice import ANCHORS
-from tilewright.passes.layout_rules import DERIVED, is_tile, propagates_layout
+from tilewright.passes.layout_rules import DERIVED, propagates_layout
 from tilewright.targets.amd import codegen as amd_codegen
 from tilewright.targets.cpu import codegen as cpu_codegen
 from tilewright.targets.cpu import lazy, steps

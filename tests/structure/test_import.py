@@ -78,6 +78,14 @@ def test_import_loads_no_path_or_url_parsers() -> None:
     assert not _packages(loaded - numpy) & {"ipaddress", "pathlib", "urllib"}
 
 
+@pytest.mark.parametrize("module", ["pipeline", "codegen"])
+def test_compilation_for_the_cpu_loads_no_layouts(module: str) -> None:
+    """Only on GPUs, tiles have layouts: a first compilation for the CPU does not wait for them."""
+    loaded, _ = _loaded_by(f"tilewright.targets.cpu.{module}")
+    gpu = ("tilewright.layout", "tilewright.lowering.simt", "tilewright.targets.gpu")
+    assert not {name for name in loaded if name.startswith(gpu)}
+
+
 def test_probe_lists_loaded_modules() -> None:
     loaded, _ = _loaded_by("llvmlite")
     assert "llvmlite" in _packages(loaded)

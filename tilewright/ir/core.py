@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tilewright.base.diagnostics import IRError
 from tilewright.ir.index_map import IndexMap, identity
-from tilewright.ir.types import Type, shape_of
+from tilewright.ir.types import Tile, Type, shape_of
 
 if TYPE_CHECKING:
     from tilewright.base.diagnostics import Loc
@@ -61,6 +61,10 @@ class Value:
     def __repr__(self) -> str:
         where = self.owner.name if isinstance(self.owner, Op) else "argument"
         return f"<Value {self.index} of {where}: {self.type}>"
+
+
+def is_tile(value: Value) -> bool:
+    return isinstance(value.type, Tile)
 
 
 def _not_evaluable(op: Op, *args: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tilewright.analysis.axis_info import AxisMap
-from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.core import Function, Op, Value, is_tile
 from tilewright.ir.passes import PassContext
 from tilewright.ir.types import Pointer, element_of, shape_of
 from tilewright.layout.families import row_major
@@ -22,7 +22,6 @@ from tilewright.ops.reduce import Scan
 from tilewright.passes.layout_rules import (
     coalesced,
     coalesced_within,
-    is_tile,
     per_thread,
     warp_run,
 )

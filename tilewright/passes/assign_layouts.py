@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 from tilewright.analysis.pointers import may_write
-from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.core import Function, Op, Region, Value, is_tile
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.rewriter import insert_after, insert_before
 from tilewright.ir.types import element_of
@@ -41,7 +41,6 @@ from tilewright.passes.layout_rules import (
     Demands,
     derived_demands,
     derives_from_first_operand,
-    is_tile,
     operand_layout,
     propagates_layout,
 )

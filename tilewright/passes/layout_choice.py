@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
-from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.core import Function, Op, Region, Value, is_tile
 from tilewright.ir.op_table import OpTable
 from tilewright.ir.passes import PassContext, optional_part
 from tilewright.ir.types import shape_of
@@ -23,7 +23,6 @@ from tilewright.passes.layout_rules import (
     Demands,
     derived_demands,
     derives_from_first_operand,
-    is_tile,
     propagates_layout,
     repeated_layout,
     result_layout,

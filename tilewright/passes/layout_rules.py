@@ -15,10 +15,10 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, TypeVar
 
-from tilewright.ir.core import Op, Value
+from tilewright.ir.core import Op, is_tile
 from tilewright.ir.index_map import IndexMap, Reversed
 from tilewright.ir.op_table import OpTable
-from tilewright.ir.types import Tile, shape_of
+from tilewright.ir.types import shape_of
 from tilewright.layout import families, gf2, shape
 from tilewright.layout.linear import BLOCK, HARDWARE, LANE, REGISTER, WARP, LinearLayout, dim_name
 from tilewright.ops.asm import InlineAsm, InlineAsmEffect
@@ -29,10 +29,6 @@ from tilewright.ops.reduce import Reduce, Scan
 from tilewright.ops.shape import Broadcast, Cat, Flip, Gather, Join, Split
 from tilewright.ops.sort import Sort
 from tilewright.ops.view import View
-
-
-def is_tile(value: Value) -> bool:
-    return isinstance(value.type, Tile)
 
 
 def propagates_layout(op: Op) -> bool:

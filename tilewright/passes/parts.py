@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import gcd
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Op, Value
+from tilewright.ir.core import Op, Value, is_tile
 from tilewright.ir.index_map import Along, Every
 from tilewright.ir.types import is_float, shape_of, with_shape
 from tilewright.ops import arith
 from tilewright.ops.memory import Load
 from tilewright.ops.shape import Arange, Broadcast, Reshape, Splat
 from tilewright.ops.view import View
-from tilewright.passes.layout_rules import is_tile
 
 MAX_RECOMPUTED = 16  # the maximum number of index ops outside the sequence to recompute per part
 

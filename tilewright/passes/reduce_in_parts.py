@@ -22,14 +22,13 @@ from typing import NamedTuple
 
 from tilewright.analysis.pointers import may_change
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.core import Function, Op, Region, Value, is_tile
 from tilewright.ir.passes import PassContext
 from tilewright.ir.types import I32, shape_of, with_shape
 from tilewright.ops import arith
 from tilewright.ops.control import For, Yield
 from tilewright.ops.memory import Load
 from tilewright.ops.reduce import Reduce
-from tilewright.passes.layout_rules import is_tile
 from tilewright.passes.parts import MAX_RECOMPUTED, Part, divided_axes, is_index, operands_first
 
 NAME = "reduce_in_parts"

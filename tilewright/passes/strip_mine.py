@@ -25,14 +25,14 @@ from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.analysis.pointers import may_overlap, split_pointer
 from tilewright.base.lazy import cached_property
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.core import Function, Op, Region, Value, is_tile
 from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import I1, I32, element_of, shape_of
 from tilewright.ops import arith
 from tilewright.ops.control import For, Yield
 from tilewright.ops.memory import Load, Store
-from tilewright.passes.layout_rules import is_tile, per_thread
+from tilewright.passes.layout_rules import per_thread
 from tilewright.passes.parts import (
     MAX_RECOMPUTED,
     Part,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from tilewright.ir.core import Function, Module, Op, Value
+from tilewright.ir.core import Function, Module, Op, Value, is_tile
 from tilewright.ir.define import require
 from tilewright.ir.passes import PassContext, Step
 from tilewright.ir.types import Shared, shape_of
@@ -33,7 +33,6 @@ from tilewright.passes.layout_choice import ANCHORS
 from tilewright.passes.layout_rules import (
     derived_demands,
     derives_from_first_operand,
-    is_tile,
     operand_layout,
     propagates_layout,
 )

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from tilewright.analysis.axis_info import AxisMap
+from tilewright.base.lazy_import import lazy_import
 from tilewright.ir.core import Function, Op
 from tilewright.ir.passes import PassContext
 from tilewright.ops import memory
 from tilewright.ops.memory import pointee_of
-from tilewright.passes.access_reasons import Reasons
 from tilewright.targets.cpu.lanes import Lanes
+
+if TYPE_CHECKING:  # for remarks only
+    from tilewright.passes import access_reasons
+    from tilewright.passes.access_reasons import Reasons
+else:
+    access_reasons = lazy_import("tilewright.passes.access_reasons")
 
 NAME = "vectorise"
 
@@ -53,7 +59,7 @@ class AccessReport:
 
     def report(self, fn: Function, facts: AxisMap, ctx: PassContext) -> None:
         """Emit the remarks."""
-        reasons = Reasons(fn, facts)
+        reasons = access_reasons.Reasons(fn, facts)
         for op, (form, width, axis) in self._found.items():
             assert isinstance(op, memory.Load | memory.Store)
             text = self._text(op, form, width, axis, reasons)

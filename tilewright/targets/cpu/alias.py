@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 from tilewright.analysis.affine import AffineForms
 from tilewright.analysis.pointers import base_of, may_overlap
-from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.core import Function, Op, Value, is_tile
 from tilewright.ir.types import shape_of
 from tilewright.ops import atomic, debug, memory
-from tilewright.targets.cpu.lazy import is_lazy, is_tile
+from tilewright.targets.cpu.lazy import is_lazy
 
 Base = Value | None
 """The pointer from which an access is derived by offsets and shape ops; None for any memory."""

@@ -8,7 +8,7 @@ before any buffer is overwritten.
 from __future__ import annotations
 
 from tilewright.ir import types as ir
-from tilewright.ir.core import Value
+from tilewright.ir.core import Value, is_tile
 from tilewright.lowering.counted_loop import at_least_one
 from tilewright.lowering.emit import I64, Block, V, const
 from tilewright.ops import control
@@ -16,7 +16,7 @@ from tilewright.targets.cpu.buffer import Buffer
 from tilewright.targets.cpu.combine import trip_count
 from tilewright.targets.cpu.evaluate import scalar
 from tilewright.targets.cpu.kernel import Kernel
-from tilewright.targets.cpu.lazy import is_lazy, is_tile
+from tilewright.targets.cpu.lazy import is_lazy
 from tilewright.targets.cpu.level import Level
 from tilewright.targets.cpu.nest import copy_tiles
 from tilewright.targets.cpu.steps import emit_region, emits

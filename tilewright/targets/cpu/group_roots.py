@@ -8,11 +8,11 @@ iterations with the group's. Linear in the number of ops, times the bases of an 
 
 from __future__ import annotations
 
-from tilewright.ir.core import Op, Region, Value
+from tilewright.ir.core import Op, Region, Value, is_tile
 from tilewright.ir.types import shape_of
 from tilewright.ops import atomic, debug, memory, reduce
 from tilewright.targets.cpu.alias import Base, MemoryOrder
-from tilewright.targets.cpu.lazy import is_lazy, is_root, is_tile, is_update
+from tilewright.targets.cpu.lazy import is_lazy, is_root, is_update
 from tilewright.targets.cpu.plan import Group, Run, Step
 
 

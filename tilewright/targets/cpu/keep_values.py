@@ -23,11 +23,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tilewright.analysis.affine import AffineForms
-from tilewright.ir.core import Op, Region, Value
+from tilewright.ir.core import Op, Region, Value, is_tile
 from tilewright.ir.types import element_of, is_int, is_pointer, shape_of
 from tilewright.ops import debug, dot, memory, reduce, shape, sort
 from tilewright.targets.cpu.alias import Base, MemoryOrder, same_elements
-from tilewright.targets.cpu.lazy import COST_LIMIT, is_lazy, is_tile, loads_in, moves_elements
+from tilewright.targets.cpu.lazy import COST_LIMIT, is_lazy, loads_in, moves_elements
 from tilewright.targets.cpu.plan import Group, Plan, Step, is_contiguous
 from tilewright.targets.cpu.points import Point, Points, identity
 

@@ -12,9 +12,8 @@ from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from typing import Any
 
 from tilewright.analysis.affine import AffineForms
-from tilewright.ir.core import Op, Value
+from tilewright.ir.core import Op, Value, is_tile
 from tilewright.ir.op_table import OpTable
-from tilewright.ir.types import Tile
 from tilewright.ops import arith, atomic, debug, math, memory, reduce, shape
 from tilewright.ops.view import View
 
@@ -32,10 +31,6 @@ def moves_elements(op: Op | None) -> bool:
     if isinstance(op, View):
         return not op.elementwise and not isinstance(op, shape.Gather)
     return isinstance(op, shape.Join | shape.Cat)
-
-
-def is_tile(value: Value) -> bool:
-    return isinstance(value.type, Tile)
 
 
 def is_root(op: Op) -> bool:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.core import Function, Op, Value, is_tile
 from tilewright.ir.types import Tile
 from tilewright.ops import memory
-from tilewright.targets.cpu.lazy import is_tile, loads_in
+from tilewright.targets.cpu.lazy import loads_in
 from tilewright.targets.cpu.plan import Group, Plan, Prefetches, Step
 
 LEAST_BYTES = 1024  # along a tile's last axis; prefetching less does not pay

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilewright.ir.core import Op, Region
+from tilewright.ir.core import Op, Region, is_tile
 from tilewright.ir.types import Tile, is_pointer, shape_of
 from tilewright.ops import memory
-from tilewright.targets.cpu.lazy import is_lazy, is_root, is_tile
+from tilewright.targets.cpu.lazy import is_lazy, is_root
 from tilewright.targets.cpu.plan import LEAST_RUN, STRIDED_LIMIT, Group, Plan, Step, lane_axis
 from tilewright.targets.cpu.plan_prefetches import roots_of
 from tilewright.targets.cpu.points import Point, Points, identity
