@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.ir import core
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, optional, require
 from tilewright.ir.traits import READS, WRITES
@@ -262,6 +263,6 @@ def releases(op: AnyAtomic) -> bool:
     return not isinstance(op.ptr.type, Tile) and op.sem in ("release", "acq_rel")
 
 
-def synchronizes(op: Op) -> bool:
+def synchronizes(op: core.Op) -> bool:
     """Whether the op acquires or releases a scalar flag or lock."""
     return isinstance(op, AnyAtomic) and (acquires(op) or releases(op))
