@@ -115,6 +115,10 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         calling(scale_kernel, ..., 16, 2.0, 16, input_output_aliases={0: 0, "x": 0}),
         ValueError, "maps both 0 and 'x'",
     ),
+    "no results": (
+        calling(scale_kernel, ..., 16, 2.0, 16, out_shape=()),
+        ValueError, "JAX removes calls without results.*input_output_aliases",
+    ),
     "in place, no array": (
         calling(scale_kernel, ..., 16, 2.0, 16, input_output_aliases={1: 0}),
         TypeError, "'n', which is not an array",

@@ -73,11 +73,16 @@ def call(
     Raises:
         TypeError: an argument is missing, or has the wrong kind: such as a traced array for a
             compile-time parameter, or an output of type float64 while JAX's x64 mode is off.
-        ValueError: a name or shape does not fit.
+        ValueError: a name or shape does not fit, or there are no results.
         CompilationError: when the program is lowered: the kernel is wrong, or stores to an array
             that is not an output.
     """
     leaves, tree = jax.tree.flatten(out_shape, is_leaf=_describes_array)
+    if not leaves:
+        raise ValueError(
+            "out_shape has no results, and JAX removes calls without results. Of a kernel that "
+            "updates an array in place, that array is a result: input_output_aliases has it"
+        )
     keys = sorted(out_shape) if isinstance(out_shape, dict) else None
     if keys is not None and len(keys) != len(leaves):
         raise TypeError("a dict as out_shape has one array for each parameter")
