@@ -4,6 +4,9 @@ Inductor numbers the elements of an elementwise kernel, and computes their row a
 quotients and remainders, which costs a GPU little. Vectors of a CPU do not lie in one row if the
 length of rows is no multiple of theirs, or is not known: loads are gathers then, and each lane is
 divided by itself. Such kernels have an axis for the columns instead.
+
+So have those that compute further remainders, minima and maxima, as of rolled and padded images:
+with an axis for columns, those of rows are computed once for each row rather than for each vector.
 """
 
 from __future__ import annotations
@@ -50,15 +53,28 @@ def _rows(module: Any, nodes: Iterable[Any]) -> list[Any]:
     """The number of rows and their length, of the node with most axes; empty if the kernel is not
     for the CPU, or is better not tiled."""
     ranges: list[Any] = []
+    computed = False
     for node in nodes:
         if node.get_device().type != "cpu":
             return []
         own, _ = node.get_ranges()
+        computed = computed or any(_is_computed(read) for read in node.read_writes.reads)
         if len(own) > len(ranges):
             ranges = list(own)
     sizes = module.V.graph.sizevars
-    if len(ranges) < 2 or sizes.statically_known_multiple_of(ranges[-1], VECTOR):
+    if len(ranges) < 2:
+        return []
+    if sizes.statically_known_multiple_of(ranges[-1], VECTOR) and not computed:
         return []
     if sizes.optimization_hint(ranges[-1]) < VECTOR:
         return []
     return [module.sympy_product(ranges[:-1]), ranges[-1]]
+
+
+def _is_computed(read: Any) -> bool:
+    """Whether the index of what a kernel reads has remainders, minima or maxima of coordinates."""
+    from torch._inductor.dependencies import MemoryDep
+    from torch.utils._sympy.functions import Max, Min, Mod, ModularIndexing, PythonMod
+
+    functions: Any = Max, Min, Mod, ModularIndexing, PythonMod
+    return isinstance(read, MemoryDep) and bool(read.index.has(*functions))

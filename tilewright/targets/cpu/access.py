@@ -6,9 +6,10 @@ scalar access for all lanes, or a gather or scatter. Reads never touch bytes bey
 the last active lane: a strided read loads the span between them and no more. Booleans are bytes in
 memory and i1 in registers.
 
-Runs of contiguous elements that only a hint states are checked: where their ends are not as far
-apart as in a run, each element is accessed by itself. Nearly all hints that are false state that
-remainders, or indices with an upper bound, are contiguous; of these, the ends tell.
+Runs of contiguous elements that only a hint states, or that an index has except at a few places
+(`analysis/steps.py`), are checked: where their ends are not as far apart as in a run, each element
+is accessed by itself. Nearly all hints that are false state that remainders, or indices with an
+upper bound, are contiguous; of these, the ends tell.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Run(NamedTuple):
     """The runs of contiguous elements that the lanes consist of.
 
     length: how many elements each of them has.
-    proven: whether they are contiguous; otherwise a hint states it, which may be false.
+    proven: whether they are contiguous; otherwise they may be, as a hint or an index has it.
     ends: the addresses of the first and the last lane of each, if they are not proven.
     """
 
@@ -142,6 +143,8 @@ def contiguous_lanes(level: Level, ptr: Value, at: Lanes, coords: Coords) -> Run
         return NO_RUN
     proven, hinted = (gcd(f[ptr].contiguity[axis], level.width) for f in (plan.facts, plan.hinted))
     run = Run(proven) if proven >= LEAST_RUN else Run(hinted, hinted == proven)
+    if run.length < SHORTEST_RUN and plan.may_be_runs(ptr, axis, level.width):
+        run = Run(level.width, proven=False)
     if run.length < SHORTEST_RUN or not lanes.is_run(coords[axis], run.length):
         return NO_RUN
     count = level.width // run.length

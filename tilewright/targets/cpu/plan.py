@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from tilewright.analysis.affine import AffineForms
 from tilewright.analysis.axis_info import AxisMap, axis_info
+from tilewright.analysis.steps import StepBounds
 from tilewright.base.lazy import cached_property
 from tilewright.base.record import field, record
 from tilewright.ir.core import Function, Op, Region, Value
@@ -115,6 +116,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         self.costs = Costs(self.forms)
+        self._bounds: dict[int, StepBounds] = {}
 
     @cached_property
     def facts(self) -> AxisMap:
@@ -134,6 +136,14 @@ class Plan:
         ):
             return self.facts
         return axis_info(self.fn, trust_divisors=False)
+
+    def may_be_runs(self, pointer: Value, axis: int, length: int) -> bool:
+        """Whether runs of `length` elements may be contiguous along an axis, of which the distance
+        of their ends tells when the program runs."""
+        bounds = self._bounds.get(length)
+        if bounds is None:
+            bounds = self._bounds[length] = StepBounds(self.facts, length)
+        return bounds.are_mostly_one(pointer, axis)
 
 
 def lane_axis(
