@@ -46,6 +46,10 @@ Code = Literal[
     "tensor-index",
     "tuple-index",
     "axis",
+    "grid-axis",
+    "minor-axis",
+    "bitcast-width",
+    "subscripted-function",
     # memory
     "not-a-pointer",
     "pointer-cast",
@@ -64,6 +68,7 @@ Code = Literal[
     "tile-choice",
     "loop-type",
     "loop-iterable",
+    "loop-bounds",
     "iterated-tensor",
     # shapes
     "extent",

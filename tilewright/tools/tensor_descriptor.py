@@ -74,7 +74,16 @@ class TensorDescriptor:
         padding: str = "zero",
         round_f32_to_tf32: bool = False,
     ) -> TensorDescriptor:
-        """A descriptor of a whole tensor."""
+        """A descriptor of a whole tensor.
+
+        Raises:
+            TypeError: the block's shape is not a list of extents.
+        """
+        if not isinstance(block_shape, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"block_shape is a list with an extent for each axis, such as "
+                f"{[block_shape] * len(tensor.shape)}, not {block_shape!r}"
+            )
         strides = _strides_of(tensor)
         return TensorDescriptor(
             tensor, tensor.shape, strides, block_shape, padding, round_f32_to_tf32

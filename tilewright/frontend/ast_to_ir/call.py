@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import tilewright.language as tl
 from tilewright.base.codes import coded
-from tilewright.base.diagnostics import CompilationError, CompileTimeAssertionFailure
+from tilewright.base.diagnostics import CompilationError
 from tilewright.base.signals import from_signal_handler
 from tilewright.frontend.ast_to_ir.branch import settle
 from tilewright.frontend.ast_to_ir.call_function import as_argument, call_function, inline
 from tilewright.frontend.ast_to_ir.call_python import call_python
-from tilewright.frontend.ast_to_ir.errors import error_at, unsupported
+from tilewright.frontend.ast_to_ir.errors import assertion_failed, error_at, unsupported
 from tilewright.frontend.ast_to_ir.frame import Frame
 from tilewright.frontend.ast_to_ir.stmt import Exit, Pending, assign, pending, run, statement
 from tilewright.frontend.ast_to_ir.visit import expression, visit
@@ -173,7 +173,7 @@ def _guarded(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict
     try:
         return fn(*args, **kwargs)
     except StaticAssertionError as error:
-        raise CompileTimeAssertionFailure(frame.fn.src, node, str(error) or None) from None
+        raise assertion_failed(frame, node, error) from None
     except CompilationError as error:
         raise type(error)(frame.fn.src, node, None) from error
     except Exception as error:

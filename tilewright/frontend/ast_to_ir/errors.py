@@ -6,7 +6,11 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.codes import Code, Mark, mark_of, marked
-from tilewright.base.diagnostics import CompilationError, UnsupportedLanguageConstruct
+from tilewright.base.diagnostics import (
+    CompilationError,
+    CompileTimeAssertionFailure,
+    UnsupportedLanguageConstruct,
+)
 from tilewright.base.lazy_import import lazy_import
 from tilewright.frontend.ast_to_ir.frame import Frame
 
@@ -23,6 +27,14 @@ def error_at(
     mark = mark_of(cause)
     explained = () if cause is None else advice.notes(frame, node, cause, mark)
     return marked(CompilationError(frame.fn.src, node, message, explained), mark)
+
+
+def assertion_failed(frame: Frame, node: ast.AST, error: Exception) -> CompileTimeAssertionFailure:
+    """The error for a static assertion at `node`, with notes if it is one of the language's."""
+    mark = mark_of(error)
+    explained = () if mark is None else advice.notes(frame, node, error, mark)
+    message = str(error) or None
+    return marked(CompileTimeAssertionFailure(frame.fn.src, node, message, explained), mark)
 
 
 def unsupported(

@@ -127,7 +127,8 @@ def _bounds(frame: Frame, iterator: tl.range) -> list[tensor]:
         types.append(found)
     if not all(getattr(t, "is_int", bool)() for t in types):
         shown = ", ".join(getattr(t, "__name__", str(t)) for t in types)
-        raise TypeError(f"For loop bounds and step must all be ints, are ({shown})")
+        message = f"For loop bounds and step must all be ints, are ({shown})"
+        raise coded("loop-bounds", TypeError(message))
     common = types[0]
     for t in types[1:]:
         common = convert.integer_promote(common, t)

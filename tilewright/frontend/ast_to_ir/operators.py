@@ -9,8 +9,10 @@ import ast
 import builtins
 import operator
 from collections.abc import Callable, Sequence
+from inspect import isroutine
 from typing import Any
 
+from tilewright.base.codes import coded
 from tilewright.frontend.ast_to_ir.call import call
 from tilewright.frontend.ast_to_ir.errors import unsupported
 from tilewright.frontend.ast_to_ir.expr import kind_text
@@ -83,6 +85,10 @@ def visit_subscript(frame: Frame, node: ast.Subscript) -> Any:
         return call(frame, node, found, [index], {})
     if isinstance(owner, base_value):
         return wrap(owner[index])  # pyright: ignore[reportIndexIssue]
+    if isroutine(owner):
+        kind = type(owner).__name__
+        message = f"'{kind}' object is not subscriptable"
+        raise coded("subscripted-function", TypeError(message))
     return wrap(owner[unwrap(index)])
 
 

@@ -452,10 +452,11 @@ def bitcast(s: Semantic, x: tensor, to: Scalar) -> tensor:
     if source == to:
         return x
     if source.primitive_bitwidth != to.primitive_bitwidth:
-        raise ValueError(
+        message = (
             f"Cannot bitcast data-type of size {source.primitive_bitwidth} to data-type of size "
             f"{to.primitive_bitwidth}"
         )
+        raise coded("bitcast-width", ValueError(message), source=source, to=to)
     return s.emit(Bitcast(x.handle, to))
 
 

@@ -49,7 +49,7 @@ def num_programs(s: Semantic, axis: Any) -> tensor:
 def _grid_axis(axis: Any, name: str) -> int:
     axis = compile_time_int(axis, name)
     if axis not in (0, 1, 2):
-        raise ValueError(f"{name} must be 0, 1, or 2 but got {axis}")
+        raise coded("grid-axis", ValueError(f"{name} must be 0, 1, or 2 but got {axis}"))
     return axis
 
 

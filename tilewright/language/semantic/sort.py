@@ -20,7 +20,7 @@ from tilewright.base.codes import coded
 from tilewright.ir.core import Region
 from tilewright.ir.types import FP16, I1, I8, I32, DType, derivative_type, int_type, shape_of
 from tilewright.language.semantic import arith, convert, reduce, shape
-from tilewright.language.semantic.context import Semantic, static_assert
+from tilewright.language.semantic.context import Semantic, StaticAssertionError, static_assert
 from tilewright.language.semantic.convert import compile_time_int, to_tensor
 from tilewright.language.semantic.shape import plain
 from tilewright.language.values import tensor, tuple
@@ -72,9 +72,9 @@ def _minor_axis(x: tensor, dim: Any, name: str) -> int:
     sizes = shape_of(x.type)
     axis = None if plain(dim) is None else compile_time_int(dim, f"{name}: dim")
     static_assert(len(sizes) > 0, f"{name} takes a tile, not the scalar {x}")
-    static_assert(
-        axis is None or axis in (-1, len(sizes) - 1), "only minor dimension is currently supported"
-    )
+    if axis not in (None, -1, len(sizes) - 1):
+        message = "only minor dimension is currently supported"
+        raise coded("minor-axis", StaticAssertionError(message))
     return sizes[-1]
 
 

@@ -105,6 +105,13 @@ def run_time_text(mistake: Mistake) -> str | None:
         return None
     parts = [p for p in mistake.node.values if isinstance(p, ast.FormattedValue)]
     values = ", ".join(ast.unparse(p.value) for p in parts)
+    for statement in ast.walk(mistake.frame.definition):
+        if isinstance(statement, ast.Assert) and statement.msg is mistake.node:
+            condition = ast.unparse(statement.test)
+            return (
+                "the text of an assertion cannot contain run-time values: `assert "
+                f"{condition}, {condition!r}`"
+            )
     return print_values(values)
 
 
@@ -255,12 +262,29 @@ def unpacked_value(mistake: Mistake) -> str | None:
 def not_a_type(mistake: Mistake) -> str | None:
     """An element type of Python or of another library, or its name, instead of one of `tl`."""
     value = mistake.facts["value"]
+    if isinstance(value, int) and isinstance(mistake.node, ast.Call):
+        extents = ", ".join(ast.unparse(a) for a in mistake.node.args)
+        function = ast.unparse(mistake.node.func)
+        if function.endswith("zeros"):  # `zeros(m, n)`, as PyTorch has it
+            return f"a shape is a tuple: `{function}(({extents}), tl.float32)`"
     # `np.float16` is a class, `torch.float16` and NumPy's dtypes are named by their text.
     text = value if isinstance(value, str) else getattr(value, "__name__", str(value))
     name = C_TYPES.get(text, text.removeprefix("torch."))
     found = [n for n in dir(tl) if isinstance(getattr(tl, n), DType)]
     named = [n for n in found if name in (n, getattr(tl, n).name)]
     return f"`tl.{named[0]}`" if named else "an element type is written as `tl.float32`"
+
+
+@suggests("loop-bounds")
+def integer_bounds(mistake: Mistake) -> str | None:
+    """`range(n / 2)`, and bounds that are floats."""
+    arguments = getattr(getattr(mistake.node, "iter", None), "args", [])
+    for bound in arguments:
+        if isinstance(bound, ast.BinOp) and isinstance(bound.op, ast.Div):
+            whole = ast.unparse(ast.BinOp(bound.left, ast.FloorDiv(), bound.right))
+            return f"`/` is the quotient of floats: `{whole}`"
+    floats = [o for o in mistake.tensors if o.value.dtype.is_floating()]
+    return f"`{floats[0].bracketed}.to(tl.int32)`" if floats else None
 
 
 @suggests("syntax")

@@ -190,6 +190,7 @@ _OF_ARRAYS = {
     "repeat": "`tl.broadcast_to({x}, shape)`",
     "size": "`{x}.numel`; of one axis, `{x}.shape[axis]`",
     "squeeze": "`tl.reshape({x}, shape)`",
+    "t": "`{x}.T`",
     "std": "the root of the mean of squares less the square of the mean, each by `tl.sum`",
     "transpose": "`tl.trans({x})`; of more axes, `tl.permute({x}, order)`",
     "type": "`{x}.to(dtype)`, as in `{x}.to(tl.float32)`",
@@ -240,6 +241,16 @@ def _pass_extents(pointer: Operand) -> str:
         f"`{pointer.text}` is a pointer to the first element, without a length: pass lengths and "
         "strides to the kernel as arguments"
     )
+
+
+@suggests("subscripted-function")
+def subscripted_function(mistake: Mistake) -> str | None:
+    """`x.to[tl.float16]`."""
+    if not isinstance(mistake.node, ast.Subscript):
+        return None
+    function, arguments = mistake.node.value, mistake.node.slice
+    shown = arguments.elts if isinstance(arguments, ast.Tuple) else [arguments]
+    return f"it is a function: `{ast.unparse(ast.Call(function, shown, []))}`"
 
 
 @suggests("length-of-tensor")
@@ -329,7 +340,10 @@ def wrong_arguments(mistake: Mistake) -> str | None:
 
 
 # Parameters of functions in NumPy and PyTorch -> in `tl`.
-_KEYWORDS = {"default": "other", "dim": "axis", "fill_value": "other", "reverse": "descending"}
+_KEYWORDS = {
+    "axis": "dim", "default": "other", "dim": "axis", "fill_value": "other",
+    "reverse": "descending",
+}  # fmt: skip
 
 
 def _parameter_like(keyword: str, names: list[str]) -> str | None:

@@ -108,6 +108,53 @@ def pointer_as_value(mistake: Mistake) -> str | None:
     return _load(pointers[0]) if pointers else None
 
 
+@suggests("axis")
+def axes_of_tile(mistake: Mistake) -> str | None:
+    """An axis that the tile does not have."""
+    tiles = [o for o in mistake.tensors if o.shape and not o.is_pointer]
+    if not tiles:
+        return None
+    x, rank = tiles[0], len(tiles[0].shape)
+    match mistake.node:
+        case ast.Call(func=ast.Attribute(attr="expand_dims")):
+            return f"axes are inserted one at a time: `{x.bracketed}[{':, ' * rank}None, None]`"
+        case _:
+            axes = ("the axis 0", "the axes 0 and 1")[rank - 1 : rank]
+            return f"`{x.text}` has {axes[0] if axes else f'the axes 0 to {rank - 1}'}"
+
+
+@suggests("grid-axis")
+def axis_of_grid(mistake: Mistake) -> str:
+    return (
+        "a grid has the axes 0, 1 and 2: launch `rows * columns` programs along one of them, with "
+        "the indices `program // columns` and `program % columns`"
+    )
+
+
+@suggests("minor-axis")
+def other_axis(mistake: Mistake) -> str | None:
+    """Sorting along an axis that is not the last."""
+    tiles = [o for o in mistake.tensors if len(o.shape) == 2]
+    return f"`tl.trans({tiles[0].text})` has the columns as rows" if tiles else None
+
+
+@suggests("bitcast-width")
+def bitcast_width(mistake: Mistake) -> str | None:
+    if not mistake.tensors:
+        return None
+    x, bits = mistake.tensors[0], mistake.facts["source"].primitive_bitwidth
+    return (
+        f"`{x.bracketed}.to({_named(mistake.facts['to'])})` converts the value; its bits have a "
+        f"type of {bits} bits, such as tl.int{bits}"
+    )
+
+
+def _named(type: Any) -> str:
+    """A type as programs write it, `tl.int64`."""
+    names = (n for n in dir(tl) if getattr(tl, n) is type)
+    return f"tl.{next(names, type)}"
+
+
 @suggests("pointer-cast")
 def converted_pointer(mistake: Mistake) -> str | None:
     """A pointer where a number is converted: in an access the value, which follows the address."""
@@ -127,8 +174,14 @@ def value_as_pointer(mistake: Mistake) -> str | None:
     if isinstance(mistake.node, ast.Call) and len(mistake.pointers) == 1:
         function, pointer = ast.unparse(mistake.node.func), mistake.pointers[0].text
         return f"the pointer is the first argument: `{function}({pointer}, …)`"
-    address = _integer_parameter(mistake, values[0].node)
-    if address is not None:
+    number = _first_parameter(mistake, values[0].node)
+    if number is not None and number.value.dtype.is_floating():
+        return (
+            f"`{number.text}` is a number, {number.value.dtype}: the launch passed one where the "
+            "kernel takes an array"
+        )
+    if number is not None and number.value.type in (tl.int64, tl.uint64):
+        address = number.text
         return (
             f"`{address}` is a number: pass the array itself instead of its address, or convert "
             f"the address, as in `{address}.to(tl.pointer_type(tl.float32))`"
@@ -136,14 +189,14 @@ def value_as_pointer(mistake: Mistake) -> str | None:
     return f"`{values[0].text}` is not a pointer: add it to one, as in `ptr + {values[0].text}`"
 
 
-def _integer_parameter(mistake: Mistake, e: ast.expr) -> str | None:
-    """The parameter of 64 bits, as an address has, with which a sum of offsets begins."""
+def _first_parameter(mistake: Mistake, e: ast.expr) -> Operand | None:
+    """The parameter with which a sum of offsets begins, where that is a number."""
     while isinstance(e, ast.BinOp) and isinstance(e.op, ast.Add):
         e = e.left
     value = mistake.frame.names.get(e.id) if isinstance(e, ast.Name) else None
     if not isinstance(value, tensor) or value.handle.op is not None:
         return None
-    return ast.unparse(e) if value.type in (tl.int64, tl.uint64) else None
+    return Operand(e, value) if isinstance(value.type, DType) else None
 
 
 def _is_condition(mistake: Mistake, index: ast.expr) -> bool:
