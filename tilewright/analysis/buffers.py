@@ -59,7 +59,7 @@ class Span(NamedTuple):
 def span_of(fn: Function, access: Load | Store) -> Span | None:
     """The buffer that all lanes of an access are in; None if it is not known to exist.
 
-    It is that around the argument, if a loop computes the uniform part anew: adding that to an
+    It is that around the argument, if a loop recomputes the uniform part: adding that to an
     offset is one instruction, the start of another buffer takes seven. Likewise if a scalar offset
     moves with the loop, which is one addition of scalars for all accesses of a tile.
     """
@@ -192,7 +192,7 @@ def _has_negative_term(offset: Value) -> bool:
 
 
 def _moves(uniform: Value, ptr: Value) -> bool:
-    """Whether a loop computes the uniform part of an address anew in each iteration, from its
+    """Whether a loop recomputes the uniform part of an address in each iteration, from its
     index. One that is carried is the start of a buffer but for two additions."""
     op = uniform.op
     return op is not None and op.parent is ptr.region and isinstance(op.parent_op(), For | While)

@@ -14,7 +14,18 @@ from typing import NamedTuple
 from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext
-from tilewright.ir.types import I32, I64, U32, U64, DType, Type, dtype_of, element_of, is_int, shape_of
+from tilewright.ir.types import (
+    I32,
+    I64,
+    U32,
+    U64,
+    DType,
+    Type,
+    dtype_of,
+    element_of,
+    is_int,
+    shape_of,
+)
 from tilewright.layout.linear import REGISTER, LinearLayout
 from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul, Sub, constant_value
 from tilewright.ops.atomic import Writing, acquires

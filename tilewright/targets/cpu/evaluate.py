@@ -64,7 +64,7 @@ def scalar(level: Level, value: Value) -> V:
 
 
 def load(level: Level, op: memory.Load, coords: Coords) -> Lanes:
-    """`mem.load` at a point, emitted anew, not memoised: for volatile loads."""
+    """`mem.load` at a point, emitted at each call rather than memoised: for volatile loads."""
     return _run(_Task(level, _load(level, op, op.result, coords), {}), (op.result, coords))
 
 

@@ -103,12 +103,12 @@ def _with_other_tiles(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -
     loops = _staged(
         fn, loops, stage_vectors, lambda found: [loop.slots for loop in found] == slots, ctx
     )
-    wanted = [min(loop.slots, stages_of(loop.loop, ctx)) for loop in loops]
+    required = [min(loop.slots, stages_of(loop.loop, ctx)) for loop in loops]
     programs = _programs(fn, loops, ctx)
 
     def suffice(found: Sequence[CopiedLoop]) -> bool:
-        enough = all(loop.slots >= least for loop, least in zip(found, wanted, strict=False))
-        return len(found) == len(wanted) and enough and _programs(fn, found, ctx) >= programs
+        enough = all(loop.slots >= least for loop, least in zip(found, required, strict=False))
+        return len(found) == len(required) and enough and _programs(fn, found, ctx) >= programs
 
     return _staged(fn, loops, stage_matrices, suffice, ctx)
 
