@@ -1,5 +1,6 @@
 """What LLVM's back ends get wrong when left alone: stores of one lane, loads of no lane, extrema of
-numbers and NaN, comparisons whose bits are a half; and what takes them too long: divisions."""
+numbers and NaN, comparisons whose bits are a half, masks of signs; and what takes them too long:
+divisions."""
 
 from __future__ import annotations
 
@@ -226,3 +227,60 @@ def test_few_divisions_are_unchanged() -> None:
         "  %a = sdiv <16 x i32> %x, splat (i32 10)\n  %b = srem <4 x i64> %x, splat (i64 8)\n"
     )
     assert repairs.with_called_divisions(constants * few) == constants * few
+
+
+# An integer of all lanes, and the upper half of them by another use of the mask.
+MASK = """
+define i32 @g(<{n} x i{bits}> %x, ptr %p, ptr %q) noinline {{
+  %m = {mask}
+  %all = bitcast <{n} x i1> %m to i{n}
+  %z = zext i{n} %all to i32
+  %upper = shufflevector <{n} x i1> %m, <{n} x i1> poison, <{half} x i32> <{lanes}>
+  %one = load <{half} x i64>, ptr %p, align 1
+  %two = load <{half} x i64>, ptr %q, align 1
+  %w = select <{half} x i1> %upper, <{half} x i64> %one, <{half} x i64> %two
+  store <{half} x i64> %w, ptr %p, align 1
+  ret i32 %z
+}}
+
+define i32 @f(ptr %x, ptr %p, ptr %q) {{
+  %v = load <{n} x i{bits}>, ptr %x, align 1
+  %z = call i32 @g(<{n} x i{bits}> %v, ptr %p, ptr %q)
+  ret i32 %z
+}}
+"""
+
+
+@pytest.mark.parametrize(("n", "bits"), [(16, 8), (8, 16), (4, 32), (8, 32), (16, 32), (4, 64)])
+@pytest.mark.parametrize("of", ["sign", "bit"])
+def test_masks_with_two_uses(n: int, bits: int, of: str) -> None:
+    """As LLVM 22 has it for AVX-512, the upper lanes were those of a mask that was never set."""
+    type = f"<{n} x i{bits}>"
+    mask = {"sign": f"icmp slt {type} %x, zeroinitializer", "bit": f"trunc {type} %x to <{n} x i1>"}
+    lanes = ", ".join(f"i32 {lane}" for lane in range(n // 2, n))
+    text = MASK.format(n=n, bits=bits, half=n // 2, lanes=lanes, mask=mask[of])
+    _, code = emit.compile_text(text, host())
+    loaded: Any = device.LoadedCode(code, ["f"])
+    call = ctypes.CFUNCTYPE(ctypes.c_uint32, *[ctypes.c_void_p] * 3)(loaded["f"])
+    source = np.random.default_rng(n).integers(-100, 100, n).astype(f"i{bits // 8}")
+    one, two = np.full(n // 2, 1, np.int64), np.full(n // 2, 2, np.int64)
+    expected = source < 0 if of == "sign" else source % 2 == 1
+    whole = call(source.ctypes.data, one.ctypes.data, two.ctypes.data)
+    assert whole == sum(1 << lane for lane in range(n) if expected[lane])
+    np.testing.assert_array_equal(one, np.where(expected[n // 2 :], 1, 2))
+
+
+def test_masks_of_registers_that_movmskps_lacks() -> None:
+    """As LLVM 22 has it for AVX-512, instructions named registers that have no encoding there."""
+    machine = host()
+    if "avx512vl" not in machine.features:
+        pytest.skip("needs AVX-512")
+    text = """
+define i8 @f(<8 x i32> %x) {
+  %m = icmp slt <8 x i32> %x, zeroinitializer
+  %b = bitcast <8 x i1> %m to i8
+  ret i8 %b
+}
+"""
+    ir, _ = emit.compile_text(text, machine)
+    assert "movmskp" not in emit.assembly(ir, machine)

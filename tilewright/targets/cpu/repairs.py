@@ -24,7 +24,7 @@ def repair(text: str, machine: Machine) -> str:
         text = without_stores_of_three_bytes(text)
         return with_scalable_extrema(text, machine.vector_bytes) if machine.uses_sve else text
     if "avx512f" in machine.features:
-        return with_opaque_halves(with_opaque_extrema(text))
+        return with_opaque_halves(with_opaque_extrema(with_tested_masks(text)))
     if "avx" in machine.features:
         return with_opaque_masks(text)
     return text
@@ -288,4 +288,36 @@ def _opaque_word(found: re.Match[str]) -> str:
     return (
         f'{indent}{name} = call i16 asm "", "=r,0"(i16 {found["word"]})\n'
         f"{indent}{found['result']} = bitcast i16 {name} to half"
+    )
+
+
+_SIGNS = r"""(?mx)^(?P<indent>\s*)(?P<result>%[\w.]+)\ =\ (?:
+        icmp\ slt\ (?P<signed><\d+\ x\ i\d+>)\ (?P<negative>%[\w.]+),\ zeroinitializer\b
+        |trunc\ (?:nuw\ |nsw\ )*(?P<whole><\d+\ x\ i\d+>)\ (?P<odd>%[\w.]+)\ to\ <\d+\ x\ i1>)"""
+
+
+def with_tested_masks(text: str) -> str:
+    """Take masks from a bit of each lane of short vectors by a test of that bit, not of the sign.
+
+    LLVM 22's back end for AVX-512 moves signs to a mask and the mask to an integer by one
+    instruction (vpmovd2m and kmov by vmovmskps, of 16 and 32 bytes), but forgets other uses of the
+    mask that overwrite it, which then shift or invert a register that was never set, and that the
+    instruction has no encoding for the upper 16 registers.
+    """
+    if "icmp slt <" not in text and "x i1>" not in text:
+        return text
+    return re.sub(_SIGNS, _tested_bit, text)
+
+
+def _tested_bit(found: re.Match[str]) -> str:
+    type, value = found["signed"] or found["whole"], found["negative"] or found["odd"]
+    lanes, bits = map(int, re.findall(r"\d+", type))
+    if lanes * bits > 256:
+        return found[0]
+    bit = -(1 << (bits - 1)) if found["signed"] else 1
+    indent, result = found["indent"], found["result"]
+    name = f"%bit.{found.start()}"  # unique, as offsets are
+    return (
+        f"{indent}{name} = and {type} {value}, splat (i{bits} {bit})\n"
+        f"{indent}{result} = icmp ne {type} {name}, zeroinitializer"
     )
