@@ -3,7 +3,8 @@ from zero; the signs of shifted words; operations between a sum and a product of
 are selected; quotients of 24 bits; blocks behind a trap; the operands of differences between
 lanes; conditions that are branched and selected by; the masks of factors of 24 bits; zeros above
 bytes that are extended to 16 bits; logic of values that are masked; constants that are selected
-for NaN; the upper halves of constants of 64 bits; and comparisons of 128 bits."""
+for NaN; the upper halves of constants of 64 bits; comparisons of 128 bits; and the carries of sums
+of sums."""
 
 from __future__ import annotations
 
@@ -514,3 +515,62 @@ define <2 x float> @f(float %x, <2 x float> %y) {
         f"  %compared.equal = fcmp oeq <2 x float> %y, {pair}, !dbg !1",
         "  %e = or <2 x i1> %compared.number, %compared.equal, !dbg !1",
     ]
+
+
+@tw.jit
+def carries(x_ptr, y_ptr, low_ptr, z_ptr, out_ptr, carry_ptr, SIDE: tl.constexpr):
+    i = tl.arange(0, 64)
+    high = tl.load(x_ptr + i) + tl.load(y_ptr + i)
+    a = high.to(tl.uint64) << 32 | tl.load(low_ptr + i).to(tl.uint64)
+    z = tl.load(z_ptr + i).to(tl.uint64)
+    total = a + z
+    tl.store(out_ptr + i, total)
+    if SIDE == "left":
+        carry = total < a
+    elif SIDE == "right":
+        carry = z > total
+    else:
+        carry = ~a < z
+    tl.store(carry_ptr + i, carry.to(tl.int32))
+
+
+@pytest.mark.parametrize("arch", sorted(PROCESSORS))
+@pytest.mark.parametrize("side", ["left", "right", "inverse"])
+def test_carries_of_sums_of_sums(side: str, arch: str) -> None:
+    """As LLVM 22 has it, the carry was also that of the sum in the upper word."""
+    words = dict.fromkeys(("x_ptr", "y_ptr", "low_ptr", "z_ptr"), "*u32")
+    types = {**words, "out_ptr": "*u64", "carry_ptr": "*i32"}
+    kernel = compiled(carries, types, arch, 1, SIDE=side)
+    numbers = np.array([0, 1, 1 << 31, (1 << 32) - 1], np.uint32)
+    x, y, low, z = np.random.default_rng(0).choice(numbers, (4, 64))
+    args = [x, y, low, z, np.zeros(64, np.uint64), np.zeros(64, np.int32)]
+    *_, total, carry = launch(kernel.asm["hsaco"], arch, 1, (1,), args)
+    a = (x + y).astype(np.uint64) << np.uint64(32) | low
+    np.testing.assert_array_equal(total, a + z)
+    np.testing.assert_array_equal(carry, a + z < a)
+
+
+def test_which_comparisons_of_sums_are_hidden() -> None:
+    text = """
+define i1 @f(i64 %x, i64 %y) {{
+  %s = add i64 %x, {addend}
+  %c = icmp {comparison}
+  ret i1 %c
+}}
+"""
+    hidden = {
+        "%y": ("ult i64 %s, %x", "ugt i64 %y, %s", "ult i64 %x, %s"),
+        "1": ("eq i64 %x, -1", "eq i64 %s, 0"),
+        "-1": ("ne i64 %x, 0",),
+        "5": ("ult i64 %s, 5",),
+    }
+    kept = {
+        "%y": ("eq i64 %s, %x", "slt i64 %s, %x"),
+        "1": ("eq i64 %s, %y", "ult i64 %s, 10", "eq i64 %s, 10"),
+        "5": ("ne i64 %x, 0",),
+    }
+    for cases, changed in ((hidden, True), (kept, False)):
+        for addend, comparisons in cases.items():
+            for comparison in comparisons:
+                given = text.format(addend=addend, comparison=comparison)
+                assert (repair(given, PROCESSORS[WAVE_64]) != given) == changed, given

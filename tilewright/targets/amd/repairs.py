@@ -28,6 +28,8 @@ def repair(text: str, chip: Processor) -> str:
         text = with_wide_divisors(text)
     if "mul " in text and " i64 " in text:
         text = with_wide_factors(text)
+    if " = add " in text and " = icmp " in text:
+        text = with_compared_sums(text)
     if " i128 " in text:
         text = with_short_equalities(text)
     if "@llvm.amdgcn.update.dpp." in text:
@@ -308,6 +310,51 @@ def with_wide_factors(text: str) -> str:
     if not any(mask is None or int(mask).bit_length() == 24 for mask in masks):
         return text
     return _with_permute(_LONG_PRODUCT.sub(partial(_hide, "factor"), text), text)
+
+
+_LONG_SUM = re.compile(
+    r"^\s*(?P<result>%[\w.]+) = add (?:[a-z]+ )*i64 (?P<lhs>[^,\s]+), (?P<rhs>[^,\s]+)",
+    re.MULTILINE,
+)
+_INVERSE = re.compile(
+    r"^\s*(?P<result>%[\w.]+) = xor i64 (?P<operand>%[\w.]+), -1(?=,|$)", re.MULTILINE
+)
+_LONG_COMPARISON = re.compile(
+    r"^(?P<indent>\s*)(?P<head>%[\w.]+ = icmp (?:samesign )?(?P<predicate>eq|ne|ult|ugt) "
+    r"i(?P<bits>64) )(?P<operand>%[\w.]+)(?P<rest>, (?P<rhs>[^,\s]+).*)$",
+    re.MULTILINE,
+)
+
+
+def with_compared_sums(text: str) -> str:
+    """Hide from the back end that a comparison tells whether a sum of 64 bits overflows.
+
+    LLVM 22 takes the carry of the upper words' sum for it. If the upper word of one operand is a
+    sum itself, and that of the other zero, it adds all three words with the carry from the lower
+    ones at once: the sum is right, but the carry is also that of the inner sum.
+    """
+    return _with_permute(in_each_function(text, _with_compared_sums), text)
+
+
+def _with_compared_sums(function: str) -> str:
+    sums: dict[str, list[set[str]]] = defaultdict(list)
+    for found in _LONG_SUM.finditer(function):
+        values = set(found.group("result", "lhs", "rhs"))
+        for name in values:
+            sums[name].append(values)
+    if not sums:
+        return function
+    inverses = {found["result"]: found["operand"] for found in _INVERSE.finditer(function)}
+
+    def rewritten(found: re.Match[str]) -> str:
+        lhs, rhs = (inverses.get(found[side], found[side]) for side in ("operand", "rhs"))
+        if found["predicate"] in ("eq", "ne"):
+            tells = rhs in ("0", "-1") and any({"1", "-1"} & sum for sum in sums.get(lhs, []))
+        else:
+            tells = any(rhs in sum for sum in sums.get(lhs, []))
+        return _hide("sum", found) if tells else found[0]
+
+    return _LONG_COMPARISON.sub(rewritten, function)
 
 
 _LONG_EQUALITY = re.compile(
