@@ -1,6 +1,6 @@
 """What LLVM's back ends get wrong when left alone: stores of one lane, loads of no lane, extrema of
-numbers and NaN, comparisons whose bits are a half, masks of signs; and what takes them too long:
-divisions."""
+numbers and NaN, comparisons whose bits are a half, masks of signs, bits that are selected or one of
+their operands; and what takes them too long: divisions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
+import tilewright.language as tl
 from tests.covering import covering
 from tests.targets.cpu.harness import PLAIN_AVX2, PLAIN_SSE2, host
 from tilewright.runtime.devices import cpu as device
@@ -284,3 +286,27 @@ define i8 @f(<8 x i32> %x) {
 """
     ir, _ = emit.compile_text(text, machine)
     assert "movmskp" not in emit.assembly(ir, machine)
+
+
+@tw.jit
+def mixed(x, y, keys, out, MASK: tl.constexpr, FORM: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    a, b, key = tl.load(x + i), tl.load(y + i), tl.load(keys + i)
+    bits = (a & MASK) | (b & ~MASK) if FORM == "or" else b ^ ((a ^ b) & MASK)
+    tl.store(out + i, tl.where(key < 7, bits, b))
+    tl.store(out + N + i, tl.where(key < 7, a, bits))
+
+
+@pytest.mark.parametrize("form", ["or", "xor"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("mask", [0x7FFFFFFF, 0x6A0E8F6A, 0xFF])
+def test_bits_that_are_selected_or_one_of_their_operands(mask: int, dtype: Any, form: str) -> None:
+    """As LLVM 22 has it for AVX-512, the bits were those of another function of both and the
+    mask."""
+    rng, n = np.random.default_rng(0), 64
+    x, y = rng.integers(0, 1 << 31, (2, n)).astype(dtype)
+    keys, out = rng.integers(-10, 20, n).astype(np.int32), np.zeros(2 * n, dtype)
+    mixed[(1,)](x, y, keys, out, MASK=mask, FORM=form, N=n)
+    bits = (x & mask) | (y & ~dtype(mask))
+    np.testing.assert_array_equal(out[:n], np.where(keys < 7, bits, y))
+    np.testing.assert_array_equal(out[n:], np.where(keys < 7, x, bits))

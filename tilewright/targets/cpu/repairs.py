@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from tilewright.lowering.ir_text import in_each_function
 from tilewright.lowering.selected_zeros import with_selected_zeros
 from tilewright.targets.cpu.machine import BLOCK, Machine
 
@@ -24,7 +25,8 @@ def repair(text: str, machine: Machine) -> str:
         text = without_stores_of_three_bytes(text)
         return with_scalable_extrema(text, machine.vector_bytes) if machine.uses_sve else text
     if "avx512f" in machine.features:
-        return with_opaque_halves(with_opaque_extrema(with_tested_masks(text)))
+        text = with_tested_masks(with_opaque_alternatives(text))
+        return with_opaque_halves(with_opaque_extrema(text))
     if "avx" in machine.features:
         return with_opaque_masks(text)
     return text
@@ -321,3 +323,57 @@ def _tested_bit(found: re.Match[str]) -> str:
         f"{indent}{name} = and {type} {value}, splat (i{bits} {bit})\n"
         f"{indent}{result} = icmp ne {type} {name}, zeroinitializer"
     )
+
+
+_BITS = rf"""(?mx)^\s*(?P<result>%[\w.]+)\ =\ (?:and|or|xor)\ (?:disjoint\ )?
+        <\d+\ x\ i(?:32|64)>\ (?P<lhs>{_OPERAND}),\ (?P<rhs>{_OPERAND})"""
+_CHOICE = rf"""(?mx)^(?P<indent>\s*)(?P<head>%[\w.]+\ =\ select\ <\d+\ x\ i1>\ {_OPERAND},\ )
+        (?P<type><\d+\ x\ i(?P<bits>32|64)>)\ (?P<lhs>{_OPERAND}),\ <\d+\ x\ i\d+>
+        \ (?P<rhs>{_OPERAND})(?P<rest>.*)$"""
+
+
+def with_opaque_alternatives(text: str) -> str:
+    """Make what is selected instead of bits opaque to the back end, by a zero of inline assembly,
+    where the bits are computed from it.
+
+    LLVM 22's back end for AVX-512 merges logic of three vectors, of which one may be in memory, and
+    a selection between the result and one of them in one instruction (vpternlogd), and then takes
+    the truth table of another order of the three.
+    """
+    if " = select <" not in text or not (" = xor <" in text or " = or " in text):
+        return text
+    return in_each_function(text, _with_opaque_alternatives)
+
+
+def _with_opaque_alternatives(function: str) -> str:
+    logic = {found["result"]: found for found in re.finditer(_BITS, function)}
+
+    def depends(name: str, on: str, depth: int = 4) -> bool:
+        found = logic.get(name) if depth else None
+        if found is None:
+            return False
+        operands = found.group("lhs", "rhs")
+        return on in operands or any(depends(operand, on, depth - 1) for operand in operands)
+
+    def rewritten(found: re.Match[str]) -> str:
+        lhs, rhs, type = found.group("lhs", "rhs", "type")
+        if depends(lhs, rhs):
+            other = rhs
+        elif depends(rhs, lhs):
+            other = lhs
+        else:
+            return found[0]
+        indent, name = found["indent"], f"%other.{found.start()}"  # unique, as offsets are
+        scalar, lanes = f"i{found['bits']}", re.match(r"<(\d+)", type)
+        assert lanes
+        chosen = ", ".join(f"{type} {name if x == other else x}" for x in (lhs, rhs))
+        return (
+            f'{indent}{name}.zero = call {scalar} asm "", "=r,0"({scalar} 0)\n'
+            f"{indent}{name}.first = insertelement {type} poison, {scalar} {name}.zero, i64 0\n"
+            f"{indent}{name}.zeros = shufflevector {type} {name}.first, {type} poison, "
+            f"<{lanes[1]} x i32> zeroinitializer\n"
+            f"{indent}{name} = or {type} {other}, {name}.zeros\n"
+            f"{indent}{found['head']}{chosen}{found['rest']}"
+        )
+
+    return re.sub(_CHOICE, rewritten, function)
