@@ -17,6 +17,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.conformance.plug_in import install
+from tilewright.base.diagnostics import InternalCompilerError
 from tilewright.base.plug_ins import PlugInError, plug_ins
 from tilewright.compiler.source import ASTSource
 from tilewright.runtime import driver
@@ -109,6 +110,35 @@ RAISING = """
 class Target(InterpreterTarget):
     def __init__(self, arch=""):
         raise OSError("no licence")
+"""
+
+UNLICENSED = """
+class Target(InterpreterTarget):
+    name = "NAME"
+
+    def key(self):
+        raise OSError("no licence server")
+"""
+NUMBERED = """
+class Target(InterpreterTarget):
+    name = "NAME"
+
+    def key(self):
+        return 5
+"""
+FEATURELESS = """
+class Target(InterpreterTarget):
+    name = "NAME"
+
+    def features(self):
+        return None
+"""
+BROKEN = """
+class Target(InterpreterTarget):
+    name = "NAME"
+
+    def compile(self, module, ctx, options):
+        return 1 // 0
 """
 
 
@@ -270,3 +300,46 @@ def _forget(name: str) -> None:
     driver._made.cache_clear()
     for key in [key for key in registry._INSTANCES if key[0] == name]:
         del registry._INSTANCES[key]
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        (UNLICENSED, "cannot be used: OSError: no licence server"),
+        (NUMBERED, "is not a target: its `key` returns 5, which is not text"),
+        (FEATURELESS, "is not a target: its `features` returns None"),
+    ],
+    ids=["raises", "number", "none"],
+)
+def test_members_that_are_faulty_are_named(
+    code: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "faulty", code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _forget("faulty")
+    with pytest.raises(PlugInError, match=rf"faulty = faulty:Target, of faulty 1\.5 {cause}"):
+        tw.compile(ASTSource(one, {"x": "*i32"}), target="faulty")
+
+
+def test_kernels_of_plug_ins_with_equal_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As two plug-ins that derive from one target have: those of one were stored for both."""
+    for name in ("first", "second"):
+        put(tmp_path, name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("first", "second"):
+        _forget(name)
+        kernel = tw.compile(ASTSource(one, {"x": "*i32"}), target=name)
+        assert kernel.metadata.target.backend == name
+
+
+def test_failure_of_a_compiler_names_its_plug_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "broken", BROKEN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _forget("broken")
+    provider = r"the plug-in tilewright\.targets: broken = broken:Target, of broken 1\.5"
+    with pytest.raises(InternalCompilerError, match=f"This is a fault of {provider}, not of the"):
+        tw.compile(ASTSource(one, {"x": "*i32"}), target="broken")

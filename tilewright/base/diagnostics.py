@@ -186,6 +186,7 @@ class InternalCompilerError(TritonError):
         kernel: the kernel that was being compiled.
         step: the pass or target that failed.
         reproducer: a file that reproduces the failure; None if it could not be written.
+        provider: the plug-in that provides the target, in words; "" if it is built in.
     """
 
     def __init__(
@@ -195,18 +196,20 @@ class InternalCompilerError(TritonError):
         problem: str,
         reproducer: os.PathLike[str] | None,
         why: str = "",
+        provider: str = "",
     ) -> None:
         self.kernel = kernel
         self.step = step
         self.problem = problem
         self.reproducer = reproducer
         self.why = why
-        super().__init__(kernel, step, problem, reproducer, why)
+        self.provider = provider
+        super().__init__(kernel, step, problem, reproducer, why, provider)
 
     def __str__(self) -> str:
         text = (
             f"compiling {self.kernel} failed in {self.step!r}: {self.problem}\n"
-            "This is a fault of tilewright, not of the kernel."
+            f"This is a fault of {self.provider or 'tilewright'}, not of the kernel."
         )
         if self.reproducer is None:
             return f"{text} No reproducer could be written: {self.why}"

@@ -37,6 +37,7 @@ from tilewright.targets.protocol import (
     checked,
     options_dict,
 )
+from tilewright.targets.registry import provider_of
 from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
@@ -218,7 +219,9 @@ def _internal_error(
     target = find_target(device)
     steps = [s for s in pipeline(target) if not s.when or s.when in target.features()]
     rest = steps[progress.complete :]
-    failing = rest[0].name if rest else device.backend
+    failing, provider = (
+        (rest[0].name, "") if rest else (device.backend, provider_of(device.backend))
+    )
     problem = f"{type(error).__name__}: {error}"
     try:
         made = reproducer.Reproducer(
@@ -233,8 +236,8 @@ def _internal_error(
         folder = knobs.compilation.reproducer_dir
         path = made.write(Path(folder or Path(knobs.cache.folder(), "reproducers")))
     except Exception as second:  # the first error matters more than why it cannot be saved
-        return InternalCompilerError(source.name, failing, problem, None, repr(second))
-    return InternalCompilerError(source.name, failing, problem, path)
+        return InternalCompilerError(source.name, failing, problem, None, repr(second), provider)
+    return InternalCompilerError(source.name, failing, problem, path, provider=provider)
 
 
 def _module_before(source: Source, target: Target, options: Any, steps: list[Step]) -> Module:

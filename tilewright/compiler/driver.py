@@ -148,11 +148,11 @@ def _found_or_built(source: Source, device: GPUTarget, options: Any) -> tuple[Co
 
 
 def cache_key(source: Source, device: GPUTarget, options: Any) -> str:
-    """The cache key: a hash of everything that the code depends on."""
+    """The cache key: a hash of everything that the code depends on. The target's name is a part of
+    it, as targets of different packages may have equal keys."""
     settings = sorted((k, str(v)) for k, v in knobs.cache_key_values().items())
-    return digest(
-        compiler_key(), source.hash(), find_target(device).key(), repr(options), str(settings)
-    )
+    target = f"{device.backend} {find_target(device).key()}"
+    return digest(compiler_key(), source.hash(), target, repr(options), str(settings))
 
 
 def _load(store: KernelStore, key: str, source: Source) -> CompiledKernel | None:

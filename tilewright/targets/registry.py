@@ -10,7 +10,7 @@ value is a factory that takes an architecture ("" for the default):
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.lazy_import import lazy_import
@@ -130,23 +130,29 @@ def _made(target: GPUTarget) -> Target:
     name = target.backend
     factory = factory_of(name)
     given = (target.arch,) if target.arch != "" else ()
-    if name in _REGISTERED or name in BUILT_IN:
+    provider = provider_of(name)
+    if not provider:
         return factory(*given)
     try:
         made = factory(*given)
+        fault = _fault_of(made)
     except Exception as error:
-        raise PlugInError(
-            f"the plug-in {describe(plug_ins(TARGETS)[name])} cannot be used: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    fault = _fault_of(made)
+        raise PlugInError(f"{provider} cannot be used: {type(error).__name__}: {error}") from error
     if fault:
-        raise PlugInError(f"the plug-in {describe(plug_ins(TARGETS)[name])} {fault}")
+        raise PlugInError(f"{provider} {fault}")
     return made
 
 
+def provider_of(name: str) -> str:
+    """The plug-in that provides a target, in words; "" if none does."""
+    if name in _REGISTERED or name in BUILT_IN or name not in plug_ins(TARGETS):
+        return ""
+    return f"the plug-in {describe(plug_ins(TARGETS)[name])}"
+
+
 def _fault_of(made: Any) -> str:
-    """The reason for which an object is no target of this interface version; "" if it is one."""
+    """The reason for which an object is no target of this interface version; "" if it is one. What
+    its `key` and `features` raise is raised."""
     interface = getattr(made, "interface", INTERFACE)
     if interface != INTERFACE:
         return (
@@ -154,7 +160,14 @@ def _fault_of(made: Any) -> str:
             f"tilewright has version {INTERFACE}: update the older one of the two"
         )
     missing = [name for name in MEMBERS if not hasattr(made, name)]
-    return f"is not a target: it has no {', '.join(missing)}" if missing else ""
+    if missing:
+        return f"is not a target: it has no {', '.join(missing)}"
+    if not isinstance(key := made.key(), str):
+        return f"is not a target: its `key` returns {key!r}, which is not text"
+    features = made.features()
+    if not isinstance(features, Collection):
+        return f"is not a target: its `features` returns {features!r}, which is not a set of names"
+    return ""
 
 
 def target(target: str | GPUTarget | Target | None = None) -> Target:
