@@ -334,6 +334,44 @@ def test_kernels_of_plug_ins_with_equal_keys(
         assert kernel.metadata.target.backend == name
 
 
+DRIVERLESS = """
+class Driver(CpuDriver):
+    device_type = "NAME"
+
+    def __init__(self):
+        raise OSError("no /dev/npu0")
+"""
+
+
+def test_driver_that_cannot_be_created_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "absent", DRIVERLESS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _forget("absent")
+    with pytest.raises(PlugInError, match=r"absent:Driver, of absent 1\.5 cannot be used: OSError"):
+        driver.driver_of("absent")
+
+
+WRONG_RESULTS = {
+    "a stage `x` that is neither text nor bytes": "found.stages | {'x': object()}, found.metadata",
+    "metadata that is no dictionary, but None": "found.stages, None",
+    "metadata without `name`": "found.stages, found.metadata | {'name': 5}",
+}
+
+
+@pytest.mark.parametrize("fault", WRONG_RESULTS)
+def test_wrong_results_of_a_compiler_are_named(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = 'found.stages, {"where": object()}'
+    put(tmp_path, "wrong", WRONG_METADATA.replace(given, WRONG_RESULTS[fault]))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _forget("wrong")
+    with pytest.raises(InternalCompilerError, match=f"of the target wrong returns {fault}"):
+        tw.compile(ASTSource(one, {"x": "*i32"}), target="wrong")
+
+
 def test_failure_of_a_compiler_names_its_plug_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

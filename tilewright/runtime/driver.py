@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.base import knobs
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.plug_ins import DRIVERS as DRIVER_PLUG_INS
-from tilewright.base.plug_ins import load_plug_in, plug_ins
+from tilewright.base.plug_ins import PlugInError, describe, load_plug_in, plug_ins
 from tilewright.language.target_info import install_host_target
 from tilewright.runtime.drivers.protocol import Driver
 from tilewright.targets.protocol import GPUTarget
@@ -67,7 +67,17 @@ def driver_class(device_type: str) -> Callable[[], Any]:
 
 @cache
 def _made(device_type: str) -> Any:
-    return driver_class(device_type)()
+    """The driver of a device type; what the constructor of a plug-in raises is a `PlugInError`."""
+    kind = driver_class(device_type)
+    if device_type in DRIVERS:
+        return kind()
+    try:
+        return kind()
+    except Exception as error:
+        provider = describe(plug_ins(DRIVER_PLUG_INS)[device_type])
+        raise PlugInError(
+            f"the plug-in {provider} cannot be used: {type(error).__name__}: {error}"
+        ) from error
 
 
 # -- the active driver ----------------------------------------------------------------------------

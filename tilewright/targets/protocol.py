@@ -216,7 +216,16 @@ def _fault_of(lowered: Any) -> str:
         return f"{lowered!r}, not a Lowered"
     if not lowered.stages:
         return "no stages"
-    return "" if "name" in lowered.metadata else "metadata without `name`, the kernel's symbol"
+    metadata: Any = lowered.metadata
+    content: Any
+    for stage, content in lowered.stages.items():
+        if not isinstance(content, str | bytes):
+            return f"a stage `{stage}` that is neither text nor bytes, but {content!r}"
+    if not isinstance(metadata, dict):
+        return f"metadata that is no dictionary, but {metadata!r}"
+    if not isinstance(lowered.metadata.get("name"), str):
+        return "metadata without `name`, the kernel's symbol"
+    return ""
 
 
 class UnknownOptionError(KeyError):
