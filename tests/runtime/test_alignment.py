@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ class Shape(NamedTuple):
 class ForHopper(JITFunction):
     """A kernel that is compiled as on a machine with a GPU."""
 
-    def device_of(self, devices: str, values: tuple[Any, ...]) -> str:
+    def device_of(self, devices: str, values: tuple[Any, ...], more: Sequence[str] = ()) -> str:
         return "cuda:0"
 
     def target_of(self, device: str) -> GPUTarget:

@@ -321,6 +321,12 @@ def test_a_derivative_of_integers_is_an_error() -> None:
         run(tw.jit(gelu), arrays)
 
 
+def test_a_derivative_on_another_device_is_an_error() -> None:
+    arrays = given() | {"dx": torch.empty(64, device="meta")}
+    with pytest.raises(ValueError, match=r"argument `x_ptr_gradient` is a torch.Tensor .* 'meta'"):
+        run(tw.jit(gelu), arrays)
+
+
 @pytest.mark.parametrize(("name", "other"), [("dx", "x"), ("dx", "dy"), ("dx", "y"), ("y", "x")])
 def test_shared_memory_is_an_error(name: str, other: str) -> None:
     arrays = given()

@@ -97,7 +97,7 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
     Raises:
         the errors of a launch of a derivative, see `Gradient.run`.
     """
-    setting, module, paths = _lowered(request.kernel, launch)
+    setting, module, paths = _lowered(request, launch)
     of_tangents = request.mode == "second"
     if of_tangents:
         types = _element_types(request, launch)
@@ -158,13 +158,15 @@ class _Setting:
         return Step(compiled, arguments, grid, tuple(axes), derived.tapes)
 
 
-def _lowered(kernel: JITFunction, launch: Launch) -> tuple[_Setting, Module, list[ArgPath]]:
+def _lowered(request: Request, launch: Launch) -> tuple[_Setting, Module, list[ArgPath]]:
     """The tile IR of the kernel for a launch, as it is differentiated, and where the arguments of
     its entry are among those of the launch."""
+    kernel = request.kernel
     source, _, given = kernel.bound(*launch.args, **launch.kwargs)
     source.hash()  # records the global variables that the kernel uses
     key = Key(*launch.key)
-    device = kernel.device_of(key.devices, launch.values)
+    further = [f"{name}_{kind}" for kind, name in request.positions]
+    device = kernel.device_of(key.devices, launch.values, further)
     backend = kernel.device_caches[device].backend
     setting = _Setting(kernel, key, device, kernel.options_of(backend, source, given))
     front_end = replace(backend.frontend_options(setting.options), derivatives=True)

@@ -14,7 +14,7 @@ runs it on the grid (`runtime/launch.py`).
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -166,14 +166,15 @@ class JITFunction(SourceFunction, NativeInterface):
         """Whether this is a Gluon function: never."""
         return False
 
-    def device_of(self, devices: str, values: tuple[Any, ...]) -> str:
+    def device_of(self, devices: str, values: tuple[Any, ...], more: Sequence[str] = ()) -> str:
         """The device on which a launch runs, the key in `device_caches`.
 
         Args:
             devices: the devices of its tensors, as in `Key`.
             values: the values of all parameters.
+            more: the names of further arguments, as those of a derivative.
         """
-        return device_of(devices, values, self.arg_names)
+        return device_of(devices, values, [*self.arg_names, *more])
 
     def target_of(self, device: str) -> GPUTarget:
         """The target of a device, given its name."""
@@ -505,9 +506,9 @@ class InterpretedFunction(JITFunction):
         """None: native code launches compiled kernels only."""
         return None
 
-    def device_of(self, devices: str, values: tuple[Any, ...]) -> str:
+    def device_of(self, devices: str, values: tuple[Any, ...], more: Sequence[str] = ()) -> str:
         if devices not in ("", CPU):
-            device_of(devices, values, self.arg_names)  # raises the same errors
+            super().device_of(devices, values, more)  # raises the same errors
         return "interpreter"
 
     def target_of(self, device: str) -> GPUTarget:
