@@ -151,7 +151,7 @@ def test_empty_grid_launches_nothing_but_compiles(
     [
         (4, TypeError, "a grid is a tuple of one to three ints, or a function"),
         ((), ValueError, "one to three axes, not 0"),
-        ((1, 1, 1, 1), ValueError, "one to three axes, not 4"),
+        ((1, 1, 1, 2), ValueError, "one to three axes, not 4"),
         ((2.0,), TypeError, r"axis x of the grid is 2\.0, a float"),
         ((1, -2), ValueError, "axis y of the grid is -2, which is negative"),
     ],
@@ -161,6 +161,15 @@ def test_wrong_grid_has_a_clear_error(
 ) -> None:
     with pytest.raises(error, match=text):
         make(fill)[grid](np.zeros(4, np.int32), 5)
+
+
+def test_extents_beyond_the_third_may_be_1(make: Callable[..., JITFunction]) -> None:
+    """Triton does not read them, and programs have some."""
+    out = np.zeros(4, np.int32)
+    make(fill)[(4, 1, 1, 1)](out, 5)
+    assert (out == 5).all()
+    make(fill)[[4, 1, 1, 1, 1]](out, 6)
+    assert (out == 6).all()
 
 
 def test_warmup_compiles_only(make: Callable[..., JITFunction], builds: list[str]) -> None:

@@ -93,7 +93,7 @@ GRIDS: list[tuple[Any, Any, str]] = [
     *((g, TypeError, NO_GRID) for g in (np.array(3), torch.tensor([1]), float("nan"), Ellipsis)),
     ((), ValueError, "a grid has one to three axes, not 0"),
     ([], ValueError, "a grid has one to three axes, not 0"),
-    ((1, 1, 1, 1), ValueError, "a grid has one to three axes, not 4"),
+    ((1, 1, 1, 2), ValueError, "a grid has one to three axes, not 4"),
     (range(10**12), ValueError, "a grid has one to three axes, not 1000000000000"),
     ((-1,), ValueError, "axis x of the grid is -1, which is negative"),
     ((1, 1, -(10**30)), ValueError, "axis z of the grid is -1000000000000000000000000000000,"),

@@ -76,6 +76,8 @@ class PassContext:
         taken: the names of the overriding stages that were used.
         before: the original function, by the name of the pass whose result the target may reject.
         widening: more threads for the program, which the target may use; None if it may not.
+        smaller: the original of a pass, by its name, that needs less memory; it is compiled if the
+            result needs more than there is.
         disabled: the names of optional passes, and of parts of passes, that do not run.
     """
 
@@ -90,6 +92,7 @@ class PassContext:
     taken: set[str] = field(default_factory=set[str])
     before: dict[str, Original] = field(default_factory=lambda: dict[str, Original]())
     widening: Widening | None = None
+    smaller: tuple[str, Original] | None = None
     disabled: frozenset[str] = frozenset()
 
     @property

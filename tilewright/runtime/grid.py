@@ -26,7 +26,8 @@ def extents_of(grid: Any) -> Grid:
 
     Raises:
         TypeError: it is not a tuple or list of ints.
-        ValueError: it does not have one to three extents, or has a negative one.
+        ValueError: it does not have one to three extents, or has a negative one. Further extents
+            may be 1, as programs for Triton have them, which does not read them.
     """
     # Fast path for the common case.
     if type(grid) is tuple and 1 <= len(grid) <= 3:
@@ -41,7 +42,8 @@ def _checked_extents(grid: Any) -> Grid:
         raise TypeError(
             f"a grid is a tuple of one to three ints, or a function that gives one, not {grid!r}"
         )
-    if not 1 <= len(grid) <= 3:  # before iterating, as it may be a range of a million
+    # Slowly from the fourth on: it may be a range of a million.
+    if not len(grid) or any(_extent("beyond z", extent) != 1 for extent in grid[3:]):
         raise ValueError(f"a grid has one to three axes, not {len(grid)}: {grid!r}")
     axes = [_extent(axis, n) for axis, n in zip("xyz", grid, strict=False)]
     x, y, z = (*axes, 1, 1)[:3]

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.base import knobs
 from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import pipeline
 from tilewright.compiler.source import ASTSource
@@ -16,6 +17,8 @@ from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, run
 from tilewright.lowering.simt.shared_memory import allocated_bytes
 from tilewright.ops.control import For
+from tilewright.targets.gpu import compilation
+from tilewright.targets.gpu.codegen import ThreadCode, thread_code
 from tilewright.targets.nvidia.target import NvidiaTarget
 
 KIB = 1024
@@ -114,6 +117,40 @@ def test_at_least_one_stage_remains() -> None:
     module, ctx = laid_out(product, 86, 4, 256, 256, 128)
     assert slots_of(module) == []
     assert "128 of the 99 KiB" in remarks(ctx)[0]
+
+
+def test_a_function_with_fewer_stages_is_kept_where_most_memory_is_taken() -> None:
+    _, ctx = laid_out(product, 90, 4, 128, 256, 64)
+    assert ctx.smaller is not None
+    name, (function, _) = ctx.smaller
+    assert name == "limit_stages"
+    assert [op.num_stages for op in function.walk() if isinstance(op, For)] == [2]
+    _, ctx = laid_out(product, 90, 3, 64, 64, 32)
+    assert ctx.smaller is None
+
+
+def test_what_does_not_fit_after_all_passes_is_compiled_with_fewer_stages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = {"M": 128, "N": 256, "BK": 64}
+    types = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "K": "i32"}
+    aligned = {(i,): [["tt.divisibility", 16]] for i in range(4)}
+    source = ASTSource(product, types | dict.fromkeys(sizes, "constexpr"), sizes, aligned)
+    slots: list[int] = []
+
+    def enlarged(module: Module, *rest: Any) -> ThreadCode:
+        """As if passes had added memory to a kernel of four stages."""
+        code = thread_code(module, *rest)
+        slots.append(slots_of(module)[0])
+        return code._replace(shared_bytes=code.shared_bytes + 64 * KIB * (slots[-1] == 4))
+
+    monkeypatch.setattr(compilation, "thread_code", enlarged)
+    with knobs.compilation.scope():
+        knobs.compilation.always_compile = True
+        knobs.compilation.disabled_passes = "specialize_warps"
+        kernel = tw.compile(source, NvidiaTarget(90), {"num_stages": 4, "num_warps": 8})
+    assert slots == [4, 2]
+    assert kernel.metadata.shared <= 227 * KIB
 
 
 @tw.jit

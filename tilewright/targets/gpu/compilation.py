@@ -3,7 +3,8 @@
 Whether some passes were profitable is known only from the machine code. These record the function
 as it was before them (`PassContext.before`). Where the result is doubtful, that function is
 compiled, too, and the better machine code is taken. A program whose machine code lacks registers is
-compiled for more threads, too (`PassContext.widening`).
+compiled for more threads, too (`PassContext.widening`). Where a program needs more shared memory
+than there is, a smaller one is compiled instead (`PassContext.smaller`).
 """
 
 from __future__ import annotations
@@ -119,6 +120,9 @@ def compile_module(target: Vendor, module: Module, ctx: PassContext, options: An
 def _compile(target: Vendor, module: Module, ctx: PassContext, options: Any) -> MachineCode:
     """The best machine code for the number of threads that the passes have assumed."""
     variants = _Variants(target, module, ctx, options)
+    if ctx.smaller is not None and variants.code(0).shared_bytes > ctx.gpu.shared_bytes:
+        variants = _Variants(target, *_smaller(target, *ctx.smaller, ctx), options)
+        ctx = variants.ctx
     without = _surpassing(variants) or _best(variants)
     if without:
         name, original = variants.passes[without - 1]
@@ -134,7 +138,9 @@ def _widened(
     made, machine, chosen = best, ctx.gpu, None
     while made.lacks_registers() and machine.warps < widening.most_warps:
         machine = replace(machine, warps=2 * machine.warps)
-        own = replace(ctx, machine=machine, before={}, widening=None, remarks=list[Remark]())
+        own = replace(
+            ctx, machine=machine, before={}, smaller=None, widening=None, remarks=list[Remark]()
+        )
         module = Module([widening.function.clone()])
         run(module, steps_after(target.steps(), widening.name), own)
         made = _compile(target, module, own, options)
@@ -149,6 +155,16 @@ def _widened(
         ctx.remarks += chosen.remarks
         ctx.machine = chosen.machine
     return best
+
+
+def _smaller(
+    target: Vendor, name: str, original: Original, ctx: PassContext
+) -> tuple[Module, PassContext]:
+    """The module that needs less memory (`PassContext.smaller`) after all passes."""
+    ctx.missed(name, original.undone, original.function.loc)
+    module, again = Module([original.function]), replace(ctx, before={}, smaller=None)
+    run(module, steps_after(target.steps(), name), again)
+    return module, again
 
 
 def _surpassing(variants: _Variants) -> int:
