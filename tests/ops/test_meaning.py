@@ -472,6 +472,7 @@ FUNCTIONS: dict[type[Any], Callable[[float], float]] = {
     op_math.Log1p: total(lambda x: -math.inf if x == -1 else math.log1p(x), below=-1),
     op_math.Sin: total(math.sin, inf=math.nan, minus_inf=math.nan),
     op_math.Cos: total(math.cos, inf=math.nan, minus_inf=math.nan),
+    op_math.Tan: total(math.tan, inf=math.nan, minus_inf=math.nan),
     op_math.Tanh: total(math.tanh),
     op_math.Erf: total(math.erf),
     op_math.Sqrt: total(math.sqrt, below=0),

@@ -38,7 +38,7 @@ ZERO: Numbers = frozenset((0.0,))
 MOST = 6  # numbers that are distinguished
 FINITE_OF_FINITE = (
     arith.Add, arith.Sub, arith.Mul, arith.Neg, arith.Cast, arith.Max, arith.Min, arith.Fma,
-    arith.Abs, arith.Hint, marks.Residual, math.Sin, math.Cos, math.Tanh, math.Erf,
+    arith.Abs, arith.Hint, marks.Residual, math.Sin, math.Cos, math.Tan, math.Tanh, math.Erf,
 )  # fmt: skip
 
 

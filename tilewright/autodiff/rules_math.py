@@ -39,6 +39,7 @@ from tilewright.ops.math import (
     Rsqrt,
     Sin,
     Sqrt,
+    Tan,
     Tanh,
     Trunc,
 )
@@ -218,6 +219,13 @@ def _sin(d: Point, op: Sin, index: int, t: Value) -> Value:
 def _cos(d: Point, op: Cos, index: int, t: Value) -> Value:
     """(cos x)' = -sin x"""
     return d.emit.neg(d.emit.mul(t, d.emit.op(Sin(d.value(op.src)))))
+
+
+@partial(Tan)
+def _tan(d: Point, op: Tan, index: int, t: Value) -> Value:
+    """(tan x)' = 1 + tan² x"""
+    y = d.value(op.result)
+    return d.emit.add(t, d.emit.mul(t, d.emit.mul(y, y)))
 
 
 @partial(Tanh)

@@ -19,7 +19,7 @@ from tilewright.ops.view import View
 SMOOTH = (
     arith.Add, arith.Sub, arith.Mul, arith.Div, arith.Neg, arith.Fma, marks.StopGradient, Dot,
     math.Cos, math.Erf, math.Exp, math.Exp2, math.Expm1, math.Log, math.Log10, math.Log1p,
-    math.Log2, math.Rsqrt, math.Sin, math.Sqrt, math.Tanh, View, Store,
+    math.Log2, math.Rsqrt, math.Sin, math.Sqrt, math.Tan, math.Tanh, View, Store,
 )  # fmt: skip
 HALF = 16  # bits of the narrowest float to which rounding is no quantisation
 

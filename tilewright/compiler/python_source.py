@@ -56,6 +56,7 @@ _FUNCTIONS: Mapping[type[Op], str] = {
     math_ops.Sin: "sin", math_ops.Cos: "cos", math_ops.Erf: "erf", math_ops.Floor: "floor",
     math_ops.Ceil: "ceil", arith.Abs: "abs", marks.StopGradient: "stop_gradient",
     arith.MulHi: "umulhi", arith.Fma: "fma", shape.Join: "join", shape.Split: "split",
+    math_ops.Tan: "extra.libdevice.tan",
     math_ops.Tanh: "extra.libdevice.tanh", math_ops.Log1p: "extra.libdevice.log1p",
     math_ops.Log10: "extra.libdevice.log10", math_ops.Expm1: "extra.libdevice.expm1",
     math_ops.Rint: "extra.libdevice.rint", math_ops.Trunc: "extra.libdevice.trunc",

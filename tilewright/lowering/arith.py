@@ -305,8 +305,8 @@ def lower_function_result(b: Builder, op: marks.FunctionResult, src: V, *args: V
 
 
 @lowers(
-    math.Exp, math.Exp2, math.Expm1, math.Log, math.Log2, math.Log10, math.Log1p, math.Tanh,
-    math.Erf, math.Sqrt, math.Rsqrt, math.Floor, math.Ceil, math.Trunc, math.Rint,
+    math.Exp, math.Exp2, math.Expm1, math.Log, math.Log2, math.Log10, math.Log1p, math.Tan,
+    math.Tanh, math.Erf, math.Sqrt, math.Rsqrt, math.Floor, math.Ceil, math.Trunc, math.Rint,
 )  # fmt: skip
 def lower_math(b: Builder, op: math.MathFunction, src: V) -> V:
     element = _element(op)

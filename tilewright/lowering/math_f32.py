@@ -85,20 +85,16 @@ _EXP2_ERF = (
     0.00967151278577686,
     0.0013264727252583531,
 )
-# Computed in f64: the trigonometric kernels for tan, 2**-37.5 and 2**-42.9; log2((1+s)/(1-s))/s in
-# s**2, 2**-43.6; (2**r - 1)/r, 2**-34.3.
-_SIN_TAN = (
-    -0.16666666640380515,
-    0.008333329256264276,
-    -0.00019839296548363562,
-    2.7179710309303876e-06,
+# (tan(r) - r) / r**3 in r**2 on |r| <= pi/4, 2**-25.4.
+_TAN = (
+    0.33333155512809753,
+    0.1333886682987213,
+    0.05340556427836418,
+    0.024450931698083878,
+    0.0030859720427542925,
+    0.009405831806361675,
 )
-_COS_TAN = (
-    0.041666666618729024,
-    -0.0013888883434883016,
-    2.4799443032271707e-05,
-    -2.720434380560995e-07,
-)
+# Computed in f64: log2((1+s)/(1-s))/s in s**2, 2**-43.6; (2**r - 1)/r, 2**-34.3.
 _LOG2_POW = (
     2.88539008177785,
     0.961796694113718,
@@ -273,15 +269,14 @@ def sin_cos(quarter: int) -> Callable[..., V]:
     return emit
 
 
-def tan(b: Builder, x: V) -> V:
-    """Computed in f64: the quotient of two f32 kernels would have an error above 2 ulp."""
-    q, r = _reduce_wide(b, x)
+def tan(b: Builder, x: V, reciprocal: Callable[[Builder, V], V] | None = None) -> V:
+    """tan(r), or -1 / tan(r) beyond an odd multiple of pi/4. A reciprocal is within an ulp."""
+    q, r = _reduce(b, x, math.inf)
     z = b.fmul(r, r)
-    sine = b.mul_add(b.fmul(r, z), polynomial(b, z, _SIN_TAN), r)
-    cosine = b.mul_add(b.fmul(z, z), polynomial(b, z, _COS_TAN), b.mul_add(z, -0.5, 1.0))
-    odd = is_odd(b, q)
-    quotient = b.fdiv(b.select(odd, cosine, sine), b.select(odd, sine, cosine))
-    result = b.fptrunc(negate_if_bit(b, quotient, q, 0), F32)
+    tangent = b.mul_add(b.fmul(r, z), polynomial(b, z, _TAN), r)
+    opposite = b.fneg(tangent)
+    inverse = reciprocal(b, opposite) if reciprocal else b.fdiv(const(x.type, 1.0), opposite)
+    result = b.select(is_odd(b, q), inverse, tangent)
     return b.select(b.fcmp("oeq", x, 0.0), x, result)
 
 

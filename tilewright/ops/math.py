@@ -125,6 +125,15 @@ class Cos(MathFunction, name="math.cos", traits=ELEMENTWISE):
     function = staticmethod(np.cos)
 
 
+class Tan(MathFunction, name="math.tan", traits=ELEMENTWISE):
+    """Tangent of an angle in radians.
+
+    %1 = math.tan %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(np.tan)
+
+
 class Tanh(MathFunction, name="math.tanh", traits=ELEMENTWISE):
     """Hyperbolic tangent.
 

@@ -38,6 +38,7 @@ _LIBRARY = {
     "math.expm1": "expm1",
     "math.log10": "log10",
     "math.log1p": "log1p",
+    "math.tan": "tan",
     "math.tanh": "tanh",
     "math.trunc": "trunc",
     "math.rint": "rint",

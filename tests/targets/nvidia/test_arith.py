@@ -128,6 +128,16 @@ def test_remainders_of_floats_take_two_products_where_the_quotient_is_short(
     assert "CALL" not in names  # of a division of integers
 
 
+@pytest.mark.skipif(find_disassembler() is None, reason="nvdisasm is not installed")
+def test_tangents_reduce_their_angle_once() -> None:
+    cubin = lower(applied([math.Tan], 1, ir.FP32, 32), num_warps=1).stages["cubin"]
+    assert isinstance(cubin, bytes)
+    names = re.findall(r"\*/ +(?:@\S+ )?([A-Z][A-Z0-9]*)", sass(cubin))
+    assert names.count("FFMA") == 12  # 4 of the reduction, 6 of the polynomial, 2 of 1 / tan
+    assert names.count("DFMA") == 2  # of the reduction of a large angle
+    assert "CALL" not in names  # of a division
+
+
 def test_quotients_by_one_number_take_two_products_each() -> None:
     """As those of a row by its sum; what makes the divisor normal is done once."""
     text = """

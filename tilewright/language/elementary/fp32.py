@@ -204,7 +204,7 @@ def atanh(x: Number) -> Number:
 
 def tan(x: Number) -> Number:
     """Tangent of an angle in radians."""
-    return apply(math.Sin, x) / apply(math.Cos, x)
+    return apply(math.Tan, x)
 
 
 def _arcsine(a: Number) -> tuple[Number, Number]:

@@ -1,5 +1,5 @@
 """Trigonometric functions and their inverses. fp32 is computed in fp64 and rounded (`in_fp64`),
-except for sin and cos, which are ops."""
+except for sin, cos and tan, which are ops."""
 
 from __future__ import annotations
 

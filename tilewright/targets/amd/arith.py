@@ -20,7 +20,11 @@ from tilewright.lowering.convert import narrow, widen
 from tilewright.lowering.emit import F32, I32, Builder, V, const
 from tilewright.lowering.math_common import FORMAT_F32
 from tilewright.lowering.registry import lowers
-from tilewright.lowering.without_library import rem_without_library, sin_cos_without_library
+from tilewright.lowering.without_library import (
+    rem_without_library,
+    sin_cos_without_library,
+    tan_without_library,
+)
 from tilewright.ops import arith, math
 from tilewright.targets.amd.name import NAME
 
@@ -29,6 +33,7 @@ SMALLEST_NORMAL = 2.0**-126
 
 lowers(arith.Rem, target=NAME)(rem_without_library)
 lowers(math.Sin, math.Cos, target=NAME)(sin_cos_without_library)
+lowers(math.Tan, target=NAME)(tan_without_library)
 
 
 def _element(op: arith.Op) -> ir.DType:

@@ -26,7 +26,7 @@ from tilewright.lowering.convert import narrow, widen
 from tilewright.lowering.emit import F32, I32, Builder, V, const
 from tilewright.lowering.math_common import FORMAT_F32, copysign, fabs, polynomial
 from tilewright.lowering.registry import lowers
-from tilewright.lowering.without_library import sin_cos_without_library
+from tilewright.lowering.without_library import sin_cos_without_library, tan_without_library
 from tilewright.ops import arith, math
 from tilewright.targets.nvidia.arith import instruction
 from tilewright.targets.nvidia.name import NAME
@@ -235,3 +235,14 @@ def lower_sqrt(b: Builder, op: math.Sqrt, src: V) -> V:
 # -- what others call a C library for --------------------------------------------------------------
 
 lowers(math.Sin, math.Cos, target=NAME)(sin_cos_without_library)
+
+
+def _reciprocal(b: Builder, y: V) -> V:
+    """1 / y, within an ulp, for y whose reciprocal is normal: the instruction is not as precise."""
+    inverse = instruction(b, "rcp.approx.ftz.f32", y)
+    return b.fma(inverse, b.fma(b.fneg(y), inverse, const(F32, 1.0)), inverse)
+
+
+@lowers(math.Tan, target=NAME)
+def lower_tan(b: Builder, op: math.Tan, src: V) -> V:
+    return tan_without_library(b, op, src, _reciprocal)

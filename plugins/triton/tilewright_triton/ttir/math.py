@@ -13,8 +13,8 @@ from tilewright_triton.ttir.writer import EMITTERS, Writer
 
 FUNCTIONS = (
     math.Exp, math.Exp2, math.Expm1, math.Log, math.Log2, math.Log10, math.Log1p, math.Sin,
-    math.Cos, math.Tanh, math.Erf, math.Sqrt, math.Rsqrt, math.Floor, math.Ceil, math.Trunc,
-    math.Rint,
+    math.Cos, math.Tan, math.Tanh, math.Erf, math.Sqrt, math.Rsqrt, math.Floor, math.Ceil,
+    math.Trunc, math.Rint,
 )  # fmt: skip
 _RENAMED = {"math.rint": "math.roundeven"}
 
