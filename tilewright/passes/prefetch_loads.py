@@ -24,7 +24,7 @@ from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import element_of
 from tilewright.layout.linear import REGISTER
-from tilewright.ops.arith import Add
+from tilewright.ops.arith import Add, constant_value
 from tilewright.ops.control import For, If, Yield
 from tilewright.ops.gpu import ConvertLayout, Fetch, Share
 from tilewright.ops.math import MathFunction
@@ -32,6 +32,7 @@ from tilewright.ops.memory import Load, Store
 from tilewright.ops.view import View
 from tilewright.passes.own_copies import adjacent_elements
 from tilewright.passes.software_pipelining import (
+    FUNCTION_WORK,
     LoopRewrite,
     LoopWrites,
     Slice,
@@ -48,7 +49,9 @@ PARTS = 4
 count as one register each, since they are unpacked when they are used. Without this limit, a loss
 over two rows of 32 bf16 elements per thread, with 512 threads, ran one program per multiprocessor
 instead of two."""
-FUNCTION_WORK = 8  # instructions of an exponential, a logarithm and the like
+UNROLLED_ACCESSES = 2
+"""The most masked accesses of a thread in a loop that ptxas unrolls: each has a condition and an
+address besides what it computes."""
 OTHER_REGISTERS = 24  # of a thread, beside the tiles of the loop: addresses, masks, scalars
 
 
@@ -94,7 +97,7 @@ def _find(
         # slowed a loop over 2048 elements with an exponential of each down by 4 %.
         ctx.missed(NAME, "programs of one warp hide each other's latency", loop.loc)
         return None
-    if is_unrolled(loop, ctx) and not any(op.is_write() for op in loop.body):
+    if _loads_several(loop, loads, infos, ctx) and not any(op.is_write() for op in loop.body):
         # Unrolled, it loads for several iterations at a time. Loads an iteration ahead are as many,
         # each with a condition and registers of its own: on an H200, a loop that joins parts of
         # rows took 14.7 instead of 13.5 µs. But no load passes a store: a recurrence that stores
@@ -206,6 +209,25 @@ def _work(loop: For, loads: Sequence[Load]) -> float:
         each = FUNCTION_WORK if isinstance(op, MathFunction) else 1
         work += each * sum(map(_registers, op.results))
     return work
+
+
+def _loads_several(
+    loop: For, loads: Sequence[Load], infos: Callable[[], AxisMap], ctx: PassContext
+) -> bool:
+    """Whether ptxas unrolls a loop. If loads are masked, it does so for few, and if it does not
+    know the number of iterations."""
+    if not is_unrolled(loop, ctx):
+        return False
+    masked = [load for load in loads if load.mask is not None]
+    if not masked:
+        return True
+    counted = all(constant_value(v) is not None for v in (loop.start, loop.stop, loop.step))
+    return not counted and sum(_accesses(x, infos()) for x in masked) <= UNROLLED_ACCESSES
+
+
+def _accesses(load: Load, infos: AxisMap) -> int:
+    """The accesses of a thread by which a tile is loaded."""
+    return -(-_registers(load.result) // adjacent_elements(load, infos)[1])
 
 
 def _received(load: Load, infos: AxisMap) -> int:

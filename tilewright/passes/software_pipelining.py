@@ -31,9 +31,12 @@ from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul, Sub, consta
 from tilewright.ops.atomic import Writing, acquires
 from tilewright.ops.control import Barrier, For, While
 from tilewright.ops.gpu import Fetch, Share
+from tilewright.ops.math import MathFunction
 from tilewright.ops.memory import AddPtr, Load, Store
 from tilewright.ops.shape import Splat
 from tilewright.ops.view import View
+
+FUNCTION_WORK = 8  # instructions of an exponential, a logarithm and the like
 
 
 class Slice(NamedTuple):
@@ -104,7 +107,10 @@ def is_unrolled(loop: For, ctx: PassContext) -> bool:
         if not (op.elementwise or op.terminator or isinstance(op, View | Load | Store)):
             return False
         if op.elementwise and not isinstance(op, AddPtr):
-            work += sum(v.layout.in_size(REGISTER) for v in op.results if v.layout is not None)
+            each = FUNCTION_WORK if isinstance(op, MathFunction) else 1
+            work += sum(
+                v.layout.in_size(REGISTER) * each for v in op.results if v.layout is not None
+            )
         elif isinstance(op, Load) and op.mask is not None and op.result.layout is not None:
             size = element_of(op.result.type).nbytes_in_memory
             work += -(-op.result.layout.in_size(REGISTER) * size // 4)

@@ -41,3 +41,35 @@ def test_masked_loads_of_four_iterations_are_in_flight(extents: tuple[int, int])
     assert kernel.asm["ptx"].count("ld.global") == 2
     loads = re.findall(r"LDG|BRA", kernel.asm["sass"])
     assert "".join(loads).count("LDG" * 8) == 1
+
+
+@tw.jit
+def exponentials_kernel(x, out, n, C: tl.constexpr):
+    column = tl.arange(0, C)
+    sums = tl.zeros((C,), tl.float32)
+    for start in range(0, n, C):
+        v = tl.load(x + start + column, mask=start + column < n, other=0.0)
+        sums += tl.exp(v.to(tl.float32))
+    tl.store(out, tl.sum(sums, 0))
+
+
+@pytest.mark.parametrize(
+    ("n", "columns", "loads"),
+    [(None, 512, 1), (50256, 512, 2), (1, 512, 8), (None, 1024, 2)],
+    ids=["unrolled", "known length", "four accesses", "eight exponentials"],
+)
+def test_loops_that_are_not_unrolled_load_ahead(n: int | None, columns: int, loads: int) -> None:
+    """As found by assembling: ptxas does not unroll a loop with twice the exponentials, with each
+    number masked by itself (`n` is not known to be a multiple of 16), or of known length."""
+    facts: dict[Any, Any] = {(i,): [["tt.divisibility", 16], ["tw.alias", i]] for i in range(2)}
+    names = {"x": "*fp16", "out": "*fp32", "n": "i32"}
+    constants: dict[str, Any] = {"C": columns}
+    if n is None:
+        facts[2,] = [["tt.divisibility", 16]]
+    elif n > 1:
+        constants["n"] = n
+        names["n"] = "constexpr"
+    source = ASTSource(exponentials_kernel, names, constants, facts)
+    kernel = tw.compile(source, GPUTarget("cuda", 90, 32), {"num_warps": 4, "num_stages": 3})
+    assert kernel.asm["ptx"].count("ld.global") == loads
+    assert (kernel.asm["sass"].count("LDG") > 2 * loads) == (loads == 1)
