@@ -137,6 +137,19 @@ def test_bf16_is_added_by_a_loop_before_hopper() -> None:
     assert text.count("fence.acq_rel.gpu") == 2
 
 
+@pytest.mark.parametrize("element", [ir.FP32, ir.FP64], ids=str)
+@pytest.mark.parametrize("kind", ["max", "min", "add"])
+def test_an_extremum_that_is_in_memory_is_not_written(element: ir.DType, kind: str) -> None:
+    """One load, by which most of the programs that update one maximum see that it is larger."""
+    text = ptx_of(kernel(element, kind, shape=(), sem="acq_rel"))
+    loop = re.search(r"ld\.volatile(.*?)\.cas\.", text, re.DOTALL)
+    if kind == "add":
+        assert loop is None
+    else:
+        assert loop is not None
+        assert re.search(r"@!?%p\d+ bra", loop[1])
+
+
 def test_barriers_extend_the_order_to_all_threads() -> None:
     """One before what releases, one after what acquires."""
     for sem, count in (("relaxed", 0), ("release", 1), ("acquire", 1), ("acq_rel", 2)):

@@ -250,7 +250,9 @@ def _all_registers(layout: LinearLayout | None, found: dict[int, V]) -> Register
 def _compare_loop(kernel: Kernel, op: AtomicRMW, ptr: V, value: V, mask: V | None) -> V:
     """A compare-and-swap loop, for what the hardware has no instruction for.
 
-    The first load is volatile rather than atomic: a stale value costs one more iteration.
+    The first load is volatile rather than atomic: a stale value costs one more iteration. An
+    extremum that is in memory already is not written: where many programs update one maximum, few
+    of them change it, and the others need not wait for each other.
     """
 
     def attempt() -> V:
@@ -263,6 +265,10 @@ def _compare_loop(kernel: Kernel, op: AtomicRMW, ptr: V, value: V, mask: V | Non
         old.add(first, before)
         (current,) = from_bits(kernel, op.value.type, [old.value])
         (new,) = to_bits(kernel, [_combined(kernel, op, current, value)])
+        if op.kind in ("max", "min"):
+            swap = b.block("swap")
+            b.cond_br(b.icmp("eq", new, old.value), done, swap)
+            b.at(swap)
         scope = kernel.hw.sync_scope(op.scope)
         found, swapped = b.cmpxchg(ptr, old.value, new, "monotonic", scope)
         old.add(found, b.current)
