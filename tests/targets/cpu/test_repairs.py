@@ -291,10 +291,11 @@ define i8 @f(<8 x i32> %x) {
 @tw.jit
 def mixed(x, y, keys, out, MASK: tl.constexpr, FORM: tl.constexpr, N: tl.constexpr):
     i = tl.arange(0, N)
-    a, b, key = tl.load(x + i), tl.load(y + i), tl.load(keys + i)
+    a, b, key, first = tl.load(x + i), tl.load(y + i), tl.load(keys + i), tl.load(x)
     bits = (a & MASK) | (b & ~MASK) if FORM == "or" else b ^ ((a ^ b) & MASK)
     tl.store(out + i, tl.where(key < 7, bits, b))
     tl.store(out + N + i, tl.where(key < 7, a, bits))
+    tl.store(out + 2 * N + i, tl.where(key < 7, first ^ ((first ^ b) & MASK), first))
 
 
 @pytest.mark.parametrize("form", ["or", "xor"])
@@ -305,8 +306,10 @@ def test_bits_that_are_selected_or_one_of_their_operands(mask: int, dtype: Any, 
     mask."""
     rng, n = np.random.default_rng(0), 64
     x, y = rng.integers(0, 1 << 31, (2, n)).astype(dtype)
-    keys, out = rng.integers(-10, 20, n).astype(np.int32), np.zeros(2 * n, dtype)
+    keys, out = rng.integers(-10, 20, n).astype(np.int32), np.zeros(3 * n, dtype)
     mixed[(1,)](x, y, keys, out, MASK=mask, FORM=form, N=n)
     bits = (x & mask) | (y & ~dtype(mask))
     np.testing.assert_array_equal(out[:n], np.where(keys < 7, bits, y))
-    np.testing.assert_array_equal(out[n:], np.where(keys < 7, x, bits))
+    np.testing.assert_array_equal(out[n : 2 * n], np.where(keys < 7, x, bits))
+    first = np.where(keys < 7, (y & mask) | (x[0] & ~dtype(mask)), x[0])
+    np.testing.assert_array_equal(out[2 * n :], first)

@@ -333,12 +333,13 @@ _CHOICE = rf"""(?mx)^(?P<indent>\s*)(?P<head>%[\w.]+\ =\ select\ <\d+\ x\ i1>\ {
 
 
 def with_opaque_alternatives(text: str) -> str:
-    """Make what is selected instead of bits opaque to the back end, by a zero of inline assembly,
-    where the bits are computed from it.
+    """Make what is selected instead of computed bits opaque to the back end, by a zero of inline
+    assembly.
 
     LLVM 22's back end for AVX-512 merges logic of three vectors, of which one may be in memory, and
     a selection between the result and one of them in one instruction (vpternlogd), and then takes
-    the truth table of another order of the three.
+    the truth table of another order of the three. That it is one of them is not told by its name,
+    as equal values may have several.
     """
     if " = select <" not in text or not (" = xor <" in text or " = or " in text):
         return text
@@ -346,20 +347,18 @@ def with_opaque_alternatives(text: str) -> str:
 
 
 def _with_opaque_alternatives(function: str) -> str:
-    logic = {found["result"]: found for found in re.finditer(_BITS, function)}
+    logic = {found["result"]: found.group("lhs", "rhs") for found in re.finditer(_BITS, function)}
 
-    def depends(name: str, on: str, depth: int = 4) -> bool:
-        found = logic.get(name) if depth else None
-        if found is None:
-            return False
-        operands = found.group("lhs", "rhs")
-        return on in operands or any(depends(operand, on, depth - 1) for operand in operands)
+    def merges(name: str, other: str) -> bool:
+        operands = logic.get(name, ())
+        inner = [x for operand in operands for x in logic.get(operand, ())]
+        return bool(inner) and (other.startswith("%") or other in (*operands, *inner))
 
     def rewritten(found: re.Match[str]) -> str:
         lhs, rhs, type = found.group("lhs", "rhs", "type")
-        if depends(lhs, rhs):
+        if merges(lhs, rhs):
             other = rhs
-        elif depends(rhs, lhs):
+        elif merges(rhs, lhs):
             other = lhs
         else:
             return found[0]
