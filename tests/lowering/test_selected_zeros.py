@@ -72,3 +72,16 @@ def test_other_selections() -> None:
     assert rewritten("float", same, "%y", "0.0") == same
     assert rewritten("float", same, "%x", "-0.0") == same
     assert rewritten("float", same, "%x", "%y") == same
+
+
+@pytest.mark.parametrize(
+    ("type", "number"),
+    [("float", "-151.0"), ("<4 x float>", "splat (float -151.0)"),
+     ("<4 x float>", "splat (float 1.0)"), ("<2 x half>", "splat (half 0xHC000)"),
+     ("<2 x bfloat>", "splat (bfloat 0xR4300)")],
+)  # fmt: skip
+@pytest.mark.parametrize("order", ["olt", "ogt"])
+def test_bounds_other_than_zero_stay(type: str, number: str, order: str) -> None:
+    found = rewritten(type, f"{order} {type} %x, {number}", number, "%x")
+    same = found.replace("1.510000e+02", "151.0").replace("1.000000e+00", "1.0")
+    assert same == f"{order} {type} %x, {number}"

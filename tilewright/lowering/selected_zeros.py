@@ -10,7 +10,8 @@ from collections import defaultdict
 
 from tilewright.lowering.ir_text import in_each_function
 
-_ZERO = r"(?:-?0\.0+e\+00|0x[HR][08]000|zeroinitializer|splat\ \(\w+\ [^)]*\))"
+_SCALAR = r"(?:-?0\.0+e\+00|0x[HR][08]000)"
+_ZERO = rf"(?:{_SCALAR}|zeroinitializer|splat\ \(\w+\ {_SCALAR}\))"
 _VALUE = rf"(?:%[\w.]+|{_ZERO})"
 _TYPE = r"(?:<\d+\ x\ \w+>|\w+)"
 _COMPARISON = rf"""(?mx)(?P<head>^\s*(?P<result>%[\w.]+)\ =\ fcmp\ (?:[a-z]+\ )*[ou](?P<order>lt|gt)
