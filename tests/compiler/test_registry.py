@@ -55,6 +55,9 @@ class EntryPoint:
     """As `importlib.metadata` has them."""
 
     name = "plug"
+    group = "tilewright.targets"
+    value = "plug:Target"
+    dist = None
 
     def load(self) -> Any:
         return InterpreterTarget

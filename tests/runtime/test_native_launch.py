@@ -106,7 +106,7 @@ def test_grids_run_natively(
 
 
 @pytest.mark.parametrize(
-    "grid", [4, (), (1, 1, 1, 1), (2.0,), (1, -2), None, (2**31,), (2**70,), lambda meta: 3]
+    "grid", [4, (), (1, 1, 1, 2), (2.0,), (1, -2), None, (2**31,), (2**70,), lambda meta: 3]
 )
 def test_wrong_grids_have_the_same_message(kernel: JITFunction, grid: Any, out: Array) -> None:
     ready(kernel, out, 5)
