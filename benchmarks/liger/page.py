@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import geometric_mean
 
 from benchmarks import ROOT
 from benchmarks.contestants import OURS, TRITON
 from benchmarks.liger.clock import PARTS
 from benchmarks.liger.operators import OPERATORS, Operator
-from benchmarks.liger.results import LARGE, Outcome, Results, Row, geometric_mean
+from benchmarks.liger.results import LARGE, Outcome, Results, Row
 from benchmarks.liger.steps import Step
 
 DOCS = ROOT / "docs" / "liger.md"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from math import exp, log
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -117,8 +115,3 @@ def _row(found: dict[str, Any]) -> Row:
         for what, outcomes in found["checks"].items()
     }
     return Row(checks, found["times"], found["done"], found["slack"])
-
-
-def geometric_mean(numbers: Iterable[float]) -> float:
-    logs = [log(x) for x in numbers]
-    return exp(sum(logs) / len(logs))

@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
+from statistics import geometric_mean
 from time import monotonic
 
 from benchmarks.contestants import OURS, TRITON, Contestant
-from benchmarks.liger.results import geometric_mean
 from benchmarks.programs.compare import PREPARE_SECONDS, Outcome, compare
 
 WORKER = "benchmarks.programs.worker"

@@ -96,8 +96,8 @@ def difference(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
 
 
 def _difference(a: torch.Tensor, b: torch.Tensor) -> float:
-    a, b = a.to(torch.complex128 if a.is_complex() else torch.float64), b.to(a.dtype)
-    b = b.to(a.dtype)
+    exact = torch.complex128 if a.is_complex() else torch.float64
+    a, b = a.to(exact), b.to(exact)
     finite = b.isfinite()
     if not torch.equal(a.isfinite(), finite):
         return math.inf
