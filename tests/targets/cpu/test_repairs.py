@@ -16,9 +16,12 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.covering import covering
+from tests.language.support_table import disagreement
 from tests.targets.cpu.harness import PLAIN_AVX2, PLAIN_SSE2, host
+from tilewright.conformance.uses import USES
 from tilewright.runtime.devices import cpu as device
 from tilewright.targets.cpu import emit, repairs
+from tilewright.targets.cpu.machine import Machine
 
 STORE = """
 declare void @llvm.masked.store.v{n}{t}.p0(<{n} x {t}>, ptr, <{n} x i1>)
@@ -313,3 +316,24 @@ def test_bits_that_are_selected_or_one_of_their_operands(mask: int, dtype: Any, 
     np.testing.assert_array_equal(out[n : 2 * n], np.where(keys < 7, x, bits))
     first = np.where(keys < 7, (y & mask) | (x[0] & ~dtype(mask)), x[0])
     np.testing.assert_array_equal(out[2 * n :], first)
+
+
+AARCH64 = Machine("aarch64-unknown-linux-gnu", "generic", frozenset({"fp-armv8", "neon"}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["where", "minimum", "maximum", "clamp", "exp2", "sigmoid", "softmax", "fdiv", "add", "sort"],
+)
+def test_repairs_for_aarch64_keep_the_meaning(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they write is IR for any processor, so that this one shows whether it is equivalent:
+    other than `tests/cross`, this needs no emulator."""
+    repaired: list[str] = []
+
+    def repair(text: str, machine: Machine) -> str:
+        repaired.append(repairs.repair(text, AARCH64))
+        return repairs.repair(repaired[-1], machine)
+
+    monkeypatch.setattr(emit, "repair", repair)
+    assert not disagreement(USES[name], "CPU")
+    assert repaired
