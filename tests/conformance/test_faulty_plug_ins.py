@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -291,6 +292,12 @@ def test_plug_in_that_disappears_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     x = np.zeros(1, np.int32)
     one[(1,)](x)
     assert x[0] == 1
+
+
+@pytest.fixture(autouse=True)
+def _other_tests_see_no_plug_ins() -> Iterator[None]:
+    yield
+    plug_ins.cache_clear()
 
 
 def _forget(name: str) -> None:

@@ -200,9 +200,9 @@ def test_doctor_names_version_and_back_ends() -> None:
 
 
 def test_registry_finds_the_target() -> None:
-    found = target("triton:hip/gfx942")
+    found = target("triton:toy/t1")
     assert isinstance(found, TritonTarget)
-    assert (found.arch, found.vendor.name) == ("hip/gfx942", "hip")
+    assert found.arch == "toy/t1"
 
 
 # -- launches -------------------------------------------------------------------------------------
