@@ -6,6 +6,7 @@ Requests and responses are lines of JSON on the worker's standard input and outp
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -112,6 +113,13 @@ def serve(make: Callable[[], Any]) -> None:
                 worker.drop()
             answer = _failure(error)
         print(json.dumps(answer), file=answers, flush=True)
+
+
+def free_memory() -> None:
+    """Free what a worker no longer refers to, on the GPU, too."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _failure(error: Exception) -> dict[str, Any]:

@@ -5,7 +5,6 @@ python -m benchmarks.liger.worker CONTESTANT PATH
 
 from __future__ import annotations
 
-import gc
 import random
 import sys
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.contestants import OURS, serve
+from benchmarks.contestants import OURS, free_memory, serve
 from benchmarks.liger.call import Call, worst_error
 from benchmarks.liger.clock import CudaClock, HostClock, Timed
 from benchmarks.liger.make import Make
@@ -77,7 +76,7 @@ class Worker:
             return Make(device, kind, exact, on_device=True)
 
         error = worst_error(chosen, apply, sizes, make)
-        _free()
+        free_memory()
         call = Call(apply, chosen.inputs(make(False), *sizes))
         launches = self._launches(call.forward)
         count = len(Call(chosen.reference, chosen.inputs(make(True), *chosen.small)).forward())
@@ -93,7 +92,7 @@ class Worker:
     def drop(self) -> dict[str, Any]:
         """Free the prepared operator."""
         self._timed = None
-        _free()
+        free_memory()
         return {}
 
     def _apply(self, operator: Operator, device: str, configs: int) -> Callable[..., Any]:
@@ -126,12 +125,6 @@ class Worker:
         finally:
             tilewright.knobs.runtime.launch_enter_hook.remove(hook)
         return len(seen)
-
-
-def _free() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def main(contestant: str, path: str) -> None:

@@ -5,7 +5,6 @@ python -m benchmarks.programs.worker CONTESTANT FILE FOLDER CONFIGURATIONS
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.contestants import OURS, serve
+from benchmarks.contestants import OURS, free_memory, serve
 from benchmarks.programs.calls import Made, load, tensors
 
 WARM_UPS = 2
@@ -65,7 +64,7 @@ class Worker:
             except Exception:  # `prepare` reports it
                 continue
             finally:
-                _free()
+                free_memory()
         return {}
 
     def prepare(self, name: str) -> dict[str, Any]:
@@ -104,7 +103,7 @@ class Worker:
     def drop(self) -> dict[str, Any]:
         """Free what was prepared."""
         self.run = None
-        _free()
+        free_memory()
         return {}
 
 
@@ -137,11 +136,6 @@ def _limit_configurations(count: int) -> None:
         self.configs = [self.configs[i] for i in kept]
 
     autotuner.__init__ = limited
-
-
-def _free() -> None:
-    gc.collect()
-    torch.cuda.empty_cache()
 
 
 def main(contestant: str, file: str, folder: str, configurations: str) -> None:

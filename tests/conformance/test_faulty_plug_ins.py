@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -309,6 +309,21 @@ def _forget(name: str) -> None:
         del registry._INSTANCES[key]
 
 
+Discover = Callable[[str, str], None]
+
+
+@pytest.fixture
+def discover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Discover:
+    """Installs a plug-in with a name and code, as a new process finds it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def found(name: str, code: str) -> None:
+        put(tmp_path, name, code)
+        _forget(name)
+
+    return found
+
+
 @pytest.mark.parametrize(
     ("code", "cause"),
     [
@@ -318,12 +333,8 @@ def _forget(name: str) -> None:
     ],
     ids=["raises", "number", "none"],
 )
-def test_members_that_are_faulty_are_named(
-    code: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(tmp_path, "faulty", code)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    _forget("faulty")
+def test_members_that_are_faulty_are_named(code: str, cause: str, discover: Discover) -> None:
+    discover("faulty", code)
     with pytest.raises(PlugInError, match=rf"faulty = faulty:Target, of faulty 1\.5 {cause}"):
         tw.compile(ASTSource(one, {"x": "*i32"}), target="faulty")
 
@@ -350,12 +361,8 @@ class Driver(CpuDriver):
 """
 
 
-def test_driver_that_cannot_be_created_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(tmp_path, "absent", DRIVERLESS)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    _forget("absent")
+def test_driver_that_cannot_be_created_is_named(discover: Discover) -> None:
+    discover("absent", DRIVERLESS)
     with pytest.raises(PlugInError, match=r"absent:Driver, of absent 1\.5 cannot be used: OSError"):
         driver.driver_of("absent")
 
@@ -368,23 +375,15 @@ WRONG_RESULTS = {
 
 
 @pytest.mark.parametrize("fault", WRONG_RESULTS)
-def test_wrong_results_of_a_compiler_are_named(
-    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_results_of_a_compiler_are_named(fault: str, discover: Discover) -> None:
     given = 'found.stages, {"where": object()}'
-    put(tmp_path, "wrong", WRONG_METADATA.replace(given, WRONG_RESULTS[fault]))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    _forget("wrong")
+    discover("wrong", WRONG_METADATA.replace(given, WRONG_RESULTS[fault]))
     with pytest.raises(InternalCompilerError, match=f"of the target wrong returns {fault}"):
         tw.compile(ASTSource(one, {"x": "*i32"}), target="wrong")
 
 
-def test_failure_of_a_compiler_names_its_plug_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(tmp_path, "broken", BROKEN)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    _forget("broken")
+def test_failure_of_a_compiler_names_its_plug_in(discover: Discover) -> None:
+    discover("broken", BROKEN)
     provider = r"the plug-in tilewright\.targets: broken = broken:Target, of broken 1\.5"
     with pytest.raises(InternalCompilerError, match=f"This is a fault of {provider}, not of the"):
         tw.compile(ASTSource(one, {"x": "*i32"}), target="broken")

@@ -110,15 +110,15 @@ def _distribute_terms(
 ) -> Split:
     offset = varying = ZERO
     for term in start.terms:
-        mixed = not is_invariant_term(term) and any(map(is_launch_invariant, term.factors))
+        invariant = is_invariant_term(term)
+        mixed = not invariant and any(map(is_launch_invariant, term.factors))
         parts = {} if mixed else _quotients(term, numbers)
         for axis, number in parts.items():
             begins[axis] += Polynomial([Term(number, term.factors)])
-        if not parts:
-            alone = Polynomial([term])
-            offset, varying = (
-                (offset + alone, varying) if is_invariant_term(term) else (offset, varying + alone)
-            )
+        if not parts and invariant:
+            offset += Polynomial([term])
+        elif not parts:
+            varying += Polynomial([term])
     further: list[Further] = []
     for index, bounds in scalars.items():
         stride = _stride_of(index, varying)
