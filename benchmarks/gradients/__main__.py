@@ -3,20 +3,24 @@
     python -m benchmarks.gradients                    # all families
     python -m benchmarks.gradients softmax matmul     # some
     python -m benchmarks.gradients --prepare          # compile and compare only, in processes
+    python -m benchmarks.gradients --path SOMEWHERE   # with liger-kernel's there, and Triton
     python -m benchmarks.gradients --json FILE        # and write the results
     python -m benchmarks.gradients --write-docs FILE…  # the table in docs/derivatives.md, of them
 
-Both are compiled by tilewright. The fastest configuration of each counts. Without a GPU, small
-sizes are compared and nothing is timed.
+Both are compiled by tilewright; those of liger-kernel, if given, by Triton. The fastest
+configuration of each side counts. Without a GPU, small sizes are compared and nothing is timed.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
@@ -158,15 +162,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--prepare", action="store_true")
     parser.add_argument("--compile", action="store_true", help="compile all configurations")
     parser.add_argument("--match", default="", help="only cases whose name ends with this")
-    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--seconds", type=float, default=1e6, help="start no case after these")
+    parser.add_argument("--path", default="", help="the folder of liger_kernel, if not installed")
     parser.add_argument("--json", type=Path, help="where results are written")
     parser.add_argument("--write-docs", type=Path, nargs="+", help="write the table of such files")
     given = parser.parse_args(arguments)
+    if given.path:
+        sys.path.append(given.path)
     if given.write_docs:
         write_table(given.write_docs)
         return
     if given.prepare:
-        _prepare(given.families, given.seconds)
+        _prepare(given)
         return
     on_gpu = torch.cuda.is_available()
     clock = CudaClock(20, ROUNDS) if on_gpu and not given.compile else None
@@ -183,15 +190,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write_results(given.json, machine, found)
 
 
-def _prepare(families: Sequence[str], seconds: float) -> None:
-    """Compile all configurations, each family in a process of its own."""
+def _prepare(given: argparse.Namespace) -> None:
+    """Compile all configurations, each case in a process of its own."""
     begin = time.monotonic()
-    processes = [
-        subprocess.Popen([sys.executable, "-m", "benchmarks.gradients", name, "--compile"])
-        for name in families
-    ]
-    for process in processes:
-        process.wait(max(1.0, seconds - (time.monotonic() - begin)))
+    command = [sys.executable, "-m", "benchmarks.gradients", "--compile", "--path", given.path]
+
+    def compile_case(place: tuple[str, str]) -> None:
+        family, name = place
+        left = given.seconds - (time.monotonic() - begin)
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run([*command, "--match", name, family], timeout=max(1.0, left), check=False)
+
+    on_gpu = torch.cuda.is_available()
+    places = [(family, name) for family in given.families for name in FAMILIES[family](on_gpu)]
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        list(threads.map(compile_case, places))
 
 
 if __name__ == "__main__":

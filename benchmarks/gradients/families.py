@@ -12,7 +12,7 @@ import torch
 
 import tilewright as tw
 from benchmarks.gpu.kernels import attention, attention_backward, giou, layer_norm
-from benchmarks.gradients import kernels
+from benchmarks.gradients import kernels, rivals
 
 Run = Callable[[], object]
 Cases = dict[str, Callable[[], "Comparison"]]
@@ -81,7 +81,7 @@ def _swiglu(rows: int, columns: int) -> Comparison:
         {f"{w} warps": partial(
             kernels.swiglu_backward[(rows,)], dy, a, b, da, db, columns, columns, BLOCK=block,
             num_warps=w,
-        ) for w in _warps(block)},
+        ) for w in _warps(block)} | rivals.swiglu(dy, a, b),
         [da, db],
         lambda: _by_autograd(lambda a, b: torch.nn.functional.silu(a) * b, [a, b], dy),
         5e-3, 5 * a.nbytes, 1.0,
@@ -101,7 +101,7 @@ def _softmax(rows: int, columns: int) -> Comparison:
         {f"{w} warps": partial(
             kernels.softmax_backward[(rows,)], dy, y, dx, columns, columns, BLOCK=block,
             num_warps=w,
-        ) for w in _warps(block)},
+        ) for w in _warps(block)} | rivals.softmax(dy, y),
         [dx], lambda: _by_autograd(lambda x: x.softmax(1), [x], dy), 5e-3, 3 * x.nbytes, 1.0,
     )  # fmt: skip
 
@@ -133,7 +133,8 @@ def _rms_norm(rows: int, columns: int) -> Comparison:
             backward[(rows,)], x, w, y, rstd, columns, columns, 1e-6, BLOCK=block, num_warps=n,
             grads={"y_ptr": dy}, into={"x_ptr": dx, "w_ptr": dw},
         ) for n in _warps(block)},
-        {f"{n} warps": partial(written, n) for n in _warps(block)},
+        {f"{n} warps": partial(written, n) for n in _warps(block)}
+        | rivals.rms_norm(dy, x, w, rstd),
         [dx, dw], lambda: _by_autograd(exact, [x, w], dy), 5e-3, 3 * x.nbytes, 1.0,
     )  # fmt: skip
 
@@ -165,7 +166,8 @@ def _layer_norm(rows: int, columns: int) -> Comparison:
             num_warps=n, grads={"y_ptr": dy},
             into={"x_ptr": dx, "weight_ptr": dw, "bias_ptr": db},
         ) for n in _warps(block)},
-        {f"{n} warps": partial(written, n) for n in _warps(block)},
+        {f"{n} warps": partial(written, n) for n in _warps(block)}
+        | rivals.layer_norm(dy, x, w, b, mean, rstd),
         [dx, dw, db], lambda: _by_autograd(exact, [x, w, b], dy), 5e-3, 3 * x.nbytes, 1.0,
     )  # fmt: skip
 
@@ -273,10 +275,12 @@ def _matmul(size: int, operand: str, wraps: bool) -> Comparison:
     )  # fmt: skip
 
 
-def _attention(heads: int, positions: int, d: int, causal: bool) -> Comparison:
+def _attention(heads: int, positions: int, d: int, causal: bool, added: bool) -> Comparison:
+    """`added`: compare with one kernel that adds to dQ atomically, so that its results vary."""
     q, k, v, do = (_randn(heads, positions, d) for _ in range(4))
     o, dq, dk, dv = (torch.empty_like(q) for _ in range(4))
     lse, delta = (torch.empty(heads, positions, device=q.device) for _ in range(2))
+    sums = torch.empty(q.shape if added else 0, device=q.device)
     scale = d**-0.5
     in_bits = scale * math.log2(math.e)
     backward = tw.grad(attention.forward_kernel, aux=("lse_ptr",))
@@ -304,6 +308,14 @@ def _attention(heads: int, positions: int, d: int, causal: bool) -> Comparison:
         attention_backward.delta_kernel[(heads * positions // block,)](
             o, do, delta, D=d, BLOCK=block
         )
+        if added:
+            sums.zero_()
+            attention_backward.gradients_kernel[(positions // tile, heads)](
+                q, k, v, do, lse, delta, sums, dk, dv, positions, scale, in_bits, BLOCK_M=step,
+                BLOCK_N=tile, **common,
+            )  # fmt: skip
+            attention_backward.scale_kernel[(q.numel() // 1024,)](sums, dq, scale, BLOCK=1024)
+            return
         attention_backward.keys_kernel[(positions // tile, heads)](
             q, k, v, do, lse, delta, dk, dv, positions, scale, in_bits, BLOCK_M=step,
             BLOCK_N=tile, **common,
@@ -334,6 +346,8 @@ def _attention(heads: int, positions: int, d: int, causal: bool) -> Comparison:
     # Of one launch for all three: the kernel of dQ saves the sums that the other one needs.
     joint = [(64, 64, 4, 2), (64, 64, 4, 3), (64, 128, 8, 2), (128, 64, 8, 2)]
     hand = [(64, 128, 2, 8), (64, 64, 3, 4), (64, 64, 2, 4)]
+    if added:
+        hand = [(64, 128, 2, 8), (64, 128, 3, 8)]
     if not q.is_cuda:
         tiles, hand = [((16, 16, 4, 2), (16, 16, 4, 2))], [(16, 16, 2, 4)]
         joint = [(16, 16, 4, 2)]
@@ -421,10 +435,12 @@ def _products(on_gpu: bool) -> Cases:
 def _heads(on_gpu: bool) -> Cases:
     sizes = [(128, 4096, 64), (128, 4096, 128)] if on_gpu else [(2, 32, 16)]
     return {
-        f"attention D {d}, {n}{', causal' if causal else ''}": partial(_attention, h, n, d, causal)
+        f"attention D {d}, {n}{', causal' if causal else ''}{', to atomics' if added else ''}":
+        partial(_attention, h, n, d, causal, added)
         for h, n, d in sizes
         for causal in (False, True)
-    }
+        for added in ((False, True) if d == 128 else (False,))
+    }  # fmt: skip
 
 
 def _scans(on_gpu: bool) -> Cases:

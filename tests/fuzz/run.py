@@ -9,8 +9,8 @@ first program of each is reduced and shown whole. A process that crashes, or tha
 one program, is replaced, and the program counts as failed.
 
 The summary is of the programs that ran. So a bar may be run in parts, each with seeds of its own,
-and each ended by ``--minutes`` or by SIGTERM: their counts add up. Each new kind of failure is also
-printed to standard error at once.
+and each ended by ``--minutes`` or by SIGTERM: their counts add up. The file has the summary so far
+while programs run. Each new kind of failure is also printed to standard error at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +54,7 @@ from tilewright.ir.define import REGISTRY
 SHRINKING = 30.0  # seconds for each kind of failure
 PROGRAM_SECONDS = 60.0  # that one program may take
 SHOWN_SEEDS = 50  # of each kind of failure
+SUMMARY_SECONDS = 20.0  # between two versions of the file with the summary
 RENEWED = 400  # programs that one process runs: what it keeps of each adds up
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -225,8 +226,10 @@ def _reached(summary: Summary) -> Iterator[str]:
     for what, all in (("classes", classes()), ("ops", ops)):
         never = sorted(all - summary.reached.keys())
         yield f"{what} reached: {len(all) - len(never)} of {len(all)}; never: {', '.join(never)}"
-    seldom = [(n, name) for name, n in summary.reached.items()]
-    yield "least often: " + ", ".join(f"{name} {n}" for n, name in sorted(seldom)[:12])
+    seldom = sorted((n, name) for name, n in summary.reached.items())
+    yield "least often: " + ", ".join(f"{name} {n}" for n, name in seldom[:12])
+    others = [f"{name} {n}" for n, name in seldom if name not in classes() | ops]
+    yield f"others reached, {len(others)}: {', '.join(others)}"
 
 
 def _failures(summary: Summary) -> Iterator[str]:
@@ -259,11 +262,14 @@ def _tasks(counts: dict[str, int], first: int) -> list[Task]:
 
 def _print(lines: list[str], output: Path | None, mode: str) -> None:
     """To standard output, and to a file."""
-    text = "\n".join(lines)
-    print(text, flush=True)
+    print("\n".join(lines), flush=True)
+    _write(lines, output, mode)
+
+
+def _write(lines: list[str], output: Path | None, mode: str) -> None:
     if output is not None:
         with output.open(mode, encoding="utf-8") as file:
-            file.write(text + "\n")
+            file.write("\n".join(lines) + "\n")
 
 
 def main() -> int:
@@ -286,12 +292,21 @@ def main() -> int:
     run = Run(tasks, begin + 60 * given.minutes)
     for name in STOPPING:
         signal.signal(name, run.stop)
+    summary = run.summary
+
+    def report() -> list[str]:
+        with summary.lock:
+            counts = _counts(summary, len(tasks), time.monotonic() - begin)
+            return [*counts, *_reached(summary), *_failures(summary)]
+
     with TemporaryDirectory() as cache, ThreadPoolExecutor(given.processes) as threads:
         os.environ["TILEWRIGHT_CACHE_DIR"] = cache
-        list(threads.map(run.drive, range(given.processes)))
-    summary = run.summary
-    lines = [*_counts(summary, len(tasks), time.monotonic() - begin), *_reached(summary)]
-    _print([*lines, *_failures(summary)], given.output, "w")
+        driven = [threads.submit(run.drive, number) for number in range(given.processes)]
+        while wait(driven, SUMMARY_SECONDS).not_done:
+            _write(report(), given.output, "w")
+        for thread in driven:
+            thread.result()
+    _print(report(), given.output, "w")
     if not given.no_shrink and not run.stopped:
         for name in STOPPING:
             signal.signal(name, signal.SIG_DFL)

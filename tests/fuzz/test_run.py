@@ -9,6 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from pathlib import Path
 
+import pytest
+
+from tests.fuzz import run as runner
 from tests.fuzz.checks import CHECKS
 from tests.fuzz.run import Run, Worker
 
@@ -54,3 +57,26 @@ def test_a_stopped_run_counts_what_ran() -> None:
     assert 0 < run.summary.ran["views"] < 100_000
     assert not run.summary.failures
     assert all(worker.process.returncode is not None for worker in run.workers.values() if worker)
+
+
+def test_the_file_has_the_summary_while_programs_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "summary.txt"
+    written: list[str] = []
+    write = runner._write
+
+    def record(lines: list[str], path: Path | None, mode: str) -> None:
+        write(lines, path, mode)
+        written.append(output.read_text())
+
+    monkeypatch.setattr(runner, "_write", record)
+    monkeypatch.setattr(runner, "SUMMARY_SECONDS", 0.1)
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))  # which it replaces
+    command = ["run", "--derivatives-nested=1000", "--processes=1", "--minutes=0.1"]
+    monkeypatch.setattr(sys, "argv", [*command, f"--output={output}"])
+    assert runner.main() == 1  # not all of them ran
+    assert len(written) > 2
+    assert written[0].startswith("0 of 1000 programs")
+    assert "others reached, " in written[-1]
+    assert written[-1] == output.read_text()
