@@ -101,6 +101,7 @@ func @f(%x: i32, %n: i32) {
   %w = arith.cast %p, to=i64, rounding="rtne" : i32 -> i64
   %k = arith.constant value=100, type=i64 : () -> i64
   %l = arith.mul %w, %k : (i64, i64) -> i64
+  %s = arith.idiv %p, %n : (i32, i32) -> i32
   control.return [] : () -> ()
 }
 """
@@ -109,18 +110,19 @@ func @f(%x: i32, %n: i32) {
 def _range_of(name: str) -> tuple[int, int]:
     module = parse_module(RANGES)
     ops: list[Op] = list(module.entry.body)
-    return value_range(ops["crqpdemwkl".index(name)].result)
+    return value_range(ops["crqpdemwkls".index(name)].result)
 
 
 @pytest.mark.parametrize(
     ("name", "low", "high"),
     [
         ("r", -99, 99),
-        ("q", -(2**31), 2**31 - 1),  # nothing is known of a negative dividend's quotient
+        ("q", -(2**31) // 100 + 1, (2**31 - 1) // 100),
         ("d", 0, (2**31 - 2) // 100),
         ("e", -(2**31), 2**31 - 1),  # it may wrap
         ("m", 0, 100),
         ("l", 0, (2**31 - 2) * 100),
+        ("s", -(2**31) + 2, 2**31 - 2),  # the divisor may be negative
     ],
 )
 def test_range(name: str, low: int, high: int) -> None:

@@ -226,12 +226,14 @@ def _max(op: arith.Max, query: _Query) -> Range | None:
 
 @_rule(arith.IntDiv)
 def _idiv(op: arith.IntDiv, query: _Query) -> Range | None:
-    """For operands that are not negative; x // 0 is 0."""
+    """Rounded toward zero, so at most the dividend in magnitude; x // 0 is 0."""
     a, b = _bounds(op, query)
-    if a[0] < 0 or b[0] < 0:
-        return None
-    low = a[0] // b[1] if b[0] > 0 else 0
-    return low, a[1] // max(1, b[0])
+    least = max(1, b[0], -b[1])
+    low, high = -(max(-a[0], 0) // least), max(a[1], 0) // least
+    if b[0] < 0:
+        size = max(-low, high)
+        return -size, size
+    return (a[0] // b[1] if a[0] > 0 < b[0] else low), high
 
 
 @_rule(arith.Rem)

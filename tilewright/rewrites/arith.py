@@ -9,8 +9,8 @@ Canonical form:
 - products by powers of two and shifts are not converted to each other: axis information handles
   both.
 
-Termination: each rule decreases (cost of the ops: division, product, sum; number of ops; number of
-constants on the left), in lexicographic order.
+Termination: each rule decreases (cost of the ops: division of 64 bits, of fewer, product, sum;
+number of ops; number of constants on the left), in lexicographic order.
 
 Rules for floats hold for -0.0, infinities and NaN, too: x + 0.0 is not x (-0.0 + 0.0 = 0.0),
 x - x is not 0, and an infinite fp8e5 times 1.0 is the largest finite value. The sign and payload of
@@ -21,13 +21,25 @@ from __future__ import annotations
 
 import math
 
+from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Op, Value
 from tilewright.ir.rewriter import Rewriter, rewrite
-from tilewright.ir.types import FP8E4B15, DType, dtype_of, element_of, is_int
+from tilewright.ir.types import (
+    FP8E4B15,
+    I32,
+    I64,
+    U32,
+    U64,
+    DType,
+    dtype_of,
+    element_of,
+    is_int,
+)
 from tilewright.ops.arith import (
     Abs,
     Add,
     And,
+    Cast,
     Constant,
     Div,
     Fma,
@@ -318,6 +330,40 @@ def rem_by_unit(op: Rem, rw: Rewriter) -> Value | None:
     zero = is_int_of(op.rhs, 1) or is_int_of(op.rhs, -1) or is_int_of(op.rhs, 0)
     if zero or op.lhs is op.rhs or is_int_of(op.lhs, 0):
         return constant(rw, 0, op.lhs.type)
+    return None
+
+
+@rewrite(IntDiv)
+def idiv_in_words(op: IntDiv, rw: Rewriter) -> Value | None:
+    """x // y = (i64)((i32)x // (i32)y) where both are numbers of 32 bits"""
+    return _in_words(op, rw)
+
+
+@rewrite(Rem)
+def rem_in_words(op: Rem, rw: Rewriter) -> Value | None:
+    """x % y = (i64)((i32)x % (i32)y) where both are numbers of 32 bits"""
+    return _in_words(op, rw)
+
+
+def _in_words(op: IntDiv | Rem, rw: Rewriter) -> Value | None:
+    """The result of an op of 32 bits, if both operands are known to have so many; -2^31 // -1 has
+    more.
+
+    Processors take many more instructions to divide 64 bits, in which indices are computed so that
+    products of them do not wrap.
+    """
+    element = element_of(op.lhs.type)
+    if element not in (I64, U64):
+        return None
+    dividends, divisors = value_range(op.lhs), value_range(op.rhs)
+    low, high = min(dividends[0], divisors[0]), max(dividends[1], divisors[1])
+    for word in (I32, U32):
+        least, most = word.int_bounds
+        overflows = dividends[0] == least < 0 and divisors[0] <= -1 <= divisors[1]
+        if least <= low and high <= most and not overflows:
+            x, y = (rw.insert(Cast(v, word, "rtne")) for v in (op.lhs, op.rhs))
+            assert isinstance(element, DType)
+            return rw.insert(Cast(rw.insert(like(op, [x, y])), element, "rtne"))
     return None
 
 
