@@ -21,7 +21,9 @@ from tests.conformance.plug_in import install
 from tilewright.base.diagnostics import InternalCompilerError
 from tilewright.base.plug_ins import PlugInError, plug_ins
 from tilewright.compiler.source import ASTSource
-from tilewright.runtime import driver
+from tilewright.conformance.claims import claims_of
+from tilewright.runtime import driver, launch
+from tilewright.runtime.device_array import DeviceArray
 from tilewright.targets import registry
 
 ROOT = Path(__file__).parents[2]
@@ -113,27 +115,6 @@ class Target(InterpreterTarget):
         raise OSError("no licence")
 """
 
-UNLICENSED = """
-class Target(InterpreterTarget):
-    name = "NAME"
-
-    def key(self):
-        raise OSError("no licence server")
-"""
-NUMBERED = """
-class Target(InterpreterTarget):
-    name = "NAME"
-
-    def key(self):
-        return 5
-"""
-FEATURELESS = """
-class Target(InterpreterTarget):
-    name = "NAME"
-
-    def features(self):
-        return None
-"""
 BROKEN = """
 class Target(InterpreterTarget):
     name = "NAME"
@@ -305,6 +286,7 @@ def _forget(name: str) -> None:
     plug_ins.cache_clear()
     sys.modules.pop(name, None)
     driver._made.cache_clear()
+    launch.LOADERS.pop(name, None)
     for key in [key for key in registry._INSTANCES if key[0] == name]:
         del registry._INSTANCES[key]
 
@@ -318,25 +300,111 @@ def discover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Discover:
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def found(name: str, code: str) -> None:
+        shutil.rmtree(tmp_path / f"{name}-1.5.dist-info", ignore_errors=True)
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
         put(tmp_path, name, code)
         _forget(name)
 
     return found
 
 
+RAISE, NONE = "raise OSError('no licence')", "return None"
+"""What a faulty member does."""
+
+
+def _faulty(kind: str, member: str, body: str) -> str:
+    """A class of a plug-in that is right but for one member."""
+    bases = {"Target": "InterpreterTarget", "Driver": "CpuDriver", "Launcher": "InterpreterLaunch"}
+    same = {"Target": 'name = "NAME"', "Driver": 'device_type = "NAME"'}.get(kind, "pass")
+    return f"""
+class {kind}({bases[kind]}):
+    {same}
+
+    def {member}(self, *args, **kwargs):
+        {body}
+"""
+
+
+def _named(kind: str, cause: str) -> str:
+    return rf"faulty = faulty:{kind}, of faulty 1\.5 {cause}"
+
+
 @pytest.mark.parametrize(
-    ("code", "cause"),
+    ("member", "returned"),
     [
-        (UNLICENSED, "cannot be used: OSError: no licence server"),
-        (NUMBERED, "is not a target: its `key` returns 5, which is not text"),
-        (FEATURELESS, "is not a target: its `features` returns None"),
+        ("key", "text"),
+        ("features", "a set of names"),
+        ("parse_options", "a dataclass"),
+        ("frontend_options", "a FrontendOptions"),
+        ("steps", "a sequence of steps"),
     ],
-    ids=["raises", "number", "none"],
 )
-def test_members_that_are_faulty_are_named(code: str, cause: str, discover: Discover) -> None:
-    discover("faulty", code)
-    with pytest.raises(PlugInError, match=rf"faulty = faulty:Target, of faulty 1\.5 {cause}"):
-        tw.compile(ASTSource(one, {"x": "*i32"}), target="faulty")
+def test_members_of_targets_that_are_faulty_are_named(
+    member: str, returned: str, discover: Discover
+) -> None:
+    source = ASTSource(one, {"x": "*i32"})
+    for body, cause in (
+        (RAISE, "cannot be used: OSError: no licence"),
+        (NONE, f"is not a target: its `{member}` returns None, not {returned}"),
+    ):
+        discover("faulty", _faulty("Target", member, body))
+        with pytest.raises(PlugInError, match=_named("Target", cause)):
+            tw.compile(source, target="faulty")
+
+
+def test_options_at_which_a_plug_in_fails_are_named(discover: Discover) -> None:
+    body = "return super().parse_options(args[0]) if not args[0] else 1 // 0"
+    discover("faulty", _faulty("Target", "parse_options", body))
+    source = ASTSource(one, {"x": "*i32"})
+    assert tw.compile(source, target="faulty")
+    with pytest.raises(PlugInError, match=_named("Target", "cannot be used: ZeroDivisionError")):
+        tw.compile(source, target="faulty", options={"num_warps": 2})
+
+
+def test_stages_at_which_a_plug_in_fails_are_named(discover: Discover) -> None:
+    for body, cause in ((RAISE, "cannot be used"), (NONE, "is not a target: its `derive` returns")):
+        discover("faulty", _faulty("Target", "derive", body))
+        kernel = tw.compile(ASTSource(one, {"x": "*i32"}), target="faulty")
+        with pytest.raises(PlugInError, match=_named("Target", cause)):
+            kernel.asm["assembly"]
+
+
+def test_claims_at_which_a_plug_in_fails_are_named(discover: Discover) -> None:
+    discover("faulty", _faulty("Target", "claims", RAISE))
+    with pytest.raises(PlugInError, match=_named("Target", "cannot be used: OSError")):
+        claims_of(registry.target("faulty"))
+
+
+ASKED: dict[str, tuple[str, Callable[[], object]]] = {
+    "is_active": ("True or False", lambda: driver.is_usable("faulty")),
+    "target_of": ("a GPUTarget", lambda: driver.target_of("faulty:0")),
+    "get_current_device": ("an integer", lambda: driver.name_of(driver.driver_of("faulty"))),
+    "get_current_stream": ("an integer", lambda: driver.current_stream("faulty:0")),
+    "allocate": ("an Allocation", lambda: DeviceArray("faulty:0", np.zeros(1))),
+}
+
+
+@pytest.mark.parametrize("member", ASKED)
+def test_members_of_drivers_that_are_faulty_are_named(member: str, discover: Discover) -> None:
+    returned, ask = ASKED[member]
+    for body, cause in (
+        (RAISE, "cannot be used: OSError: no licence"),
+        (NONE, f"is not a driver: its `{member}` returns None, not {returned}"),
+    ):
+        discover("faulty", _faulty("Driver", member, body))
+        with pytest.raises(PlugInError, match=_named("Driver", cause)):
+            ask()
+
+
+def test_launchers_that_are_faulty_are_named(discover: Discover) -> None:
+    for body, cause in (
+        (RAISE, "cannot be used: OSError: no licence"),
+        (NONE, "is not a launcher: it returns .*, which has no handle"),
+    ):
+        discover("faulty", _faulty("Launcher", "__init__", body))
+        kernel = tw.compile(ASTSource(one, {"x": "*i32"}), target="faulty")
+        with pytest.raises(PlugInError, match=_named("Launcher", cause)):
+            kernel.load()
 
 
 def test_kernels_of_plug_ins_with_equal_keys(

@@ -13,9 +13,12 @@ so it is done only for names that are not built in, and once.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tilewright.base.diagnostics import TritonError
 from tilewright.base.lazy_import import lazy_import
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ TARGETS, DRIVERS, LAUNCHERS, EXTRAS = GROUPS = (
 
 
 class PlugInError(RuntimeError):
-    """A plug-in cannot be loaded. The message names it, its distribution and the cause."""
+    """A plug-in cannot be loaded or used. The message names it, its distribution and the cause."""
 
 
 _rejected: dict[Any, str] = {}
@@ -56,14 +59,39 @@ def load_plug_in(group: str, name: str) -> Any:
         PlugInError: importing it fails, or it was rejected.
     """
     point = plug_ins(group)[name]
+    provider = provider_of(group, name)
     if point in _rejected:
-        raise PlugInError(f"the plug-in {describe(point)} cannot be loaded: {_rejected[point]}")
+        raise PlugInError(f"{provider} cannot be loaded: {_rejected[point]}")
     try:
         return point.load()
     except (Exception, SystemExit) as error:
         raise PlugInError(
-            f"the plug-in {describe(point)} cannot be loaded: {type(error).__name__}: {error}"
+            f"{provider} cannot be loaded: {type(error).__name__}: {error}"
         ) from error
+
+
+def provider_of(group: str, name: str) -> str:
+    """The plug-in with an entry point, in words; "" if there is none."""
+    point = plug_ins(group).get(name)
+    return "" if point is None else f"the plug-in {describe(point)}"
+
+
+@contextmanager
+def faults_of(provider: str, *passed: type[Exception]) -> Generator[None]:
+    """Within, where code of a plug-in runs, its errors become a `PlugInError` that names it.
+
+    Args:
+        provider: the plug-in in words; "" if the code is not of one, whose errors pass.
+        passed: errors that are not the plug-in's fault. Those of kernels and devices never are.
+    """
+    try:
+        yield
+    except (TritonError, PlugInError, *passed):
+        raise
+    except Exception as error:
+        if not provider:
+            raise
+        raise PlugInError(f"{provider} cannot be used: {type(error).__name__}: {error}") from error
 
 
 def describe(point: Any) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias
 from tilewright.base import knobs
 from tilewright.base.locks import Lock
 from tilewright.targets.protocol import GPUTarget, Stage
+from tilewright.targets.registry import derived
 from tilewright.targets.registry import target as find_target
 
 METADATA_FILE = "metadata.json"
@@ -153,7 +154,7 @@ class Stages(Mapping[str, Any]):
         name = STAGE_ALIASES.get(name, name)
         if name not in self._stages:
             target = find_target(self._metadata.target)
-            self._stages[name] = target.derive(name, self._stages, self._metadata)
+            self._stages[name] = derived(target, name, self._stages, self._metadata)
         return self._stages[name]
 
     def __contains__(self, name: object) -> bool:

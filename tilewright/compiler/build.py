@@ -37,7 +37,7 @@ from tilewright.targets.protocol import (
     checked,
     options_dict,
 )
-from tilewright.targets.registry import provider_of
+from tilewright.targets.registry import derived, provider_of
 from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _with_replaced(
     # Derived stages, made for readers only, may have been copied to the folder with the rest.
     for stage in replaced.keys() - ctx.taken:
         try:
-            target.derive(stage, lowered.stages, lowered.metadata)
+            derived(target, stage, lowered.stages, lowered.metadata)
         except KeyError:
             raise StageOverrideError(
                 f"compilation.override replaces the stage {stage!r} of {name}, which "

@@ -15,7 +15,7 @@ from tilewright.compiler.overrides import dump, stage_overrides
 from tilewright.compiler.source import ASTSource, IRSource, Source, digest
 from tilewright.compiler.version import compiler_key
 from tilewright.targets.protocol import GPUTarget, Target
-from tilewright.targets.registry import described
+from tilewright.targets.registry import described, parsed_options
 from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def compile(
             f"), or the path of a file of tile IR, not {source!r}"
         )
     compiler = find_target(target)
-    parsed = compiler.parse_options({**source.parse_options(), **(options or {})})
+    parsed = parsed_options(compiler, {**source.parse_options(), **(options or {})})
     return compile_source(source, device_of(target, compiler), parsed)
 
 

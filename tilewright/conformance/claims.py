@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from tilewright.base.plug_ins import faults_of
 from tilewright.conformance.case import Failed
 from tilewright.targets.protocol import LEVELS, Claims, HasClaims, Target, UnknownOptionError
+from tilewright.targets.registry import provider_of
 
 
 def claims_of(target: Target) -> Claims:
@@ -13,10 +15,12 @@ def claims_of(target: Target) -> Claims:
 
     Raises:
         Failed: the result is not valid.
+        PlugInError: the target is of a plug-in that cannot be used.
     """
     if not isinstance(target, HasClaims):
         return Claims()
-    found = cast(object, target.claims())
+    with faults_of(provider_of(target.name)):
+        found = cast(object, target.claims())
     if not isinstance(found, Claims):
         raise Failed(f"claims() of {target.name} returns {found!r}, not a Claims")
     unknown = [level for level in found.levels if level not in LEVELS]

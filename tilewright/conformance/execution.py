@@ -107,7 +107,7 @@ def machine_of(target: str, device: str = "") -> Machine:
         return Machine(found, "cpu" if has_launcher(found.backend) else "")
     if found.backend == "cpu":
         return Machine(found, "cpu")
-    usable = driver.driver_of(found.backend).is_active()
+    usable = driver.is_usable(found.backend)
     return Machine(found, f"{found.backend}:0" if usable else "")
 
 

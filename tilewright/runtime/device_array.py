@@ -58,7 +58,7 @@ class DeviceArray:
         self._numpy_type, self._margin = array.dtype, margin
         self._driver, self._index = driver.driver_of(kind), int(index or 0)
         self._size = array.nbytes
-        self._memory = self._driver.allocate(self._index, max(1, self._size + 2 * margin))
+        self._memory = driver.allocate(device, max(1, self._size + 2 * margin))
         if self._size:
             self.write(0, np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8))
 

@@ -11,16 +11,16 @@ Devices are identified by names, as in tensor libraries: ``"cpu"``, ``"cuda:0"``
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from tilewright.base import knobs
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.plug_ins import DRIVERS as DRIVER_PLUG_INS
-from tilewright.base.plug_ins import PlugInError, describe, load_plug_in, plug_ins
+from tilewright.base.plug_ins import PlugInError, faults_of, load_plug_in, plug_ins, provider_of
 from tilewright.language.target_info import install_host_target
-from tilewright.runtime.drivers.protocol import Driver
+from tilewright.runtime.drivers.protocol import Allocation, Driver
 from tilewright.targets.protocol import GPUTarget
 
 if TYPE_CHECKING:
@@ -67,17 +67,71 @@ def driver_class(device_type: str) -> Callable[[], Any]:
 
 @cache
 def _made(device_type: str) -> Any:
-    """The driver of a device type; what the constructor of a plug-in raises is a `PlugInError`."""
+    """The driver of a device type."""
     kind = driver_class(device_type)
-    if device_type in DRIVERS:
+    with faults_of(_provider_of(device_type)):
         return kind()
-    try:
-        return kind()
-    except Exception as error:
-        provider = describe(plug_ins(DRIVER_PLUG_INS)[device_type])
-        raise PlugInError(
-            f"the plug-in {provider} cannot be used: {type(error).__name__}: {error}"
-        ) from error
+
+
+def _provider_of(device_type: str) -> str:
+    """The plug-in that provides a driver, in words; "" if none does."""
+    return "" if device_type in DRIVERS else provider_of(DRIVER_PLUG_INS, device_type)
+
+
+# -- what drivers say -----------------------------------------------------------------------------
+
+
+_ANSWERS: dict[str, tuple[type, str]] = {
+    "is_active": (bool, "True or False"),
+    "target_of": (GPUTarget, "a GPUTarget"),
+    "get_current_device": (SupportsIndex, "an integer"),
+    "get_current_stream": (SupportsIndex, "an integer"),
+    "allocate": (Allocation, "an Allocation"),
+}
+"""What members of drivers return, in words."""
+
+
+def _answer(driver: Driver, member: str, *args: Any, passed: Sequence[type[Exception]] = ()) -> Any:
+    """The result of a member of a driver.
+
+    Args:
+        passed: errors of the member that are not faults of its plug-in.
+    """
+    provider = _provider_of(driver.device_type)
+    with faults_of(provider, *passed):
+        found = getattr(driver, member)(*args)
+    kind, words = _ANSWERS[member]
+    if provider and not isinstance(found, kind):
+        fault = f"its `{member}` returns {found!r}, not {words}"
+        raise PlugInError(f"{provider} is not a driver: {fault}")
+    return found
+
+
+def is_usable(device_type: str) -> bool:
+    """Whether there is a usable device of a type, which has a driver.
+
+    Raises:
+        PlugInError: the driver is a plug-in that cannot be used.
+    """
+    return _answer(driver_of(device_type), "is_active")
+
+
+def current_device(driver: Driver) -> int:
+    """The index of the current device of a driver."""
+    return _answer(driver, "get_current_device")
+
+
+def allocate(device: str, size: int) -> Allocation:
+    """Uninitialised memory of a device, given its name."""
+    device_type, _, index = device.partition(":")
+    owner, exhausted = driver_of(device_type), (MemoryError, RuntimeError)
+    return _answer(owner, "allocate", int(index or 0), size, passed=exhausted)
+
+
+def current_stream(device: str) -> int:
+    """The handle of the current stream of a device, given its name."""
+    device_type, _, index = device.partition(":")
+    return _answer(driver_of(device_type), "get_current_stream", int(index or 0))
 
 
 # -- the active driver ----------------------------------------------------------------------------
@@ -102,7 +156,7 @@ def _default() -> Driver:
     name = knobs.runtime.default_backend or _preferred()
     if not _exists(name):
         raise RuntimeError(f"Unknown backend device {name!r}. Available backends: {names()}")
-    if not _made(name).is_active():
+    if not _answer(_made(name), "is_active"):
         raise RuntimeError(f"Backend device {name!r} is not active.")
     return _made(name)
 
@@ -168,10 +222,10 @@ def name_of(driver: Driver, index: int | None = None) -> str:
     kind = driver.device_type
     if kind == "cpu":
         return kind
-    return f"{kind}:{driver.get_current_device() if index is None else index}"
+    return f"{kind}:{current_device(driver) if index is None else index}"
 
 
 def target_of(device: str) -> GPUTarget:
     """The target of a device, given its name."""
     device_type, _, index = device.partition(":")
-    return driver_of(device_type).target_of(int(index or 0))
+    return _answer(driver_of(device_type), "target_of", int(index or 0))

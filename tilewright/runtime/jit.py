@@ -66,6 +66,7 @@ from tilewright.targets.protocol import (
     UnknownOptionError,
     options_dict,
 )
+from tilewright.targets.registry import parsed_options
 from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
@@ -480,7 +481,7 @@ class JITFunction(SourceFunction, NativeInterface):
             if param.name in known and (i,) in source.constants:
                 options[param.name] = _plain(source.constants[i,])
         try:
-            return target.parse_options(options)
+            return parsed_options(target, options)
         except UnknownOptionError as error:
             raise UnknownOptionError(error.name, error.known, self.arg_names) from None
 

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
 from tilewright.base.fact_cache import install_fact_store
 from tilewright.base.lazy_import import lazy_import
-from tilewright.base.plug_ins import LAUNCHERS, load_plug_in, plug_ins
+from tilewright.base.plug_ins import (
+    LAUNCHERS,
+    PlugInError,
+    faults_of,
+    load_plug_in,
+    plug_ins,
+    provider_of,
+)
 from tilewright.compiler.artifact import CompiledKernel, Launch, Run, install_launcher
 from tilewright.compiler.driver import install_store
 from tilewright.runtime import driver
@@ -39,8 +47,7 @@ else:
 
 def _current_stream(kernel: CompiledKernel) -> int:
     """The current stream for launches of a kernel; 0 if it has none."""
-    kind, _, index = kernel.device.partition(":")
-    return driver.driver_of(kind).get_current_stream(int(index or 0)) if kind else 0
+    return driver.current_stream(kernel.device) if kernel.device else 0
 
 
 class LaunchMetadata:
@@ -65,7 +72,7 @@ class LaunchMetadata:
         backend = self._kernel.metadata.target.backend
         if backend == CPU or not driver.has_driver(backend):
             return CPU
-        return self._kernel.device or f"{backend}:{driver.driver_of(backend).get_current_device()}"
+        return self._kernel.device or driver.name_of(driver.driver_of(backend))
 
     @property
     def stream(self) -> int:
@@ -115,16 +122,33 @@ def has_launcher(backend: str) -> bool:
     return backend in LOADERS or backend in plug_ins(LAUNCHERS)
 
 
+def _loaded(
+    backend: str, launcher: Callable[[CompiledKernel], Any], kernel: CompiledKernel
+) -> Launch:
+    """A kernel that the launcher of a plug-in loads."""
+    provider = provider_of(LAUNCHERS, backend)
+    with faults_of(provider):
+        loaded = launcher(kernel)
+    missing = [name for name in ("start", "handle") if not hasattr(loaded, name)]
+    if missing:
+        raise PlugInError(
+            f"{provider} is not a launcher: it returns {loaded!r}, which has no "
+            f"{', '.join(missing)}"
+        )
+    return loaded
+
+
 def load(kernel: CompiledKernel) -> Launch:
     """Load a compiled kernel.
 
     Raises:
         RuntimeError: its target has no launcher.
+        PlugInError: it is one of a plug-in that cannot be used.
     """
     backend = kernel.metadata.target.backend
     loader = LOADERS.get(backend)
     if loader is None and backend in plug_ins(LAUNCHERS):
-        loader = LOADERS[backend] = load_plug_in(LAUNCHERS, backend)
+        loader = LOADERS[backend] = partial(_loaded, backend, load_plug_in(LAUNCHERS, backend))
     if loader is None:
         raise RuntimeError(
             f"{kernel.name} is compiled for {backend!r}, whose kernels cannot be launched here; "

@@ -19,6 +19,7 @@ from tilewright.frontend.source import JITCallable
 from tilewright.ir.types import DType, scalar_type
 from tilewright.language.values import constexpr
 from tilewright.targets.protocol import GPUTarget, options_dict
+from tilewright.targets.registry import parsed_options
 from tilewright.targets.registry import target as find_target
 
 _SHOWN_OPTIONS = (
@@ -152,7 +153,7 @@ def load(fn: Any, text: str, target: GPUTarget) -> CompiledKernel:
     source = ASTSource(fn, _tuples(data["signature"]), constants, attrs)
     compiler = find_target(target)
     options = {name: _tuples(value) for name, value in data["options"].items()}
-    return compile_source(source, target, compiler.parse_options(options))
+    return compile_source(source, target, parsed_options(compiler, options))
 
 
 def _plain(value: Any) -> Any:

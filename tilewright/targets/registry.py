@@ -10,20 +10,24 @@ value is a factory that takes an architecture ("" for the default):
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from tilewright.base import plug_ins as installed
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
-from tilewright.base.plug_ins import TARGETS, PlugInError, describe, load_plug_in, plug_ins
-from tilewright.targets.protocol import INTERFACE, GPUTarget, Target
+from tilewright.base.plug_ins import TARGETS, PlugInError, faults_of, load_plug_in, plug_ins
+from tilewright.targets.protocol import INTERFACE, GPUTarget, Stage, Target
 
 if TYPE_CHECKING:
+    from tilewright.frontend import options as frontend
     from tilewright.targets.amd import target as amd_target
     from tilewright.targets.cpu import target as cpu_target
     from tilewright.targets.interpreter import target as interpreter_target
     from tilewright.targets.nvidia import target as nvidia_target
 else:
+    frontend = lazy_import("tilewright.frontend.options")
     amd_target = lazy_import("tilewright.targets.amd.target")
     cpu_target = lazy_import("tilewright.targets.cpu.target")
     interpreter_target = lazy_import("tilewright.targets.interpreter.target")
@@ -131,13 +135,9 @@ def _made(target: GPUTarget) -> Target:
     factory = factory_of(name)
     given = (target.arch,) if target.arch != "" else ()
     provider = provider_of(name)
-    if not provider:
-        return factory(*given)
-    try:
+    with faults_of(provider):
         made = factory(*given)
-        fault = _fault_of(made)
-    except Exception as error:
-        raise PlugInError(f"{provider} cannot be used: {type(error).__name__}: {error}") from error
+        fault = _fault_of(made) if provider else ""
     if fault:
         raise PlugInError(f"{provider} {fault}")
     return made
@@ -145,14 +145,13 @@ def _made(target: GPUTarget) -> Target:
 
 def provider_of(name: str) -> str:
     """The plug-in that provides a target, in words; "" if none does."""
-    if name in _REGISTERED or name in BUILT_IN or name not in plug_ins(TARGETS):
-        return ""
-    return f"the plug-in {describe(plug_ins(TARGETS)[name])}"
+    own = name in _REGISTERED or name in BUILT_IN
+    return "" if own else installed.provider_of(TARGETS, name)
 
 
 def _fault_of(made: Any) -> str:
     """The reason for which an object is no target of this interface version; "" if it is one. What
-    its `key` and `features` raise is raised."""
+    its members raise is raised."""
     interface = getattr(made, "interface", INTERFACE)
     if interface != INTERFACE:
         return (
@@ -162,12 +161,51 @@ def _fault_of(made: Any) -> str:
     missing = [name for name in MEMBERS if not hasattr(made, name)]
     if missing:
         return f"is not a target: it has no {', '.join(missing)}"
-    if not isinstance(key := made.key(), str):
-        return f"is not a target: its `key` returns {key!r}, which is not text"
-    features = made.features()
-    if not isinstance(features, Collection):
-        return f"is not a target: its `features` returns {features!r}, which is not a set of names"
+    options = made.parse_options({})
+    if not is_dataclass(options):
+        return f"is not a target: its `parse_options` returns {options!r}, not a dataclass"
+    front_end = made.frontend_options(options)
+    results: dict[str, tuple[Any, type, str]] = {
+        "key": (made.key(), str, "text"),
+        "features": (made.features(), Collection, "a set of names"),
+        "frontend_options": (front_end, frontend.FrontendOptions, "a FrontendOptions"),
+        "steps": (made.steps(), Sequence, "a sequence of steps"),
+    }
+    for member, (found, kind, expected) in results.items():
+        if not isinstance(found, kind):
+            return f"is not a target: its `{member}` returns {found!r}, not {expected}"
     return ""
+
+
+def derived(
+    target: Target, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]
+) -> Stage:
+    """A stage of a kernel that its target computes on request.
+
+    Raises:
+        KeyError: there is no such stage.
+        PlugInError: the target is of a plug-in, which fails otherwise.
+    """
+    provider = provider_of(target.name)
+    with faults_of(provider, KeyError):
+        found: Any = target.derive(stage, stages, metadata)
+    if provider and not isinstance(found, str | bytes):
+        raise PlugInError(
+            f"{provider} is not a target: its `derive` returns {found!r}, neither text nor bytes"
+        )
+    return found
+
+
+def parsed_options(target: Target, given: Mapping[str, Any]) -> Any:
+    """The options of a kernel that a user gives for a target.
+
+    Raises:
+        KeyError, TypeError, ValueError, AssertionError: an option is wrong.
+        PlugInError: the target is of a plug-in, which fails otherwise.
+    """
+    wrong = KeyError, TypeError, ValueError, AssertionError
+    with faults_of(provider_of(target.name), *wrong):
+        return target.parse_options(given)
 
 
 def target(target: str | GPUTarget | Target | None = None) -> Target:

@@ -98,7 +98,7 @@ def export_kernel(
             f"{', '.join(registry.exporting())} can"
         )
     without: Mapping[str, Any] = getattr(compiler, "export_options", {})
-    parsed = compiler.parse_options({**without, **(options or {})})
+    parsed = registry.parsed_options(compiler, {**without, **(options or {})})
     base = base or source.name
     parameters = _parameters(typed)
     stem = _stem(typed, parameters, str(sorted(options_dict(parsed).items())), compiler.key())

@@ -159,7 +159,7 @@ def _other_devices() -> Iterator[Finding]:
         yield Finding(OK, "devices", "none")
     for name in names:
         try:
-            usable = driver.driver_of(name).is_active()
+            usable = driver.is_usable(name)
         except Exception as error:
             summary = f"the driver cannot be used: {type(error).__name__}: {error}"
             yield Finding(PROBLEM, name, summary, _PLUG_IN)

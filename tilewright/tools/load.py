@@ -175,7 +175,7 @@ def target_of(args: argparse.Namespace) -> tuple[Target, Any]:
     """The target and its parsed options, from the arguments of `add_target_arguments`."""
     with usage_errors():
         target = registry.target(args.target)
-        return target, target.parse_options(parse_options(args.option))
+        return target, registry.parsed_options(target, parse_options(args.option))
 
 
 def add_target_arguments(parser: argparse.ArgumentParser) -> None:

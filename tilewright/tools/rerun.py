@@ -46,7 +46,7 @@ def execute(args: argparse.Namespace) -> int:
     for what, version in repro.versions.items():
         print(f"  {what} was {version}")
     target = registry.target(repro.target)
-    options = target.parse_options(repro.options)
+    options = registry.parsed_options(target, repro.options)
     ctx = context_for(target, options)
     observers: list[Observer] = [_Announcer(), Verifier()]
     try:

@@ -26,6 +26,9 @@ class _Memory:
         self.tensor = tensor
         self.address: int = tensor.data_ptr()
 
+    def free(self) -> None:
+        self.tensor = None
+
 
 class TritonDriver:
     """See `tilewright.runtime.drivers.protocol.Driver`."""
@@ -86,6 +89,8 @@ class TritonDriver:
 
     def _view(self, address: int, size: int) -> Any:
         for start, memory in list(self._allocated.items()):
+            if memory.tensor is None:
+                continue
             if start <= address and address + size <= start + memory.tensor.numel():
                 return memory.tensor[address - start : address - start + size]
         raise ValueError(f"{address:#x} is not in memory that this driver allocated")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class Saved(Protocol):
         ...
 
 
+@runtime_checkable
 class Allocation(Protocol):
     """Memory of a device, until `free` or the end of this object."""
 

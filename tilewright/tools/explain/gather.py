@@ -13,6 +13,7 @@ from tilewright.compiler.pipeline import STEPS, pipeline
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Remark, Step, run
 from tilewright.layout.linear import LinearLayout
+from tilewright.targets import registry
 from tilewright.targets.protocol import (
     GPUTarget,
     Lowered,
@@ -136,7 +137,7 @@ def _derived(target: Target, lowered: Lowered) -> dict[str, Stage]:
     found: dict[str, Stage] = {}
     for name in DERIVED:
         try:
-            found[name] = target.derive(name, lowered.stages, lowered.metadata)
+            found[name] = registry.derived(target, name, lowered.stages, lowered.metadata)
         except KeyError:
             continue
     return found

@@ -94,4 +94,4 @@ def _options(target: Target, launch: Launch, given: dict[str, Any]) -> Any:
         if name in known and (i,) in launch.source.constants:
             value = launch.source.constants[i,]
             seen[name] = getattr(value, "value", value)
-    return target.parse_options({**seen, **given})
+    return registry.parsed_options(target, {**seen, **given})
