@@ -5,6 +5,7 @@ pytest tests/gpu/test_derivatives.py -n0
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import tilewright.language as tl
 from tests.autodiff.cases import NAMES, case
 from tests.autodiff.harness import copied, forward_module, run_forward, vjp
 from tests.frontend.kernels import function_from
+from tilewright.runtime.gradients import Gradient
 
 pytestmark = pytest.mark.gpu
 
@@ -35,8 +37,29 @@ def layer_norm(x_ptr, w_ptr, b_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
     tl.store(y_ptr + row * stride + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_gradients_equal_those_of_the_interpreter(name: str) -> None:
+@dataclass
+class OnGpu:
+    """A kernel of `cases`, its arguments on the GPU, and what its gradient is launched with."""
+
+    kernel: Any
+    backward: Gradient
+    grid: tuple[int, ...]
+    args: dict[str, Any]
+    constexprs: dict[str, Any]
+    grads: dict[str, torch.Tensor]
+    wrt: tuple[str, ...]
+
+    def gradients(self, into: dict[str, torch.Tensor]) -> None:
+        launch = self.backward[self.grid]
+        launch(**self.args, **self.constexprs, grads=self.grads, into=into)
+
+    def new(self) -> dict[str, torch.Tensor]:
+        """Arrays for the gradients, whose elements are NaN."""
+        return {name: torch.full_like(self.args[name], torch.nan) for name in self.wrt}
+
+
+def on_gpu(name: str) -> tuple[OnGpu, dict[str, Any]]:
+    """A kernel of `cases` that has run, and its gradients by the interpreter."""
     text, grid, args, wrt, outputs, constexprs = case(name)
     module = forward_module(text, args, constexprs)
     run_forward(module, grid, args)
@@ -47,13 +70,88 @@ def test_gradients_equal_those_of_the_interpreter(name: str) -> None:
         k: torch.from_numpy(v).cuda() if isinstance(v, np.ndarray) else v for k, v in args.items()
     }
     grads = {k: torch.from_numpy(v).cuda() for k, v in cotangents.items()}
-    into = {k: torch.full_like(given[k], torch.nan) for k in wrt}
     tables = tuple(name for name in args if name.startswith("starts"))
-    backward = tw.grad(tw.jit(function_from(text)), tables=tables)
-    launch = backward[grid if isinstance(grid, tuple) else (grid,)]
-    launch(**given, **constexprs, grads=grads, into=into)
+    kernel = tw.jit(function_from(text))
+    backward = tw.grad(kernel, deterministic=True, tables=tables)
+    extents = grid if isinstance(grid, tuple) else (grid,)
+    return OnGpu(kernel, backward, extents, given, constexprs, grads, wrt), expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_equal_those_of_the_interpreter_twice(name: str) -> None:
+    """The second launch, which native code repeats, has the same bits."""
+    found, expected = on_gpu(name)
+    once, again = found.new(), found.new()
+    found.gradients(once)
+    found.gradients(again)
     for key, value in expected.items():
-        np.testing.assert_allclose(into[key].cpu().numpy(), value, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(once[key].cpu().numpy(), value, rtol=1e-9, atol=1e-12)
+        assert torch.equal(once[key], again[key])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "variable" not in name])
+def test_a_graph_of_cuda_repeats_a_kernel_and_its_gradient(name: str) -> None:
+    """Replayed for other inputs, a graph has the gradients of launches."""
+    found, _ = on_gpu(name)
+    into, expected = found.new(), found.new()
+
+    def step(target: dict[str, torch.Tensor]) -> None:
+        found.kernel[found.grid](**found.args, **found.constexprs)
+        found.gradients(target)
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step(into)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step(into)
+    for value in (*(found.args[n] for n in found.wrt), *found.grads.values()):
+        value.mul_(0.75)
+    for value in into.values():
+        value.fill_(torch.nan)
+    graph.replay()
+    torch.cuda.synchronize()
+    step(expected)
+    for key in found.wrt:
+        assert torch.equal(into[key], expected[key])
+        assert not into[key].isnan().any()
+
+
+def test_a_graph_of_cuda_repeats_a_step_of_training() -> None:
+    """Of torch's own kind: autograd through the operator is captured, and replayed for new data."""
+    normalised = tw.autograd_function(
+        layer_norm,
+        grid=lambda a: (a["x_ptr"].shape[0],),
+        outputs={"y_ptr": lambda a: torch.empty_like(a["x_ptr"])},
+    )
+    x = torch.randn(64, 500, device="cuda", requires_grad=True)
+    w, b = (torch.randn(500, device="cuda", requires_grad=True) for _ in range(2))
+
+    def step() -> tuple[torch.Tensor, ...]:
+        y = normalised(x, w, b, 500, 500, BLOCK=512)
+        return torch.autograd.grad((y**2).sum(), (x, w, b))
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    with torch.no_grad():
+        x.copy_(torch.randn_like(x))
+        w.mul_(0.5)
+    graph.replay()
+    torch.cuda.synchronize()
+    expected = torch.nn.functional.layer_norm(x, (500,), w, b)
+    reference = torch.autograd.grad((expected**2).sum(), (x, w, b))
+    for one, other in zip(captured, reference, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
