@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.runtime import derivation
 from tilewright.runtime.jit import InterpretedFunction
 
 torch = pytest.importorskip("torch")
@@ -248,6 +252,52 @@ def test_a_known_launch_derives_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(bwd.kernels) == 1
     bwd[(4,)](x, y, 63, BLOCK=16, **further)
     assert len(bwd.kernels) == 2
+
+
+def test_threads_that_need_the_same_derivation_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    derive, begun = derivation.derive, []
+
+    def recorded(*args: Any) -> Any:
+        begun.append(args)
+        time.sleep(0.05)  # the others come meanwhile
+        return derive(*args)
+
+    monkeypatch.setattr(derivation, "derive", recorded)
+    x, y, dy = (torch.randn(64) for _ in range(3))
+    bwd = tw.grad(tw.jit(gelu))
+    gradients = [torch.full((64,), torch.nan) for _ in range(8)]
+    barrier = threading.Barrier(len(gradients))
+
+    def launch(dx: Any) -> None:
+        barrier.wait()
+        bwd[(4,)](x, y, 64, BLOCK=16, grads={"y_ptr": dy}, into={"x_ptr": dx})
+
+    with ThreadPoolExecutor(len(gradients)) as threads:
+        list(threads.map(launch, gradients))
+    assert len(begun) == 1
+    assert all(torch.equal(dx, gradients[0]) for dx in gradients)
+    assert not gradients[0].isnan().any()
+
+
+@pytest.mark.parametrize("part", ["Proofs", "reverse_mode", "run", "compile_source"])
+def test_an_interrupted_derivation_begins_anew(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ctrl-C interrupts one."""
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        raise KeyboardInterrupt
+
+    arrays = given() | {"y": torch.randn(64)}
+    bwd = tw.grad(tw.jit(gelu))
+    more = {"grads": {"y_ptr": arrays["dy"]}, "into": {"x_ptr": arrays["dx"]}}
+    with monkeypatch.context() as patch:
+        patch.setattr(derivation, part, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bwd[(4,)](arrays["x"], arrays["y"], 64, BLOCK=16, **more)
+    assert not bwd.kernels
+    bwd[(4,)](arrays["x"], arrays["y"], 64, BLOCK=16, **more)
+    x = arrays["x"].clone().requires_grad_()
+    (expected,) = torch.autograd.grad(torch.nn.functional.gelu(x), x, arrays["dy"])
+    torch.testing.assert_close(arrays["dx"], expected)
 
 
 @KINDS

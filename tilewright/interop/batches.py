@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tilewright.runtime.grid import Grid
 
@@ -33,6 +34,35 @@ Batches = tuple[Batch, ...]
 def batch_shape(batches: Batches) -> tuple[int, ...]:
     """The axes in front of those of each result."""
     return tuple(batch.size for batch in reversed(batches))
+
+
+def with_axis(
+    operands: Sequence[Any],
+    axes: Sequence[int | None],
+    size: int,
+    whole: Collection[int],
+    to_front: Callable[[Any, int], Any],
+    repeated: Callable[[Any], Any],
+) -> tuple[list[Any], Batch]:
+    """The operands of a call over one more batch, and that batch.
+
+    Args:
+        axes: the axis of the batch in each operand; None for an operand without it.
+        size: of the batch.
+        whole: the operands that get the axis in any case, with memory for each element.
+        to_front: moves an axis of an operand to the front.
+        repeated: an operand for each element, with the axis in front.
+    """
+    moved = [
+        to_front(operand, axis)
+        if axis is not None
+        else repeated(operand)
+        if i in whole
+        else operand
+        for i, (operand, axis) in enumerate(zip(operands, axes, strict=True))
+    ]
+    given = {i for i, axis in enumerate(axes) if axis is not None}
+    return moved, Batch(size, frozenset(given | set(whole)))
 
 
 def batched_grid(name: str, batches: Batches, grid: Grid, instead: str) -> Grid:

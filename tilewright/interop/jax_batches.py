@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from tilewright.interop.batches import Batch, Batches
+from tilewright.interop.batches import Batch, Batches, with_axis
 
 MAP = "jax.lax.map"
 """A way to call a kernel for a part of a batch."""
@@ -38,20 +38,14 @@ def strides(batches: Batches, operand: int | None, size: int) -> tuple[int, ...]
 def with_batch(
     operands: Sequence[Any], axes: Sequence[int | None], updated: Collection[int]
 ) -> tuple[list[Any], Batch]:
-    """The operands of a call over one more batch, and that batch.
+    """The operands of a call over one more batch, and that batch; see `with_axis`.
 
     Args:
-        axes: the axis of the batch in each operand; None for an operand without it.
         updated: the operands that the kernel updates, which get the axis in any case.
     """
-    mapped = [axis is not None for axis in axes]
     size = next(o.shape[a] for o, a in zip(operands, axes, strict=True) if a is not None)
-    moved = [
-        jnp.moveaxis(operand, axis, 0)
-        if axis is not None
-        else jnp.broadcast_to(operand, (size, *operand.shape))
-        if i in updated
-        else operand
-        for i, (operand, axis) in enumerate(zip(operands, axes, strict=True))
-    ]
-    return moved, Batch(size, frozenset(i for i, m in enumerate(mapped) if m or i in updated))
+    return with_axis(
+        operands, axes, size, updated,
+        lambda operand, axis: jnp.moveaxis(operand, axis, 0),
+        lambda operand: jnp.broadcast_to(operand, (size, *operand.shape)),
+    )  # fmt: skip

@@ -15,7 +15,7 @@ from tilewright.compiler.source import ASTSource, runtime_arguments
 from tilewright.frontend.options import FrontendOptions
 from tilewright.interop.batched_kernels import Batches as KernelBatches
 from tilewright.interop.batched_kernels import batched
-from tilewright.interop.batches import Batch, Batches, batch_shape, batched_grid
+from tilewright.interop.batches import Batch, Batches, batch_shape, batched_grid, with_axis
 from tilewright.ir.core import Module
 from tilewright.runtime.grid import extents_of
 from tilewright.runtime.jit import JITFunction
@@ -70,26 +70,14 @@ def split_batches(layout: str) -> tuple[str, Batches]:
 # -- arrays ---------------------------------------------------------------------------------------
 
 
-def with_axis(
+def with_batch(
     tensors: Sequence[Any], axes: Sequence[int | None], size: int, whole: Collection[int] = ()
 ) -> tuple[list[Any], Batch]:
-    """The tensors of a call over one more batch, and that batch.
-
-    Args:
-        axes: the axis of the batch in each tensor; None for a tensor without it.
-        size: of the batch.
-        whole: the tensors that get the axis in any case, with memory for each element.
-    """
-    moved = [
-        tensor.movedim(axis, 0)
-        if axis is not None
-        else repeated(tensor, (size,))
-        if i in whole
-        else tensor
-        for i, (tensor, axis) in enumerate(zip(tensors, axes, strict=True))
-    ]
-    given = {i for i, axis in enumerate(axes) if axis is not None}
-    return moved, Batch(size, frozenset(given | set(whole)))
+    """The tensors of a call over one more batch, and that batch; see `with_axis`."""
+    return with_axis(
+        tensors, axes, size, whole,
+        lambda tensor, axis: tensor.movedim(axis, 0), lambda tensor: repeated(tensor, (size,)),
+    )  # fmt: skip
 
 
 def repeated(tensor: Any, sizes: tuple[int, ...]) -> Any:

@@ -34,7 +34,7 @@ from tilewright.interop.torch_batches import (
     call_of,
     over_batches,
     split_batches,
-    with_axis,
+    with_batch,
     with_batches,
 )
 from tilewright.interop.torch_transforms import Axes, Lists, Transformable
@@ -464,7 +464,7 @@ def _fake_second_gradients(
 
 
 def _batched_call(size: int, axes: Axes, lists: Lists, rest: list[Any]) -> tuple[Lists, list[Any]]:
-    tensors, batch = with_axis(lists[0], axes[0], size)
+    tensors, batch = with_batch(lists[0], axes[0], size)
     integers, floats, layout = rest
     return [tensors], [integers, floats, with_batches(layout, batch)]
 
@@ -477,7 +477,7 @@ def _batched_gradients(
     places = [range(len(given)) for given in lists]
     places[1] = needed
     moved = [
-        with_axis(given, of_given, size, whole)
+        with_batch(given, of_given, size, whole)
         for given, of_given, whole in zip(lists, axes, places, strict=True)
     ]
     layout = with_batches(layout, moved[1][1])
