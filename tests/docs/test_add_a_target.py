@@ -18,6 +18,7 @@ import tilewright.language as tl
 from tilewright.conformance.execution import FAILED, UNCLAIMED, machine_of, run_case
 from tilewright.conformance.suite import Selection
 from tilewright.runtime import driver
+from tilewright.runtime.drivers.cpu import CpuDriver
 from tilewright.runtime.launch import LOADERS
 from tilewright.targets import registry
 from tilewright.tools.cli import main
@@ -79,6 +80,22 @@ def test_kernel_runs_on_the_target_of_the_page() -> None:
     assert "def scale(program, a0, a1, a2):" in compiled.asm["python"]
     np.testing.assert_array_equal(out[:100], x * 3 + 1)
     np.testing.assert_array_equal(out[100:], 0)
+
+
+@pytest.mark.usefixtures("target")
+def test_launches_follow_the_active_driver() -> None:
+    """Both drivers serve the CPU's arrays, so that the device has one name."""
+    arguments = np.arange(100, dtype=np.float32), np.zeros(104, np.float32), 100
+
+    def target_of_a_launch() -> str:
+        return scale[(4,)](*arguments, BLOCK=32).metadata.target.backend
+
+    plain = driver.active
+    assert target_of_a_launch() == "plain"
+    driver.set_active(CpuDriver())
+    assert target_of_a_launch() == "cpu"
+    driver.set_active(plain)
+    assert target_of_a_launch() == "plain"
 
 
 @pytest.mark.usefixtures("target")

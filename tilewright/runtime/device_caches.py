@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.runtime import driver
@@ -51,4 +52,27 @@ class DeviceCaches(ObservedDict[str, DeviceCache]):
     def __missing__(self, device: Any) -> DeviceCache:
         if not isinstance(device, str):
             return self[self.name_of(device)]
+        _in_use[id(self)] = self
         return self.setdefault(device, self._make(device))
+
+    def forget_other_targets(self) -> None:
+        """Remove the states of devices that now have another target, or none."""
+        for name, cache in list(self.items()):
+            try:
+                if driver.target_of(name) == cache.target:
+                    continue
+            except (RuntimeError, ValueError):
+                pass
+            del self[name]
+
+
+_in_use: WeakValueDictionary[int, DeviceCaches] = WeakValueDictionary()
+"""The states of all kernels that have any, by identity: dictionaries have no hash."""
+
+
+def _forget_other_targets() -> None:
+    for caches in list(_in_use.values()):
+        caches.forget_other_targets()
+
+
+driver.when_active_changes(_forget_other_targets)

@@ -176,12 +176,29 @@ def set_active(driver: Driver) -> None:
     """Set the active driver."""
     global active
     active = driver
+    _call_listeners()
 
 
 def reset_active() -> None:
     """Restore the default driver, and look for GPUs again."""
     globals().pop("active", None)
     _preferred.cache_clear()
+    _call_listeners()
+
+
+_listeners: list[Callable[[], None]] = []
+
+
+def when_active_changes(listener: Callable[[], None]) -> None:
+    """Call a function after each `set_active` and `reset_active`. The active driver may serve
+    devices of a type that another driver serves by default, so what is kept by the name of a device
+    may be another driver's."""
+    _listeners.append(listener)
+
+
+def _call_listeners() -> None:
+    for listener in _listeners:
+        listener()
 
 
 def _active_target() -> GPUTarget | None:
