@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import gcd
 
+from tilewright.analysis.access_order import in_order
+from tilewright.analysis.affine import AffineForms
 from tilewright.analysis.axis_rules import (
     DIVISIONS,
     RULES,
@@ -49,12 +51,24 @@ class AxisMap:
         self._infos: dict[Value, AxisInfo] = {}
         self._visited: dict[Op, list[AxisInfo]] = {}
         self._sources: dict[Op, list[Value]] = {}
+        self._forms = AffineForms()
 
     def __getitem__(self, value: Value) -> AxisInfo:
         found = self._infos.get(value)
         if found is None:
             found = self._infos[value] = unknown(value)
         return found
+
+    def order(self, pointers: Value) -> tuple[int, ...]:
+        """The order of the axes of an access, the one first along which vectors and lanes lie: by
+        the elements known to be adjacent, then by strides (`access_order`)."""
+        info = self[pointers]
+        runs = [axis for axis in info.order if info.contiguity[axis] > 1]
+        alone = [axis for axis in info.order if info.contiguity[axis] == 1]
+        if len(alone) > 1:
+            form, size = self._forms.of(pointers), unit_of(pointers)
+            alone = in_order(alone, form, size, lambda scalar: self[scalar].multiple_of_all())
+        return *runs, *alone
 
     def access_length(self, ptr: Value, mask: Value | None, axis: int, size: int) -> int:
         """The maximum number of consecutive elements along an axis of one aligned access of

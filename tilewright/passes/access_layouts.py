@@ -120,7 +120,7 @@ class AccessLayouts:
         """
         pointer, mask = op.ptr, getattr(op, "mask", None)
         extents = shape_of(pointer.type)
-        order = self.infos[pointer].order
+        order = self.infos.order(pointer)
         size = size_behind(pointer)
         counted = mask if masked and not self.has_products else None
         length = self.infos.access_length(pointer, counted, order[0], size)

@@ -406,9 +406,7 @@ def _adjacent_along(
     if not isinstance(value.type, ir.Tile):
         found = None
     elif isinstance(op, Load):
-        contiguity = infos[op.ptr].contiguity
-        axis = max(range(len(contiguity)), key=lambda a: (contiguity[a], a))  # of equal ones, last
-        found = _Adjacent(prod(value.type.shape), axis)
+        found = _Adjacent(prod(value.type.shape), infos.order(op.ptr)[0])
     elif op is not None and (op.elementwise or isinstance(op, View | Join)):
         found = max(_from_operands(value, op, infos, seen), default=None)
     else:
