@@ -74,6 +74,8 @@ def carry_more(op: For, inits: Sequence[Value], yields: Sequence[Value]) -> For:
     """Replace a loop by one that carries more values, whose arguments its body has already."""
     set_yields(op.body, [*op.body.terminator.operands, *yields])
     new = op.rebuilt([*op.inits, *inits], take_region(op, 0))
+    for result, init in zip(new.results[len(op.results) :], inits, strict=True):
+        result.layout = init.layout
     replace_loop_or_branch(op, new)
     return new
 

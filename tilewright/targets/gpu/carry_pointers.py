@@ -13,6 +13,9 @@ Which pointers:
   the sums by which an address is made of it are not computed in each iteration. With a constant
   step, the addresses of unrolled iterations are one register at constant distances. Loops with
   operands in shared memory keep offsets: they wait for copies, and have other uses for registers.
+- Those of the threads, ``splat(q) + y``, where each thread accesses adjacent elements at a distance
+  from such a pointer that the loop does not change, if assemblers unroll the loop. Else each access
+  adds the distance to the pointer of all elements, in every unrolled iteration.
 - Those of scalars that a short loop loads, at its index, or at a sum of 64 bits with it. Assemblers
   unroll such loops, so that loads of several iterations are in flight. With a carried pointer,
   those of one array differ by a constant, and all start at once; an index of 32 bits may wrap, as
@@ -42,9 +45,11 @@ from tilewright.ir.types import I64, Shared, Type, dtype_of, shape_of
 from tilewright.ops.arith import Add, Cast, constant_value
 from tilewright.ops.control import For
 from tilewright.ops.memory import AddPtr, Load
+from tilewright.ops.shape import Splat
 from tilewright.passes.software_pipelining import is_unrolled
 from tilewright.rewrites.control import carry_more
 from tilewright.targets.gpu.sums import sum_of, terms_of
+from tilewright.targets.gpu.thread_pointers import is_one_access
 
 NAME = "carry_pointers"
 
@@ -67,13 +72,14 @@ def carry_pointers(fn: Function, ctx: PassContext) -> bool:
         pointers = [op for op in loop.body if isinstance(op, AddPtr) and _is_fixed(loop, op)]
         if not pointers or _shares(loop):
             continue
-        indexed = is_unrolled(loop, ctx) and not _is_counted(loop)
+        short = is_unrolled(loop, ctx)
+        indexed = short and not _is_counted(loop)
         growths = [_growth(loop, op, at_index=indexed and _loads(op)) for op in pointers]
         found = [growth for growth in growths if growth is not None]
         if found:
             for growth in found:
                 ctx.did(NAME, "the pointer is carried, and grows in each iteration", growth.op.loc)
-            _carry(loop, found)
+            _carry(loop, found, tiles=short)
             ctx.count("carried", len(found))
             changed = True
     return changed
@@ -148,17 +154,76 @@ def _index(loop: For, value: Value) -> tuple[Value, Value] | None:
     return loop.start, loop.step
 
 
-def _carry(loop: For, growths: list[Growth]) -> None:
-    b, inits, yields = Builder(), list[Value](), list[Value]()
+def _carry(loop: For, growths: list[Growth], *, tiles: bool) -> None:
+    """Carry pointers; those of tiles, too, or only those of all elements."""
+    carried = _Carried(loop)
     for op, starts, step in growths:
-        pointer = loop.body.add_arg(op.result.type)
-        with b.before(loop):
-            inits.append(_moved(b, op.ptr, starts))
-        with b.before(loop.body.terminator):
-            yields.append(b.value(AddPtr(pointer, step)))
-        op.result.replace_with(pointer)
+        with carried.b.before(loop):
+            first = _moved(carried.b, op.ptr, starts)
+        for tile in _tiles(loop, op) if tiles else ():
+            carried.tile(tile, first, step)
+        if op.result.users:
+            op.result.replace_with(carried.pointer(first, step))
         op.erase()
-    carry_more(loop, inits, yields)
+    carry_more(loop, carried.inits, carried.yields)
+
+
+def _tiles(loop: For, op: AddPtr) -> list[AddPtr]:
+    """The pointers of one access of each thread at invariant distances from a pointer of a loop."""
+    splats = [user for user in op.result.users if isinstance(user, Splat)]
+    found = [user for splat in splats for user in splat.result.users if user.parent is loop.body]
+    return [
+        tile
+        for tile in dict.fromkeys(found)
+        if isinstance(tile, AddPtr)
+        and not loop.contains(tile.offset)
+        and is_one_access(tile.offset, tile)
+    ]
+
+
+class _Carried:
+    """What a loop carries in addition.
+
+    Attributes:
+        inits: the first values.
+        yields: the next ones, which an iteration computes.
+    """
+
+    def __init__(self, loop: For) -> None:
+        self.loop = loop
+        self.b = Builder()
+        self.inits: list[Value] = []
+        self.yields: list[Value] = []
+
+    def pointer(self, first: Value, step: Value) -> Value:
+        """A pointer that grows by `step`."""
+        argument = self.loop.body.add_arg(first.type)
+        argument.layout = first.layout
+        with self.b.before(self.loop.body.terminator):
+            grown = self.b.value(AddPtr(argument, self._like(argument, step)))
+        grown.layout = first.layout
+        self.inits.append(first)
+        self.yields.append(grown)
+        return argument
+
+    def tile(self, tile: AddPtr, first: Value, step: Value) -> None:
+        """Carry the pointers of a tile at a distance from one that grows."""
+        splat = tile.ptr.op
+        with self.b.before(self.loop):
+            start = self.b.value(AddPtr(self._like(tile.result, first), tile.offset))
+        start.layout = tile.result.layout
+        tile.result.replace_with(self.pointer(start, step))
+        tile.erase()
+        if splat is not None and not splat.results[0].users:
+            splat.erase()
+
+    def _like(self, value: Value, scalar: Value) -> Value:
+        """A scalar, or a tile like `value` of it."""
+        if not (shape := shape_of(value.type)):
+            return scalar
+        tile = self.b.value(Splat(scalar, shape))
+        tile.layout = value.layout
+        return tile
 
 
 def _moved(b: Builder, pointer: Value, offsets: Sequence[Value]) -> Value:

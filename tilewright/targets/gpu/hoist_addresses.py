@@ -25,20 +25,15 @@ from tilewright.analysis.buffers import has_free_mask
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import I64, dtype_of, shape_of
-from tilewright.layout.families import without_duplicates
-from tilewright.layout.linear import REGISTER
 from tilewright.ops.arith import Add
 from tilewright.ops.control import For, While
-from tilewright.ops.memory import AddPtr, Load, Store, pointee_of
-from tilewright.ops.shape import Broadcast, Splat
+from tilewright.ops.memory import AddPtr, Load, Store
+from tilewright.ops.shape import Splat
 from tilewright.passes.software_pipelining import is_unrolled
 from tilewright.targets.gpu.shared_addresses import share_addresses
+from tilewright.targets.gpu.thread_pointers import is_one_access
 
 NAME = "hoist_addresses"
-
-MAX_BYTES = 16
-"""The most bytes between the addresses of a thread that differ in the loop-invariant part: those of
-one access. More accesses would take a pointer each, in registers, throughout the loop."""
 
 
 @compiler_pass(NAME)
@@ -63,7 +58,7 @@ def hoist_addresses(fn: Function, ctx: PassContext) -> bool:
         region = op.parent
         assert region is not None
         in_buffer = BUFFERS in ctx.features and _is_in_buffer(fn, op)
-        return not in_buffer and uniform.op in loaded(region) and _is_one_access(op.offset, op)
+        return not in_buffer and uniform.op in loaded(region) and is_one_access(op.offset, op)
 
     regions = [fn.body, *(region for op in fn.walk() for region in op.regions)]
     shared = sum(share_addresses(region, is_shared) for region in regions)
@@ -89,7 +84,7 @@ def _hoist_fixed(loop: Op, op: AddPtr, loaded: _Loaded, short: Callable[[Op], bo
     moved = pointers.src.op
     if not isinstance(moved, AddPtr) or moved.parent is not body or moved.ptr.region is body:
         return False
-    if not _is_one_access(op.offset, op):
+    if not is_one_access(op.offset, op):
         return False
     if moved.offset in body.args[1:]:
         return False  # the pointer is carried instead
@@ -130,7 +125,7 @@ def _hoist_offset(loop: Op, op: AddPtr) -> bool:
         return False
     parts = sorted(total.operands, key=lambda value: value.region is body)
     fixed, moving = parts
-    if fixed.region is body or moving.region is not body or not _is_one_access(fixed, op):
+    if fixed.region is body or moving.region is not body or not is_one_access(fixed, op):
         return False
     assert loop.parent is not None
     start = AddPtr(op.ptr, fixed)
@@ -150,13 +145,3 @@ def _hoist_offset(loop: Op, op: AddPtr) -> bool:
 def _is_in_buffer(fn: Function, op: AddPtr) -> bool:
     users = op.result.users
     return any(isinstance(user, Load | Store) and has_free_mask(fn, user) for user in users)
-
-
-def _is_one_access(offset: Value, op: AddPtr) -> bool:
-    """Whether the offsets of a thread are those of adjacent elements, broadcast to the others."""
-    source = offset.op
-    layout = source.src.layout if isinstance(source, Broadcast) else offset.layout
-    if layout is None:
-        return False
-    count = 1 << len(without_duplicates(layout).bases(REGISTER))
-    return count * pointee_of(op.result.type).nbytes_in_memory <= MAX_BYTES
