@@ -20,6 +20,7 @@ from tilewright.autodiff.arrays import arrays_of
 from tilewright.autodiff.regrid import regrids
 from tilewright.autodiff.schedules import Regrid
 from tilewright.ir.core import Module
+from tilewright.ops.arith import IntDiv
 from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.control import For, If
 from tilewright.ops.dot import Dot
@@ -192,3 +193,34 @@ def kernel(x_ptr, c_ptr, y_ptr):
     taken: dict[str, str] = {}
     check_gradients(text, (4, 2), args, ("x_ptr", "c_ptr"), ("y_ptr",), schedules=taken)
     assert taken["c_ptr"] == "a grid of its own"
+
+
+BY_QUOTIENT = """
+def kernel(a_ptr, b_ptr, c_ptr, k, FIRST: tl.constexpr, WIDE: tl.constexpr):
+    i = tl.program_id(0) * 4 + tl.arange(0, 4)
+    j = tl.program_id(1) * 4 + tl.arange(0, 4)
+    acc = tl.zeros([4, 4], tl.float64)
+    for start in range(FIRST, k, 4):
+        turn = (start.to(tl.int64) - FIRST) // 4 if WIDE else start // 4
+        at = turn * 4 + tl.arange(0, 4)
+        a = tl.load(a_ptr + i[:, None] * k + at[None, :])
+        acc += tl.dot(a, tl.load(b_ptr + at[:, None] * 8 + j[None, :]))
+    tl.store(c_ptr + i[:, None] * 8 + j[None, :], acc)
+"""
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("first", [0, 4])
+def test_the_number_of_an_iteration_is_known(first: int, wide: bool) -> None:
+    """`start // 4` is that number only where the loop begins with 0."""
+    rng = np.random.default_rng(0)
+    args = {"a_ptr": rng.standard_normal((8, 12)), "b_ptr": rng.standard_normal((12, 8))}
+    args |= {"c_ptr": np.zeros((8, 8)), "k": 12}
+    module = forward_module(BY_QUOTIENT, args, {"FIRST": first, "WIDE": wide})
+    check_gradients(module, (2, 2), args, ("a_ptr", "b_ptr"), ("c_ptr",))
+    w = {"c_ptr": np.ones((8, 8))}
+    _, kernels = regrid_vjp(module, (2, 2), copied(args), w, ("a_ptr", "b_ptr"))
+    assert len(kernels) == 2
+    for kernel in kernels:
+        found = [op for op in kernel.walk() if isinstance(op, IntDiv)]
+        assert len(found) == (2 if first and not wide else 1)  # one is of the program

@@ -35,8 +35,8 @@ from tilewright.autodiff.points import Points, UnknownNumber
 from tilewright.autodiff.schedules import Part, Regrid
 from tilewright.base.record import replace
 from tilewright.ir.core import Function, Value
-from tilewright.ir.types import is_float
-from tilewright.ops.arith import Add
+from tilewright.ir.types import dtype_of, is_float, is_int
+from tilewright.ops.arith import Add, Cast, IntDiv, constant_value
 from tilewright.ops.control import Condition, For, If, While, Yield
 from tilewright.ops.memory import Load
 
@@ -248,3 +248,29 @@ def increment_of(loop: For, arg: Value) -> Value | None:
             return lhs
         case _:
             return None
+
+
+def is_turn(loop: For, op: IntDiv) -> bool:
+    """Whether a quotient in a loop is how many of its iterations come before: the counter's
+    distance from a start that is known, and not negative, over the step. Then all of them fit into
+    the type of the counter."""
+    first, step = constant_value(loop.start), constant_value(loop.step)
+    if first is None or step is None or first < 0 or step < 1 or constant_value(op.rhs) != step:
+        return False
+    counter = loop.body.args[0]
+    distance = _before_casts(op.lhs, counter)
+    match distance.op:
+        case Add(lhs, rhs) if first > 0:
+            return constant_value(rhs) == -first and _before_casts(lhs, counter) is counter
+        case _:
+            return first == 0 and distance is counter
+
+
+def _before_casts(value: Value, narrowest: Value) -> Value:
+    """What is cast to a value, by casts between integers that are as wide as another one."""
+    least = dtype_of(narrowest.type).primitive_bitwidth
+    while isinstance(value.op, Cast) and is_int(value.op.src.type):
+        if dtype_of(value.type).primitive_bitwidth < least:
+            break
+        value = value.op.src
+    return value

@@ -10,7 +10,7 @@ from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.arrays import arrays_of
 from tilewright.autodiff.derived import Derived, Roles
 from tilewright.autodiff.loops import activity, carried_kinds, states_of
-from tilewright.autodiff.regrid import increment_of, varying_in
+from tilewright.autodiff.regrid import increment_of, is_turn, varying_in
 from tilewright.autodiff.reloads import is_costly
 from tilewright.autodiff.reverse import ReverseWalk, with_softmax_results_if_possible
 from tilewright.autodiff.running_maxima import find_free_maxima
@@ -210,6 +210,7 @@ class _RegriddedWalk(ReverseWalk):
                 iteration = scopes.enter_context(self.replay.scope(body, self.made.body))
                 iteration.values[body.args[0]] = counter
                 self._bind_increments(varying=False)
+                self._bind_turn()
                 for name, op in part.loads.items():
                     if op is not loads[name]:  # a tile that is known to be the same
                         iteration.values[op.result] = self.plain(loads[name].result)
@@ -300,6 +301,16 @@ class _RegriddedWalk(ReverseWalk):
             turn = self._integer_like(self._turn(), arg)
             moved = value(Mul(turn, self.plain(by)))
             self.replay.bind(arg, value(Add(self.plain(init), moved)))
+
+    def _bind_turn(self) -> None:
+        """Bind what the loop computes as the number of its iteration, as offsets of pointers that
+        advance: a quotient would hide that the block of a load begins at a multiple of a stride."""
+        loop = self.part.loop
+        if self._begins(self.part):
+            assert self.turn is not None
+            for op in loop.body.walk():
+                if isinstance(op, IntDiv) and is_turn(loop, op):
+                    self.replay.bind(op.result, self._integer_like(self.turn, op.result))
 
     def _turn(self) -> Value:
         """How many iterations of the loop come before."""
