@@ -20,7 +20,8 @@ the package that raises an error has a case here or a reason in `tests/errors/un
 
 An error in a kernel starts with `at LINE:COLUMN:`, where the `def` of the kernel is line 1, \
 followed by the source up to that line, a caret and the message. Notes below it point at \
-each operand with its element type, shape and origin, and a `help:` line suggests a fix.
+each operand with its element type, shape and origin, and a `help:` line suggests a fix. \
+The last line of a traceback names the file and its line.
 
 Errors in kernels are instances of `triton.CompilationError`. If a `tl` function raised the \
 exception, that exception is the `__cause__`; an error in a called function is the cause of an \

@@ -1,6 +1,8 @@
 """Parts of messages that users' tests may match: one test per row of the error reference."""
 
+import linecache
 import pickle
+import traceback
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -173,7 +175,20 @@ def test_notes_of_an_error_survive_pickling() -> None:
     assert error.notes[-1] == "help: `n.to(tl.float32)`"
     again: Any = pickle.loads(pickle.dumps(error))
     assert (str(again), again.notes) == (str(error), error.notes)
+    assert again.__notes__ == error.__notes__
     assert str(CompilationError(None, error.node, "m")) == "at 2:4: <source unavailable>\nm"
+
+
+def test_a_traceback_shows_the_file_and_the_line_after_the_text() -> None:
+    kernel = kernel_from("def kernel(n):\n    m = n\n    tl.exp(m)\n")
+    with pytest.raises(CompilationError) as raised:
+        build(kernel, {"n": "i32"})
+    error = raised.value
+    assert error.loc is not None
+    line = error.loc.line
+    assert linecache.getline(error.loc.file, line) == "    tl.exp(m)\n"
+    place = f'  File "{error.loc.file}", line {line}, in kernel\n'
+    assert traceback.format_exception_only(error)[-1] == place
 
 
 def test_notes_of_an_error_follow_its_message() -> None:

@@ -66,6 +66,7 @@ Code = Literal[
     # control flow
     "tile-condition",
     "tile-choice",
+    "branch-type",
     "loop-type",
     "loop-iterable",
     "loop-bounds",

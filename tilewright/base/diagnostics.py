@@ -3,7 +3,7 @@
 The text of a :class:`CompilationError` has a fixed format: ``at LINE:COLUMN:``, the source of the
 kernel up to the offending line, a caret, the message, and then any notes on separate lines. Lines
 are counted from the kernel's ``def`` line as 1, so the text is independent of the kernel's position
-in its file.
+in its file. A traceback shows the file and the line after it.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class CompilationError(TritonError):
         node: the offending syntax node (anything with `lineno` and `col_offset`).
         error_message: the message; None if the cause has it.
         notes: lines after the message: the operands, their origins, suggestions.
+        loc: the location in the file, which a traceback shows after the text.
     """
 
     def __init__(
@@ -65,13 +66,17 @@ class CompilationError(TritonError):
         node: ast.AST,
         error_message: str | None = None,
         notes: Sequence[str] = (),
+        loc: Loc | None = None,
     ) -> None:
         self.src = src
         self.node = node
         self.error_message = error_message
         self.notes = tuple(notes)
+        self.loc = loc
         self.message = self._format()
         super().__init__(self.message)
+        if loc is not None:
+            self.add_note(f'  File "{loc.file}", line {loc.line}, in {loc.function}')
 
     def _format(self) -> str:
         line = getattr(self.node, "lineno", 1)
@@ -87,7 +92,7 @@ class CompilationError(TritonError):
         return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.src, self.node, self.error_message, self.notes)
+        return type(self), (self.src, self.node, self.error_message, self.notes, self.loc)
 
 
 class CompileTimeAssertionFailure(CompilationError):

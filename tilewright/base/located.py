@@ -27,7 +27,7 @@ def error_at(loc: Loc | None, message: str, notes: Sequence[str] = ()) -> Compil
     text = "".join(lines[start:])
     indent = len(text) - len(text.lstrip())
     node = ast.Pass(lineno=loc.line - start, col_offset=max(0, loc.column - 1 - indent))
-    return CompilationError(dedent(text), node, message, notes)
+    return CompilationError(dedent(text), node, message, notes, loc)
 
 
 def line_of(loc: Loc | None) -> int:

@@ -39,8 +39,10 @@ def extents_of(grid: Any) -> Grid:
 
 def _checked_extents(grid: Any) -> Grid:
     if type(grid) not in (tuple, list) and not _is_sequence(grid):
+        along_x = f"; along one axis, ({grid},)" if isinstance(grid, int) else ""
         raise TypeError(
-            f"a grid is a tuple of one to three ints, or a function that gives one, not {grid!r}"
+            "a grid is a tuple of one to three ints, or a function that gives one, not "
+            f"{grid!r}{along_x}"
         )
     # Slowly from the fourth on: it may be a range of a million.
     if not len(grid) or any(_extent("beyond z", extent) != 1 for extent in grid[3:]):

@@ -25,7 +25,6 @@ from tilewright.language.values import (
     is_constant,
     tensor,
     tuple,
-    type_of,
     unwrap,
     wrap,
 )
@@ -56,10 +55,8 @@ def call_python(frame: Frame, fn: Any, args: list[Any], kwargs: dict[str, Any]) 
         return constexpr(len(args[0]))
     _check_callable(fn)
     if not all(is_constant(a) for a in [*args, *kwargs.values()]):
-        message = (
-            f"{getattr(fn, '__name__', fn)} is a Python function: it takes compile-time values, "
-            f"not ({', '.join(str(type_of(a)) for a in args)})"
-        )
+        name = getattr(fn, "__name__", fn)
+        message = f"{name} is a Python function: it takes compile-time values, not run-time ones"
         raise coded("compile-time-function", TypeError(message), function=fn)
     result = wrap(fn(*plain, **named))
     return result if isinstance(result, base_value) else constexpr(result)

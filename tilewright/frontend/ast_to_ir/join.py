@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tilewright.base.codes import coded
 from tilewright.frontend.ast_to_ir.errors import error_at
 from tilewright.frontend.ast_to_ir.frame import MAX_NESTING, Frame, Label, Names
 from tilewright.frontend.ast_to_ir.stmt import Exit, Pending, run
@@ -241,16 +242,21 @@ def _checked_type(frame: Frame, name: str, values: Sequence[Any]) -> Any:
     old = frame.names.get(name, _ABSENT)
     if old is _ABSENT or (_is_none(old) and not any(map(_is_none, values))):
         a, b = type_of(values[0]), type_of(values[1])
-        assert a == b, f"Mismatched type for {name} between then block ({a}) and else block ({b})"
+        if a != b:
+            text = f"Mismatched type for {name} between then block ({a}) and else block ({b})"
+            raise coded("branch-type", AssertionError(text), name=name, types=(a, b))
         return a
     if not isinstance(old, base_value):
         return None
     initial = type_of(old)
     for value, block in zip(values, ("then", "else"), strict=True):
-        assert type_of(value) == initial, (
-            f"initial value for `{name}` is of type {initial}, but the {block} block "
-            f"redefines it as {type_of(value)}"
-        )
+        found = type_of(value)
+        if found != initial:
+            text = (
+                f"initial value for `{name}` is of type {initial}, but the {block} block "
+                f"redefines it as {found}"
+            )
+            raise coded("branch-type", AssertionError(text), name=name, types=(initial, found))
     return initial
 
 

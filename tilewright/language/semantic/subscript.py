@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.base.codes import coded
-from tilewright.ir.types import I32, shape_of
+from tilewright.ir.types import I32, Pointer, shape_of
 from tilewright.language.semantic import convert
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.semantic.convert import constant
@@ -48,7 +48,7 @@ def subscript(s: Semantic, x: tensor, index: Any) -> tensor:
     entries = [plain(entry) for entry in originals]
     for entry, shown in zip(entries, originals, strict=True):
         if not _is_allowed(s, entry):
-            message = f"unsupported tensor index: {shown}{_advice(s, entry)}"
+            message = f"unsupported tensor index: {shown}{_advice(s, x, entry)}"
             raise coded("tensor-index", ValueError(message))
     rank = len(shape_of(x.type))
     entries = _without_surplus(entries, rank)
@@ -80,10 +80,12 @@ def _is_allowed(s: Semantic, entry: Any) -> bool:
     return entry is Ellipsis or type(entry) is int
 
 
-def _advice(s: Semantic, entry: Any) -> str:
+def _advice(s: Semantic, x: tensor, entry: Any) -> str:
     """A hint how to replace an unsupported index."""
     if s.options.strict_triton:
         return ""
+    if isinstance(x.dtype, Pointer):
+        return "; tl.load and tl.store access what a pointer points to"
     if isinstance(entry, slice):
         return "; the bounds of a slice are compile-time integers, and its step is not 0"
     if isinstance(entry, tensor) and entry.dtype.is_bool():

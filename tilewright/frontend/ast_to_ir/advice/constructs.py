@@ -10,7 +10,7 @@ from typing import Any
 
 import tilewright.language as tl
 from tilewright.base.codes import Code
-from tilewright.frontend.ast_to_ir.advice.names import C_TYPES, counterpart
+from tilewright.frontend.ast_to_ir.advice.names import C_TYPES, counterpart, extremum_of_two
 from tilewright.frontend.ast_to_ir.explain import Mistake, print_values, suggests
 from tilewright.frontend.source import JITCallable
 from tilewright.ir.types import DType, Pointer, shape_of
@@ -59,7 +59,7 @@ def _constant(value: tensor) -> bool:
 def float_for_int(mistake: Mistake) -> str | None:
     """A compile-time float for an int: `BLOCK / 2`, or a launch with `BLOCK=128.0`."""
     number = mistake.facts.get("value")
-    if not isinstance(number, float):
+    if not isinstance(number, float) or extremum_of_two(mistake) is not None:
         return None
     values = mistake.frame.values
     for node in ast.walk(mistake.node):

@@ -12,7 +12,7 @@ import tilewright.language as tl
 from tilewright.frontend.ast_to_ir.explain import Mistake, Operand, suggests
 from tilewright.ir.types import DType
 from tilewright.language.aggregate import is_aggregate_class
-from tilewright.language.values import constexpr, tensor, tuple
+from tilewright.language.values import constexpr, tensor, tuple, unwrap
 
 
 def _public(owner: Any) -> list[str]:
@@ -293,13 +293,17 @@ _OF_HOST_ARRAYS = frozenset({"cupy", "jax", "numpy", "scipy", "torch"})
 
 @suggests("needs-constant")
 def extremum_of_two(mistake: Mistake) -> str | None:
-    """`tl.max(x, y)`."""
+    """`tl.max(x, y)`, `tl.max(x, 0.0)` and `x.max(0.0)`."""
     match mistake.node:
-        case ast.Call(func=ast.Attribute(attr="max" | "min" as name)) if len(mistake.tensors) > 1:
-            a, b = (o.text for o in mistake.tensors[:2])
-            return f"`tl.{name}imum({a}, {b})` compares two; `tl.{name}(x, axis)` reduces a tile"
+        case ast.Call(func=ast.Attribute(value=owner, attr="max" | "min" as name), args=args):
+            of_tile = isinstance(mistake.frame.values.get(owner), tensor)
+            pair = [Operand(n, mistake.frame.values.get(n)) for n in [owner] * of_tile + args]
         case _:
             return None
+    if len(pair) != 2 or not (pair[1].is_tensor or isinstance(unwrap(pair[1].value), float)):
+        return None
+    a, b = (o.text for o in pair)
+    return f"`tl.{name}imum({a}, {b})` compares two; `tl.{name}(x, axis)` reduces a tile"
 
 
 @suggests("plain-function")
@@ -336,6 +340,8 @@ def wrong_arguments(mistake: Mistake) -> str | None:
         return f"did you mean {' and '.join(f'`{n}=`' for n in near)}?"
     if function is tl.arange and (advice := _as_arange(mistake.node.args)) is not None:
         return advice
+    if (advice := _without_list(function, mistake.node)) is not None:
+        return advice
     return f"the parameters of {ast.unparse(mistake.node.func)} are ({', '.join(names)})"
 
 
@@ -366,6 +372,20 @@ def _as_arange(args: list[ast.expr]) -> str | None:
             )
         case _:
             return None
+
+
+def _without_list(function: Any, call: ast.Call) -> str | None:
+    """`cat([x, y], dim=0)`, where the tiles are separate arguments."""
+    match call.args:
+        case [ast.List(elts=items) | ast.Tuple(elts=items)]:
+            separate = ast.Call(call.func, items, call.keywords)
+        case _:
+            return None
+    try:
+        inspect.signature(function).bind(*items, **{k.arg: k for k in call.keywords if k.arg})
+    except (TypeError, ValueError):
+        return None
+    return f"the items are separate arguments: `{ast.unparse(separate)}`"
 
 
 def _parameters(function: Any) -> list[str]:

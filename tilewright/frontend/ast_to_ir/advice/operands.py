@@ -426,6 +426,19 @@ def changed_type(mistake: Mistake) -> str:
     )
 
 
+@suggests("branch-type")
+def branches_differ(mistake: Mistake) -> str:
+    """A variable whose type depends on a run-time condition."""
+    name, (first, second) = mistake.facts["name"], mistake.facts["types"]
+    if isinstance(first, DType) and isinstance(second, DType):
+        return f"cast one of the values of `{name}`: to {first}, or to {second}"
+    return (
+        f"the type and shape of `{name}` must not depend on a run-time condition, "
+        f"{in_words(first)} or {in_words(second)}: assign values alike, or make the condition "
+        "compile-time"
+    )
+
+
 # -- memory ----------------------------------------------------------------------------------------
 
 
