@@ -155,10 +155,10 @@ def lower_extremum(b: Builder, op: arith.Min | arith.Max, lhs: V, rhs: V) -> V:
     x, y = widen(b, lhs, element), widen(b, rhs, element)
     if element.is_fp8():
         return _picked_extremum(b, (lhs, x), (rhs, y), largest, op.propagate_nan)
-    return narrow(b, _float_extremum(b, x, y, largest, op.propagate_nan), element)
+    return narrow(b, float_extremum(b, x, y, largest, op.propagate_nan), element)
 
 
-def _float_extremum(b: Builder, x: V, y: V, largest: bool, propagate: bool) -> V:
+def float_extremum(b: Builder, x: V, y: V, largest: bool, propagate: bool) -> V:
     """llvm.maximumnum or llvm.maximum, which order -0.0 below 0.0, as the op does."""
     stem = "maximum" if largest else "minimum"
     name = f"llvm.{stem}{'' if propagate else 'num'}"
@@ -175,7 +175,7 @@ def _picked_extremum(
         lhs, rhs: the operands, each as its bits and as fp32.
     """
     (p, x), (q, y) = lhs, rhs
-    best = _float_extremum(b, x, y, largest, propagate)
+    best = float_extremum(b, x, y, largest, propagate)
     as_int = like(I32, x.type)
     same = b.icmp("eq", b.bitcast(best, as_int), b.bitcast(x, as_int))
     x_nan, y_nan = b.fcmp("uno", x, x), b.fcmp("uno", y, y)

@@ -13,7 +13,7 @@ from tests.lowering.simt.tiles import tile, tile_kernel
 from tests.targets.nvidia.lowered import lower, ptx_of
 from tilewright.ir import types as ir
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Module, Value
+from tilewright.ir.core import Module, Op, Value
 from tilewright.ops import arith, math
 from tilewright.targets.nvidia.disassemble import find_disassembler, sass
 
@@ -86,6 +86,19 @@ def test_logarithms_need_few_instructions(make: Make, most: int) -> None:
     found = instructions([make], 1, ir.FP32)
     assert found.count("lg2.approx.ftz.f32") == 1
     assert len(found) <= most, found
+
+
+@pytest.mark.parametrize("element", [ir.FP16, ir.BF16], ids=ids)
+@pytest.mark.parametrize(("propagate", "name"), [(False, "max"), (True, "max.NaN")])
+def test_maxima_of_two_numbers_of_16_bits_take_one_instruction(
+    element: ir.DType, propagate: bool, name: str
+) -> None:
+    def largest(x: Value, y: Value) -> Op:
+        return arith.Max(x, y, propagate_nan=propagate)
+
+    kind = "f16x2" if element == ir.FP16 else "bf16x2"
+    text = ptx_of(applied([largest], 2, element, size=256), 90, launch_pdl=False)
+    assert re.findall(r"^\t((?:max|min|cvt|fma)\.[.\w]*)", text, re.M) == [f"{name}.{kind}"]
 
 
 @pytest.mark.parametrize("element", [ir.I32, ir.U32], ids=ids)

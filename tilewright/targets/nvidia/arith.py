@@ -14,7 +14,7 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
 from tilewright.lowering import arith as common
 from tilewright.lowering.convert import narrow, widen
-from tilewright.lowering.emit import BF16, F32, I32, I64, Builder, V, const, int_type, like
+from tilewright.lowering.emit import BF16, F16, F32, I32, I64, Builder, V, const, int_type, like
 from tilewright.lowering.fmod import correct_reciprocal
 from tilewright.lowering.math_common import fabs
 from tilewright.lowering.registry import lowers
@@ -92,6 +92,25 @@ def _in_bf16(b: Builder, op: arith.Op, act: Callable[[V, V], V], lhs: V, rhs: V)
     with b.flags(""):
         result = act(b.bitcast(lhs, like(BF16, lhs.type)), b.bitcast(rhs, like(BF16, rhs.type)))
     return b.bitcast(result, lhs.type)
+
+
+# -- extrema --------------------------------------------------------------------------------------
+
+
+@lowers(arith.Min, arith.Max, target=NAME)
+def lower_extremum(b: Builder, op: arith.Min | arith.Max, lhs: V, rhs: V) -> V:
+    """Of 16-bit floats without a conversion, as one of them is the result."""
+    if not picks_from_pairs(op):
+        return common.lower_extremum(b, op, lhs, rhs)
+    kind = like(F16 if _element(op) == ir.FP16 else BF16, lhs.type)
+    x, y = b.bitcast(lhs, kind), b.bitcast(rhs, kind)
+    largest = isinstance(op, arith.Max)
+    return b.bitcast(common.float_extremum(b, x, y, largest, op.propagate_nan), lhs.type)
+
+
+def picks_from_pairs(op: Op) -> bool:
+    """Whether an op has a number of 16 bits from either operand as its result."""
+    return isinstance(op, arith.Min | arith.Max) and _element(op) in (ir.FP16, ir.BF16)
 
 
 # -- quotients ----------------------------------------------------------------------------------

@@ -91,7 +91,9 @@ _FEATURES = (
     _Feature("dependent_launch", 90),
     # Cache policies as operands of loads and stores: createpolicy.
     _Feature("cache_policy", 80),
-    # Arithmetic on bf16: fma and min/max first, then add, sub and mul too.
+    # The smaller or larger one of two numbers of 16 bits, or of those of two words.
+    _Feature("extrema_16", 80),
+    # Arithmetic on bf16: fma first, then add, sub and mul too.
     _Feature("bf16", 80),
     _Feature("bf16_arith", 90),
     # Loads and stores of 32 bytes of global memory.

@@ -32,7 +32,7 @@ from tilewright.lowering.emit import (
 from tilewright.lowering.simt.hardware import Atomic, CachePolicy, PlainHardware
 from tilewright.lowering.simt.team import Team
 from tilewright.ops import arith
-from tilewright.targets.nvidia.arith import shifts_pairs
+from tilewright.targets.nvidia.arith import picks_from_pairs, shifts_pairs
 from tilewright.targets.nvidia.atomic import emit_atomic, instruction, longest
 from tilewright.targets.nvidia.code import Code, row
 from tilewright.targets.nvidia.convert import cast, narrows_pairs
@@ -109,6 +109,8 @@ class NvidiaHardware(PlainHardware):
         pairs = type(op) in ops or shifts_pairs(op) or converts_pairs(op)
         if narrows_pairs(op):
             feature, pairs = "fp8_cvt", True
+        if picks_from_pairs(op):
+            feature, pairs = "extrema_16", True
         return 2 if pairs and feature in self.features else 1
 
     def thread(self, b: Builder) -> V:
