@@ -110,7 +110,8 @@ def cross_entropy(
     lse = greatest + tl.log(total)
     label = tl.load(label_ptr + row)
     tl.store(lse_ptr + row, lse)
-    tl.store(loss_ptr + row, lse - tl.load(x_ptr + label).to(tl.float32))
+    inside = (label >= 0) & (label < columns)
+    tl.store(loss_ptr + row, lse - tl.load(x_ptr + label, mask=inside).to(tl.float32))
 
 
 @tw.jit

@@ -14,6 +14,7 @@ import torch
 
 import tilewright as tw
 import tilewright.language as tl
+from benchmarks.gradients.kernels import cross_entropy
 from tests.autodiff.cases import NAMES, case
 from tests.autodiff.harness import copied, forward_module, run_forward, vjp
 from tests.frontend.kernels import function_from
@@ -177,6 +178,29 @@ def test_layer_norm_equals_that_of_torch(rows: int, n: int, dtype: Any) -> None:
         assert torch.equal(once, again)
         scale = float(reference.abs().max())
         torch.testing.assert_close(once.double() / scale, reference / scale, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("warps", [1, 4, 16])
+def test_picked_elements_are_added_to_rows_that_other_threads_have_stored(
+    warps: int, dtype: Any
+) -> None:
+    rows, n = 1000, 3000
+    x = torch.randn(rows, n, dtype=dtype, device="cuda")
+    label = torch.randint(n, (rows,), device="cuda")
+    loss, lse = (torch.empty(rows, device="cuda") for _ in range(2))
+    dloss, dx = torch.randn(rows, device="cuda"), torch.full_like(x, torch.nan)
+    args = x, label, loss, lse, n, n
+    cross_entropy[(rows,)](*args, BLOCK=1024)
+    backward = tw.grad(cross_entropy, aux=("lse_ptr",), deterministic=True)
+    more = {"grads": {"loss_ptr": dloss}, "into": {"x_ptr": dx}}
+    for _ in range(20):
+        dx.fill_(torch.nan)
+        backward[(rows,)](*args, BLOCK=1024, num_warps=warps, **more)
+        leaf = x.double().requires_grad_()
+        exact = torch.nn.functional.cross_entropy(leaf, label, reduction="none")
+        (expected,) = torch.autograd.grad(exact, leaf, dloss.double())
+        torch.testing.assert_close(dx.double(), expected, rtol=0, atol=4e-3)
 
 
 def test_an_operator_of_torch_on_a_gpu() -> None:

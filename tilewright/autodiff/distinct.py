@@ -35,11 +35,11 @@ import numpy as np
 
 from tilewright.analysis.affine_form import Affine, Piece
 from tilewright.analysis.blocks import Access as BlockAccess
-from tilewright.analysis.blocks import Block, BlockFinder, NoBlock
+from tilewright.analysis.blocks import Block, BlockAxis, BlockFinder, NoBlock
 from tilewright.analysis.overlap import Overlap, overlap
 from tilewright.analysis.ranges import type_range
 from tilewright.autodiff.exclusive import exclusive_at
-from tilewright.autodiff.points import Array, Points, UnknownNumber, joined
+from tilewright.autodiff.points import MAX_NUMBER, Array, Points, UnknownNumber, joined
 from tilewright.base.located import line_of
 from tilewright.base.record import record
 from tilewright.ir.core import Function, Op, Value
@@ -132,6 +132,71 @@ def lanes_are_distinct(
     except (UnknownNumber, NotProven):
         return False
     return True
+
+
+def programs_are_apart(
+    accesses: Sequence[BlockAccess], points: Points, finder: BlockFinder
+) -> bool:
+    """Whether all elements that a program accesses come before those of any other one, or after
+    them. A scalar index that is not known is anywhere within its bounds."""
+    begins = np.full(points.count, MAX_NUMBER, np.int64)
+    ends = np.full(points.count, -MAX_NUMBER, np.int64)
+    try:
+        for op in accesses:
+            block = _block(op, finder)
+            if block is not None:
+                program, low, high = _reach(block, points.inside(op)[0], finder)
+                np.minimum.at(begins, program, low)
+                np.maximum.at(ends, program, high)
+    except (UnknownNumber, NotProven):
+        return False
+    order = np.argsort(begins, kind="stable")
+    order = order[begins[order] <= ends[order]]
+    return bool(np.all(ends[order][:-1] < begins[order][1:]))
+
+
+def _reach(block: Block, here: Points, finder: BlockFinder) -> tuple[Array, Array, Array]:
+    """The programs that access a block, with the first and the last element that each may reach."""
+    _require_no_wrapping(block, here, finder)
+    low = high = here.polynomial(block.offset)
+    held = np.ones(here.count, bool)
+    for axis in block.axes:
+        first, end = _bounds_along(axis, here)
+        held &= first < end
+        stride = here.polynomial(axis.stride)
+        if _largest(stride) * (_largest(first) + _largest(end)) >= MAX_NUMBER // len(block.axes):
+            raise NotProven("an index is too large")
+        low = low + np.minimum(stride * first, stride * (end - 1))
+        high = high + np.maximum(stride * first, stride * (end - 1))
+    return here.program[held], low[held], high[held]
+
+
+def _bounds_along(axis: BlockAxis, here: Points) -> tuple[Array, Array]:
+    """The first index and the end along an axis."""
+    try:
+        return _indices_along(axis, here)
+    except UnknownNumber:
+        if axis.extent > 1 or axis.end is not None or not axis.lower or not axis.upper:
+            raise
+    low, high = ([here.polynomial(b) for b in bounds] for bounds in (axis.lower, axis.upper))
+    return np.max(low, axis=0), np.min(high, axis=0)
+
+
+def _indices_along(axis: BlockAxis, here: Points) -> tuple[Array, Array]:
+    """The first index and the end along an axis, whose begin is known."""
+    low = high = here.polynomial(axis.begin)
+    high = high + axis.extent
+    for bound in axis.lower:
+        low = np.maximum(low, here.polynomial(bound))
+    for bound in axis.upper:
+        high = np.minimum(high, here.polynomial(bound))
+    if axis.end is not None:
+        _require_not_replaced(low, high, here.polynomial(axis.end))
+    return low, high
+
+
+def _largest(numbers: Array) -> int:
+    return int(np.abs(numbers).max(initial=0))
 
 
 def distinct_after_projection(
@@ -231,14 +296,7 @@ def _boxes_at(block: Block, here: Points, surely: bool, finder: BlockFinder) -> 
     ends: list[tuple[int, Array, Array]] = []
     for axis in block.axes:
         stride = _uniform(here.polynomial(axis.stride))
-        low = high = here.polynomial(axis.begin)
-        high = high + axis.extent
-        for bound in axis.lower:
-            low = np.maximum(low, here.polynomial(bound))
-        for bound in axis.upper:
-            high = np.minimum(high, here.polynomial(bound))
-        if axis.end is not None:
-            _require_not_replaced(low, high, here.polynomial(axis.end))
+        low, high = _indices_along(axis, here)
         held &= low < high
         ends.append((stride, low, high))
     for stride, low, high in ends:

@@ -84,6 +84,7 @@ def reverse_mode(
     atomic: Collection[str] = (),
     private: Collection[str] = (),
     repeated: Collection[Load] = (),
+    last: Collection[Load] = (),
     accumulate: bool = False,
     types: Mapping[str, DType] | None = None,
     coarse: Coarsening | None = None,
@@ -110,6 +111,9 @@ def reverse_mode(
             added up in memory, without atomics.
         repeated: loads of which several lanes may have the same element. In memory, the sum of
             their adjoints is added; see `lane_sums.py`.
+        last: loads of elements that other loads of their region may have, and none of another
+            program. Their adjoints are added in memory at the end of the region, to what these have
+            stored.
         types: element types of cotangents and gradients that differ from those of their arrays.
         coarse: the gradients of its arrays are added up by workers. These arrays have, instead of a
             gradient, a pointer to partial sums and the distance of a worker's sums from those of
@@ -138,6 +142,7 @@ def reverse_mode(
         walk.accumulate = accumulate
         walk.private = set(private)
         walk.repeated = frozenset(repeated)
+        walk.last = frozenset(last)
         walk.skip = frozenset(skip)
         walk.tapes = tapes
         walk.parts = {} if parts is None else parts.axes
@@ -172,6 +177,8 @@ class ReverseWalk:
         self.accumulate = False
         self.private: set[str] = set()
         self.repeated: frozenset[Load] = frozenset()
+        self.last: frozenset[Load] = frozenset()
+        self._delayed: list[list[tuple[Load, Value, Value | None, Value]]] = []  # of each region
         self.parts: Mapping[str, Sequence[int]] = {}
         self.skip: frozenset[Load] = frozenset()
         self.arrays = arrays_of(fn)
@@ -397,6 +404,7 @@ class ReverseWalk:
     # -- the walk -------------------------------------------------------------------------------
 
     def region(self, region: Region) -> None:
+        self._delayed.append([])
         for op in region.reversed():
             if op.terminator:
                 continue
@@ -416,6 +424,8 @@ class ReverseWalk:
                     self._atomic(op)
                 case _:
                     self._pure(op)
+        for contribution in self._delayed.pop():
+            self._contribute(*contribution)
 
     def _pure(self, op: Op) -> None:
         rule = rule_of(op)
@@ -483,7 +493,11 @@ class ReverseWalk:
             self.partial_sums[op] = self.emit.guarded(y, mask)
             return
         base = self.gradients.get(self._array(op).arg)
-        if base is not None and op not in self.skip:
+        if base is None or op in self.skip:
+            return
+        if op in self.last:
+            self._delayed[-1].append((op, base, mask, y))
+        else:
             self._contribute(op, base, mask, y)
 
     def _contribute(self, op: Load, base: Value, mask: Value | None, y: Value) -> None:
@@ -499,9 +513,10 @@ class ReverseWalk:
             return
         if op in self.repeated:
             pointer, mask, y = summed_by_element(self.emit, self.plain, op.ptr, base, mask, y)
-        if name in self.private:  # what another lane or iteration has stored is needed
+        again = name in self.private or op in self.last
+        if again:  # what another lane, load or iteration has stored is needed
             self.builder.insert(Barrier())
-        if (self.accumulate and name not in self.parts) or name in self.private:
+        if (self.accumulate and name not in self.parts) or again:
             before = self.emit.load(pointer, mask)
             y = self.emit.add(self.emit.cast(before, element_of(y.type)), y)
         self.emit.store(pointer, self.emit.cast(y, element), mask)

@@ -297,9 +297,9 @@ def _derived(
     derived = reverse_mode(
         module, wrt, request.outputs, request.aux,
         atomic=proofs.atomic, private=proofs.private, repeated=proofs.repeated_loads,
-        accumulate=request.accumulate, types=types, coarse=proofs.coarse, parts=proofs.parts,
-        saved_adjoints=others.saved, sources=others.arrays, skip=proofs.left_out,
-        tapes=proofs.tapes, stored=proofs.stored,
+        last=proofs.last_loads, accumulate=request.accumulate, types=types,
+        coarse=proofs.coarse, parts=proofs.parts, saved_adjoints=others.saved,
+        sources=others.arrays, skip=proofs.left_out, tapes=proofs.tapes, stored=proofs.stored,
     )  # fmt: skip
     proofs.require(derived.reached, types)
     return derived

@@ -10,7 +10,12 @@ from tilewright.analysis.blocks import BlockFinder
 from tilewright.autodiff.arrays import Array, arrays_of
 from tilewright.autodiff.coarsen import Coarsening, Parts, coarsening, parts_of
 from tilewright.autodiff.derived import Derived
-from tilewright.autodiff.distinct import Verdict, distinct, lanes_are_distinct
+from tilewright.autodiff.distinct import (
+    Verdict,
+    distinct,
+    lanes_are_distinct,
+    programs_are_apart,
+)
 from tilewright.autodiff.enumerated import FEW_ACCESSES, are_distinct, sharing
 from tilewright.autodiff.errors import not_deterministic, stored_twice
 from tilewright.autodiff.in_place import is_updated_in_place
@@ -55,6 +60,8 @@ class Proofs:
             added up first.
         rest: of inputs whose other loads are private, the loads of which nothing is known, as that
             of a label's element of a row.
+        last: likewise, the loads that are known to have no element of another program, as that of a
+            label's element if its mask requires the label to be one of the row.
     """
 
     def __init__(
@@ -65,6 +72,7 @@ class Proofs:
         self.loads_results = loads_results
         self.others = Regridded()
         self.rest: dict[str, list[Load]] = {}
+        self.last: dict[str, list[Load]] = {}
         self.repeated: dict[str, list[Load]] = {}
         self.stored = NOTHING_STORED
         self.request = request
@@ -158,6 +166,11 @@ class Proofs:
         return [op for loads in self.repeated.values() for op in loads]
 
     @property
+    def last_loads(self) -> list[Load]:
+        """All loads of `last`."""
+        return [op for loads in self.last.values() for op in loads]
+
+    @property
     def left_out(self) -> list[Load]:
         """The loads that the first kernel leaves out."""
         return [op for loads in self.rest.values() for op in loads]
@@ -183,7 +196,9 @@ class Proofs:
         verdict = distinct(fn, known, points, finder)
         if not known or not verdict.private or self._are_shared(rest):
             return found
-        self.rest[array.name] = rest
+        ends = all(op.parent and op.parent.contains(k.result) for op in rest for k in known)
+        own = ends and not array.writes and programs_are_apart(array.loads, points, finder)
+        (self.last if own else self.rest)[array.name] = rest
         return verdict
 
     def _in_common(
@@ -275,6 +290,9 @@ class Proofs:
     def _how(self, name: str) -> str:
         if name in self.rest:
             return f"stored, then added atomically for {_lines(self.rest[name])}: {_INDIRECT}"
+        if name in self.last:
+            how = "stored" if self.loads[name].distinct else "added up in memory"
+            return f"{how}, then added by the same program for {_lines(self.last[name])}"
         if self.loads[name].distinct:
             return "stored"
         if self.coarse is not None and name in self.coarse.arrays:

@@ -1,0 +1,151 @@
+"""Gradients of elements that a loaded index picks, as the label's of a row of logits.
+
+If the mask of the load bounds the index, such that no other program has the element, the program
+itself adds to what it has stored; otherwise another kernel adds atomically."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.runtime.jit import InterpretedFunction
+
+torch = pytest.importorskip("torch")
+
+KINDS = pytest.mark.parametrize("jit", [tw.jit, InterpretedFunction], ids=["cpu", "interpreter"])
+LABELS = [3, 0, 36, -100, 17, 99]  # two are none of the row
+
+
+@tw.jit
+def log_of_sum(x_ptr, n, BLOCK: tl.constexpr):
+    m = -float("inf")
+    total = 0.0
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + at, mask=at < n, other=-float("inf")).to(tl.float32)
+        largest = tl.maximum(m, tl.max(x, 0))
+        total = total * tl.exp(m - largest) + tl.sum(tl.exp(x - largest), 0)
+        m = largest
+    return m + tl.log(total)
+
+
+def cross_entropy(x_ptr, label_ptr, y_ptr, n, stride, end, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    label = tl.load(label_ptr + row)
+    x_ptr += row * stride
+    inside = (label >= 0) & (label < end)
+    picked = tl.load(x_ptr + label, mask=inside, other=0.0).to(tl.float32)
+    loss = tl.where(inside, log_of_sum(x_ptr, n, BLOCK) - picked, 0.0)
+    tl.store(y_ptr + row, loss)
+
+
+def with_early_return(x_ptr, label_ptr, y_ptr, n, stride, end, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    label = tl.load(label_ptr + row)
+    if (label < 0) | (label >= n):
+        tl.store(y_ptr + row, 0.0)
+        return
+    x_ptr += row * stride
+    picked = tl.load(x_ptr + label, mask=(label >= 0) & (label < end)).to(tl.float32)
+    tl.store(y_ptr + row, log_of_sum(x_ptr, n, BLOCK) - picked)
+
+
+def picked_in_a_branch(x_ptr, label_ptr, y_ptr, n, stride, end, BLOCK: tl.constexpr):
+    """The row is read outside of the branch, so its gradient is stored after that of the branch."""
+    row = tl.program_id(0)
+    label = tl.load(label_ptr + row)
+    x_ptr += row * stride
+    loss = log_of_sum(x_ptr, n, BLOCK)
+    inside = (label >= 0) & (label < end)
+    picked = loss
+    if inside:
+        picked = tl.load(x_ptr + label, mask=inside).to(tl.float32)
+    tl.store(y_ptr + row, loss - picked)
+
+
+def expected(x: Any, dy: Any) -> Any:
+    leaf = x.double().requires_grad_()
+    labels = torch.tensor([label if 0 <= label < x.shape[1] else -100 for label in LABELS])
+    losses = torch.nn.functional.cross_entropy(leaf, labels, reduction="none")
+    return torch.autograd.grad(losses, leaf, dy.double())[0]
+
+
+def gradient(kernel: Any, x: Any, dy: Any, stride: int, end: int, **more: Any) -> tuple[Any, Any]:
+    """The gradient of x, and what computed it."""
+    y = torch.zeros(len(LABELS))
+    dx = torch.full_like(x, math.nan, dtype=more.pop("dtype", x.dtype))
+    backward = tw.grad(kernel, **more)
+    args = x, torch.tensor(LABELS), y, x.shape[1], stride, end
+    backward[(len(LABELS),)](*args, BLOCK=16, grads={"y_ptr": dy}, into={"x_ptr": dx})
+    return dx, backward
+
+
+def atomics(backward: Any) -> list[int]:
+    return [str(k.asm["ttir"]).count("atomic.rmw") for k in backward.kernels]
+
+
+@KINDS
+@pytest.mark.parametrize("kernel", [cross_entropy, with_early_return])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_a_picked_element_of_the_row_is_added_by_its_program(
+    kernel: Any, dtype: Any, jit: Any
+) -> None:
+    x, dy = torch.randn(len(LABELS), 37).to(dtype), torch.randn(len(LABELS))
+    dx, backward = gradient(jit(kernel), x, dy, 37, 37, deterministic=True)
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-3
+    torch.testing.assert_close(dx.double(), expected(x, dy), rtol=tolerance, atol=tolerance)
+    assert "x_ptr: stored, then added by the same program for line" in backward.explain()
+    if jit is tw.jit:
+        assert atomics(backward) == [0]
+
+
+def test_gradients_are_accumulated() -> None:
+    x, dy = torch.randn(len(LABELS), 37), torch.randn(len(LABELS))
+    dx, backward = gradient(tw.jit(cross_entropy), x, dy, 37, 37)
+    once = dx.clone()
+    args = x, torch.tensor(LABELS), torch.zeros(len(LABELS)), 37, 37, 37
+    more = {"grads": {"y_ptr": dy}, "into": {"x_ptr": dx}}
+    backward[(len(LABELS),)](*args, BLOCK=16, accumulate=True, **more)
+    torch.testing.assert_close(dx, 2 * once)
+
+
+def test_rows_with_gaps_keep_their_elements_apart() -> None:
+    whole, dy = torch.randn(len(LABELS), 50), torch.randn(len(LABELS))
+    x = whole[:, :37]
+    y, into = torch.zeros(len(LABELS)), torch.full_like(whole, 7.0)
+    backward = tw.grad(tw.jit(cross_entropy), deterministic=True)
+    args = x, torch.tensor(LABELS), y, 37, 50, 37
+    more = {"grads": {"y_ptr": dy}, "into": {"x_ptr": into[:, :37]}}
+    backward[(len(LABELS),)](*args, BLOCK=16, **more)
+    torch.testing.assert_close(into[:, :37].double(), expected(x, dy), rtol=1e-5, atol=1e-5)
+    assert (into[:, 37:] == 7.0).all()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "end"),
+    [(cross_entropy, 37, 38), (with_early_return, 37, 38), (picked_in_a_branch, 37, 37)],
+)
+def test_elements_that_others_may_have_are_added_atomically(
+    kernel: Any, stride: int, end: int
+) -> None:
+    """An element behind the row is the next row's; and what follows a branch overwrites it."""
+    x, dy = torch.randn(len(LABELS), 37), torch.randn(len(LABELS))
+    dx, backward = gradient(tw.jit(kernel), x, dy, stride, end)
+    torch.testing.assert_close(dx.double(), expected(x, dy), rtol=1e-5, atol=1e-5)
+    assert sum(atomics(backward)) == 1
+    assert "then added atomically for line" in backward.explain()
+
+
+def test_a_barrier_separates_the_row_from_the_picked_element() -> None:
+    """On a GPU, other threads have stored the row."""
+    x, dy = torch.randn(len(LABELS), 37), torch.randn(len(LABELS))
+    _, backward = gradient(tw.jit(cross_entropy), x, dy, 37, 37)
+    (kernel,) = backward.kernels
+    text = str(kernel.asm["ttir"])
+    last_loop = text.rindex("control.for")
+    assert "program.barrier" in text[last_loop:]
+    assert text.rindex("mem.load") > text.rindex("program.barrier")
