@@ -15,8 +15,9 @@ from tests.ops.ir_cases import FOLDER, ops_of_invalid, ops_of_valid, read_cases,
 from tilewright import autodiff
 from tilewright.autodiff import registry as derivatives
 from tilewright.base.diagnostics import IRError
+from tilewright.compiler.python_source import NoSourceError, python_source
+from tilewright.ir.core import Module, is_tile
 from tilewright.ir.core import Op as CoreOp
-from tilewright.ir.core import is_tile
 from tilewright.ir.define import example_of
 from tilewright.ir.index_map import Every
 from tilewright.ir.parser import parse_example
@@ -69,6 +70,19 @@ NO_EMITTER = (
 )  # fmt: skip
 """Ops that the walk over a kernel handles itself, or that no kernel has after inlining,
 differentiation and the expansion of what a target does not compute."""
+
+WITHOUT_SPELLING = {
+    "is refused in kernels with derivatives": {
+        "asm.effect", "asm.inline", "atomic.cas", "atomic.load", "atomic.poll", "atomic.store",
+        "tile.dot_scaled", "tile.map",
+    },
+    "is gone before derivation, or of no use after it": {
+        "arith.hint", "mark.residual", "control.call", "control.with_rule", "debug.assume",
+        "debug.print",
+    },
+    "has a formula in the language": {"mark.function_result"},
+}  # fmt: skip
+"""Ops that derived kernels, printed as Python, do not have, by the reason."""
 
 
 def stem_of(cls: OpClass) -> str:
@@ -233,6 +247,28 @@ def triton_text(cls: OpClass, folder: Path) -> str | None:
     )
 
 
+def spelling(cls: OpClass, folder: Path) -> str | None:
+    """A derived kernel is printed as Python."""
+    if cls.terminator or stem_of(cls) in OF_GPU_PASSES or documentation(cls, folder):
+        return None
+    reason = next((r for r, names in WITHOUT_SPELLING.items() if cls.name in names), None)
+    fn = parse_example(example_of(cls))
+    fn.arg_names = [f"arg{i}" for i in range(len(fn.args))]
+    if fn.body.last is None or not fn.body.last.terminator:
+        fn.body.append(Return([]))
+    try:
+        python_source(Module([fn]))
+    except NoSourceError as error:
+        if reason is None and cls.name in str(error):
+            return (
+                "has no spelling in derived kernels that are printed as Python: add its name to "
+                "FUNCTIONS in tilewright/compiler/python_source.py, or a reason to "
+                "WITHOUT_SPELLING in tests/ops/completeness.py"
+            )
+        return None
+    return f"has a spelling as Python, though it {reason}" if reason is not None else None
+
+
 # Another required part of an op is one more function here.
 FACETS: tuple[Facet, ...] = (
     documentation,
@@ -247,6 +283,7 @@ FACETS: tuple[Facet, ...] = (
     padding_rule,
     derivative,
     triton_text,
+    spelling,
 )
 
 

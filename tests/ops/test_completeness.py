@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from tilewright_triton.ttir.writer import EMITTERS as TTIR_EMITTERS
 
-from tests.ops.completeness import OpClass, missing_facets
+from tests.ops.completeness import WITHOUT_SPELLING, OpClass, missing_facets
 from tilewright.autodiff import registry as derivatives
+from tilewright.compiler.python_source import FUNCTIONS
 from tilewright.ir.core import Value
 from tilewright.ir.define import REGISTRY, Op, operand
 from tilewright.ir.index_map import Every, replaced
@@ -76,7 +77,9 @@ def cases_in(folder: Path) -> Path:
     return folder
 
 
-TABLES = (EMITTERS, lazy.RULES, DERIVED, padding.RULES, derivatives.RULES, TTIR_EMITTERS)
+TABLES: tuple[dict[Any, Any], ...] = (
+    EMITTERS, lazy.RULES, DERIVED, padding.RULES, derivatives.RULES, TTIR_EMITTERS, FUNCTIONS,
+)  # fmt: skip
 
 
 @contextmanager
@@ -132,7 +135,7 @@ def test_missing_emitter_of_a_function_is_reported(tmp_path: Path) -> None:
 
 CONTENTS = (
     "GPU lowering", "CPU lowering", "layouts on GPUs", "rule for tiles", "derivative",
-    "text for Triton's back ends",
+    "text for Triton's back ends", "spelling in derived kernels",
 )  # fmt: skip
 
 
@@ -143,6 +146,13 @@ def test_missing_entry_of_a_table_is_reported(table: Any, fault: str, tmp_path: 
         (found,) = missing_facets(cls, cases_in(tmp_path))
         table[cls] = None  # which leaving the block removes
     assert f"has no {fault}" in found
+
+
+def test_reason_of_an_op_with_a_spelling_is_reported(tmp_path: Path) -> None:
+    with complete_op(evaluate=identity) as cls, pytest.MonkeyPatch.context() as patch:
+        patch.setitem(WITHOUT_SPELLING, "is unused", {cls.name})
+        (found,) = missing_facets(cls, cases_in(tmp_path))
+    assert found == "arith.fake has a spelling as Python, though it is unused"
 
 
 def test_lazy_op_without_index_maps_is_reported(tmp_path: Path) -> None:

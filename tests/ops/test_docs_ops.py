@@ -17,6 +17,7 @@ from tests.ops.completeness import missing_facets
 from tests.ops.ir_cases import fault_of, read_cases
 from tilewright.autodiff import registry as derivatives
 from tilewright.autodiff import rules_arith
+from tilewright.compiler.python_source import FUNCTIONS
 from tilewright.ir.define import REGISTRY
 from tilewright.language import math
 from tilewright.language.semantic import arith as semantic_arith
@@ -93,6 +94,8 @@ def test_worked_example_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyP
         exec(blocks["plugins/triton/tilewright_triton/ttir/arith.py"], dict(vars(ttir_arith)))
         for file in ("arith.ir", "arith.invalid.ir"):
             (tmp_path / file).write_text(blocks[f"tests/ops/{file}"])
+        assert 'add `arith.CountLeadingZeros: "clz"`' in GUIDE.read_text()
+        monkeypatch.setitem(FUNCTIONS, op, "clz")
         assert missing_facets(op, tmp_path) == []
         assert [fault_of(c) for c in read_cases(tmp_path / "arith.invalid.ir")] == [None, None]
 

@@ -51,7 +51,7 @@ _SYMBOLS: Mapping[type[Op], str] = {
     arith.And: "&", arith.Or: "|", arith.Xor: "^", arith.Shl: "<<", arith.Shr: ">>",
 }  # fmt: skip
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-_FUNCTIONS: Mapping[type[Op], str] = {
+FUNCTIONS: dict[type[Op], str] = {
     math_ops.Exp: "exp", math_ops.Exp2: "exp2", math_ops.Log: "log", math_ops.Log2: "log2",
     math_ops.Sin: "sin", math_ops.Cos: "cos", math_ops.Erf: "erf", math_ops.Floor: "floor",
     math_ops.Ceil: "ceil", arith.Abs: "abs", marks.StopGradient: "stop_gradient",
@@ -263,7 +263,7 @@ class _Writer:
         return text
 
     def _expression(self, op: Op) -> str:
-        symbol, function = _SYMBOLS.get(type(op)), _FUNCTIONS.get(type(op))
+        symbol, function = _SYMBOLS.get(type(op)), FUNCTIONS.get(type(op))
         if symbol is not None:
             lhs, rhs = op.operands
             return f"({self._side(lhs, rhs)} {symbol} {self._side(rhs, lhs)})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,9 @@ else:
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 
-def arithmetic(function: np.ufunc, lhs: Array, rhs: Array, element: DType) -> Array:
+def arithmetic(
+    function: Callable[[Array, Array], Array], lhs: Array, rhs: Array, element: DType
+) -> Array:
     """Integer arithmetic that wraps, or float arithmetic that rounds. fp8 is computed in fp32 and
     converted back, which saturates."""
     if element.is_fp8():
