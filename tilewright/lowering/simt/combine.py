@@ -7,11 +7,11 @@ each warp writes its partial result (`share_partials`), and each thread reads th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from tilewright.base.record import record
-from tilewright.ir.core import Region
+from tilewright.ir.core import Region, Value
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.emit import I8, I32, Builder, LType, V, const, int_type, vector
 from tilewright.lowering.simt.kernel import Kernel, Registers
@@ -37,11 +37,48 @@ def axis_bits(layout: LinearLayout, in_name: str, axis: int) -> list[int]:
     ]
 
 
-def inline(kernel: Kernel, region: Region, args: Sequence[V]) -> Element:
-    """Emit a combine region on scalars, and return what it yields."""
+def rows_of_registers(layout: LinearLayout, axis: int) -> list[list[int]]:
+    """For each register of the reduced tile, the registers of the elements that are combined, in
+    ascending order, without those that hold copies."""
+    copies = layout.free_variables(REGISTER)
+    along = sum(1 << bit for bit in axis_bits(layout, REGISTER, axis))
+    rows: dict[int, list[int]] = {}
+    for r in range(layout.in_size(REGISTER)):
+        # In ascending order, without the bits along the axis: the order of the registers of the
+        # reduced layout, whose bases are the remaining ones.
+        if not r & copies:
+            rows.setdefault(r & ~along, []).append(r)
+    return list(rows.values())
+
+
+def moves_alone(layout: LinearLayout, axis: int) -> bool:
+    """Whether each bit of a register, lane or warp that moves along an axis moves one bit of the
+    index, and along no other axis."""
+    columns = [
+        layout.bases(name)[bit]
+        for name in (REGISTER, LANE, WARP)
+        for bit in axis_bits(layout, name, axis)
+    ]
+    return all(column.bit_count() == 1 for column in columns)
+
+
+def inline(
+    kernel: Kernel, region: Region, args: Sequence[V], known: Mapping[Value, V] | None = None
+) -> Element:
+    """Emit a combine region on scalars, and return what it yields.
+
+    Args:
+        known: results of ops that are not emitted.
+    """
     for arg, value in zip(region.args, args, strict=True):
         kernel.env[arg] = [value]
-    kernel.region(region)
+    if not known:
+        kernel.region(region)
+    else:
+        kernel.env.update({result: [value] for result, value in known.items()})
+        for op in region:
+            if not op.terminator and not (op.results and op.results[0] in known):
+                kernel.op(op)
     return tuple(kernel.scalar(v) for v in region.terminator.operands)
 
 

@@ -19,6 +19,7 @@ from tilewright.lowering.simt.combine import (
     exchanged,
     first_lane,
     inline,
+    moves_alone,
     share_partials,
 )
 from tilewright.lowering.simt.kernel import Kernel
@@ -55,7 +56,7 @@ def picked(kernel: Kernel, op: Reduce) -> Picked | None:
     if dtype_of(tile.type) not in (FP32, I32) or tile not in kernel.env:
         return None
     found = _equal_to(source.condition, op.axis)
-    if found is None or shape_of(tile.type)[op.axis] < 2 or not _moves_alone(layout, op.axis):
+    if found is None or shape_of(tile.type)[op.axis] < 2 or not moves_alone(layout, op.axis):
         return None
     return Picked(tile, *found)
 
@@ -84,17 +85,6 @@ def _source(value: Value, axis: int) -> tuple[Value, int]:
             break
         value, axis = op.src, found.axes.index(Along(axis))
     return value, axis
-
-
-def _moves_alone(layout: LinearLayout, axis: int) -> bool:
-    """Whether each bit of a register, lane or warp that moves along an axis moves one bit of the
-    index, and along no other axis."""
-    columns = [
-        layout.bases(name)[bit]
-        for name in (REGISTER, LANE, WARP)
-        for bit in axis_bits(layout, name, axis)
-    ]
-    return all(column.bit_count() == 1 for column in columns)
 
 
 def emit_picked(kernel: Kernel, op: Reduce, found: Picked) -> list[Element]:

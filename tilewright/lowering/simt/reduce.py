@@ -26,8 +26,10 @@ from tilewright.lowering.simt.combine import (
     first_lane,
     inline,
     partial_bytes,
+    rows_of_registers,
     share_partials,
 )
+from tilewright.lowering.simt.in_order import combined_in_order, strides_of_indices
 from tilewright.lowering.simt.kernel import Kernel, emits
 from tilewright.lowering.simt.pick import emit_picked, picked
 from tilewright.lowering.simt.shared_memory import scratch
@@ -241,19 +243,23 @@ contract to fused multiply-adds; compared to one chain, latencies overlap."""
 
 def _over_registers(kernel: Kernel, op: Reduce, layout: LinearLayout) -> list[Element]:
     """One element for each register of the reduced tile, or one pair for two of them."""
-    copies = layout.free_variables(REGISTER)
-    along = sum(1 << bit for bit in axis_bits(layout, REGISTER, op.axis))
-    groups: dict[int, list[Element]] = {}
-    for r, element in enumerate(zip(*(kernel.env[s] for s in op.srcs), strict=True)):
-        # In ascending order, without the bits along the axis: the order of the registers of the
-        # reduced layout, whose bases are the remaining ones.
-        if not r & copies:
-            groups.setdefault(r & ~along, []).append(element)
-    rows = list(groups.values())
+    strides = strides_of_indices(op)
+    if strides:
+        return combined_in_order(kernel, op, strides)
+    rows = [
+        [tuple(kernel.env[v][r] for v in op.srcs) for r in row]
+        for row in rows_of_registers(layout, op.axis)
+    ]
     if not _combines_pairs(kernel, op):
         return [_chained(kernel, op, row) for row in rows]
-    lowest = (copies + 1) & ~copies
-    return _over_pairs(kernel, op, rows, within_rows=bool(along & lowest))
+    return _over_pairs(kernel, op, rows, within_rows=_within_rows(layout, op.axis))
+
+
+def _within_rows(layout: LinearLayout, axis: int) -> bool:
+    """Whether adjacent registers have successive elements along an axis."""
+    copies = layout.free_variables(REGISTER)
+    lowest = ((copies + 1) & ~copies).bit_length() - 1
+    return lowest in axis_bits(layout, REGISTER, axis)
 
 
 def _over_pairs(
