@@ -43,13 +43,13 @@ def moved(epilogue: str, stored: str = "bf16") -> list[Value]:
 @pytest.mark.parametrize(
     ("epilogue", "stored", "types"),
     [
-        pytest.param("tl.store(out + at, acc)", "fp32", [], id="stored as it comes"),
+        pytest.param("tl.store(out + at, acc)", "fp32", ["fp32"], id="to whole lines"),
         pytest.param("tl.store(out + at, acc.to(BF))", "bf16", ["bf16"], id="after the cast"),
         pytest.param(
             "tl.store(out + at, acc * tl.exp(-x.to(tl.float32)) + x)",
             "fp32",
-            ["bf16"],
-            id="before what is computed of a loaded tile",
+            ["fp32"],
+            id="to whole lines, in which the others are loaded",
         ),
         pytest.param(
             "tl.store(out + at, (acc + x).to(BF))",

@@ -22,6 +22,7 @@ from tilewright.ir.passes import PASSES, PassContext, Step, Verifier, run
 from tilewright.ops.control import For, If
 from tilewright.ops.gpu import CopyAsync, Fetch, Share
 from tilewright.ops.memory import Load
+from tilewright.passes import prefetch_loads
 from tilewright.passes.software_pipelining import LoopRewrite, LoopWrites
 from tilewright.passes.verify_layouts import verify_layouts
 
@@ -177,10 +178,15 @@ def test_addresses_that_depend_on_a_loaded_number(unrolled: int, prefetched: int
 
 
 @pytest.mark.parametrize(
-    ("unrolled", "store", "prefetched"), [(5, "", 2), (6, "", 0), (6, STORE, 2)]
+    ("unrolled", "store", "enough", "prefetched"),
+    [(5, "", 17, 2), (6, "", 17, 0), (6, STORE, 17, 2), (6, STORE, 16, 0)],
 )
-def test_unrolled_loops_are_not_prefetched(unrolled: int, store: str, prefetched: int) -> None:
-    """Six elements of a thread: three sums of two. No load passes a store, unrolled or not."""
+def test_unrolled_loops_are_not_prefetched(
+    unrolled: int, store: str, enough: int, prefetched: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six elements of a thread: three sums of two. No load passes a store, unrolled or not, but 16
+    bytes that are loaded in an iteration may be enough."""
+    monkeypatch.setattr(prefetch_loads, "ENOUGH_BYTES", enough)
     machine = gpu_machine(lanes=4, warps=2, unrolled_work=unrolled)
     ctx = PassContext(options={"num_stages": 2}, machine=machine)
     module = rows_loop(store=store, classes=(1, 2))

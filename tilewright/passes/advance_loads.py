@@ -7,7 +7,9 @@
 
 The assembler keeps the order of loads and stores: it does not know that they touch different
 memory. Steps of a recurrence that shift a short state load an element, store it in another place,
-and load the next one; each such load waits for memory again.
+and load the next one; each such load waits for memory again. Stores of what does not depend on
+loads do not wait, and stay first: a loop that stores its state before it loads what is added took
+230 instead of 221 µs on an H200 with the loads first.
 
 Memory is other memory if arguments do not overlap, or if two accesses differ by a constant c, and
 their offsets are the same tile, whose strides have a divisor that c has not: the fields of an
@@ -24,6 +26,7 @@ before it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import gcd, prod
 
 from tilewright.analysis.affine import AffineForms
@@ -51,10 +54,10 @@ def advance_loads(fn: Function, ctx: PassContext) -> bool:
     for region in _regions(fn.body):
         if any(isinstance(op, Dot) for op in region):
             continue  # loads of a product's operands are pipelined
-        left = MOST_REGISTERS
+        left, waiting = MOST_REGISTERS, _waiting(region)
         for load in [op for op in region if isinstance(op, Load) and not op.volatile]:
             needed = _registers(load, ctx)
-            place, behind = _place(fn, load, forms) if needed <= left else (None, [])
+            place, behind = _place(fn, load, forms, waiting) if needed <= left else (None, [])
             if place is not None:
                 for op in reversed(behind):
                     op.remove()
@@ -81,9 +84,23 @@ def _registers(load: Load, ctx: PassContext) -> int:
     return elements * -(-element_of(load.result.type).nbytes_in_memory // 4)
 
 
-def _place(fn: Function, load: Load, forms: AffineForms) -> tuple[Store | None, list[Op]]:
-    """The earliest store that the load may precede, with all stores in between; and the load and
-    the ops behind that store that it depends on, from the last to the first."""
+def _waiting(region: Region) -> set[Op]:
+    """The stores of a region that depend on its loads."""
+    loaded, stores = set[Value](), set[Op]()
+    for op in region:
+        inner = list(op.walk())
+        if any(loaded.intersection(x.operands) or isinstance(x, Load) for x in inner):
+            loaded.update(op.results)
+            if isinstance(op, Store):
+                stores.add(op)
+    return stores
+
+
+def _place(
+    fn: Function, load: Load, forms: AffineForms, waiting: Collection[Op]
+) -> tuple[Store | None, list[Op]]:
+    """The earliest store that waits and that the load may precede, with all stores in between; and
+    the load and the ops behind that store that it depends on, from the last to the first."""
     found, count = None, 0
     behind, needed = list[Op]([load]), set(load.operands)
     op = load.prev
@@ -98,7 +115,8 @@ def _place(fn: Function, load: Load, forms: AffineForms) -> tuple[Store | None, 
         elif isinstance(op, Store):
             if not _is_elsewhere(fn, load, op, forms):
                 break
-            found, count = op, len(behind)
+            if op in waiting:
+                found, count = op, len(behind)
         elif op.writes():
             break
         op = op.prev

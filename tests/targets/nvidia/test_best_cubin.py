@@ -145,6 +145,39 @@ def test_a_kernel_that_reads_only_its_carries_for_carries_may_be_squeezed(
 
 
 @pytest.mark.parametrize(
+    ("live", "made", "mixes", "runs", "taken"),
+    [
+        pytest.param(48, {PLAIN: (40, 0), 8: (32, 0)}, False, [PLAIN, 8], 8, id="saved"),
+        pytest.param(48, {PLAIN: (33, 0), 8: (32, 0)}, False, [PLAIN, 8], 8, id="one saved"),
+        pytest.param(49, {PLAIN: (40, 0)}, False, [PLAIN], PLAIN, id="many live"),
+        pytest.param(48, {PLAIN: (41, 0)}, False, [PLAIN], PLAIN, id="more to save"),
+        pytest.param(48, {PLAIN: (40, 0), 8: (32, 1)}, False, [PLAIN, 8], PLAIN, id="spills"),
+        pytest.param(48, {PLAIN: (40, 0), 8: (32, 0)}, True, [PLAIN, 8], PLAIN, id="doubtful"),
+        pytest.param(48, {PLAIN: (32, 0), 6: (40, 0)}, True, [PLAIN, 6], 6, id="with room"),
+    ],
+)
+def test_a_few_registers_are_saved_for_all_warps(
+    live: int,
+    made: dict[int, tuple[int, int]],
+    mixes: bool,
+    runs: list[int],
+    taken: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Eight CTAs of 256 threads are resident with 32 registers."""
+
+    def resources(cubin: bytes, name: str) -> Resources:
+        registers, spilled = made[int(cubin)]
+        return Resources(registers, spilled * 4, shared_bytes=0)
+
+    monkeypatch.setattr(searched, "resources", resources)
+    monkeypatch.setattr(searched, "mixes_carries", lambda cubin, kernel, **_: mixes)
+    assembler = FixedReports(made)
+    best = best_cubin(Attempts(assembler, REQUEST, "kernel"), text(3, live), HOPPER, Demand(256))
+    assert (assembler.runs, held(best.ptx)) == (runs, taken)
+
+
+@pytest.mark.parametrize(
     ("live", "made", "runs"),
     [
         pytest.param(250, {3: (168, 0)}, [3], id="at once"),

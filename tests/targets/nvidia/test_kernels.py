@@ -307,7 +307,7 @@ def test_types_and_orders_of_a_product(type: str, step: int, orders: str) -> Non
     # to registers, bytes by transposing loads of matrices.
     turned = step != 16 and orders != "nt"
     assert ("ldmatrix" in text and ".trans." in text) == (turned and step == 32)
-    assert bool(re.search(r"ld\.shared\.v2", text)) == (turned and step == 8)
+    assert bool(re.search(r"ld\.shared\.v2.*wgmma", text, re.DOTALL)) == (turned and step == 8)
 
 
 @pytest.mark.parametrize("orders", ["nn", "nt", "tn", "tt"])

@@ -185,3 +185,21 @@ def test_bits_of_words_are_stored_without_exchanges() -> None:
     assert "shared" not in text
     assert len(re.findall(r"\bst\.global\.v4\.b32\b", text)) == 2
     assert len(re.findall(r"\bld\.global\.b32\b", text)) == 2
+
+
+@pytest.mark.parametrize(("element", "vectors"), [("fp32", 8), ("fp16", 4)])
+def test_results_of_products_are_stored_by_whole_lines(element: str, vectors: int) -> None:
+    """A product leaves fp32 in registers by which a warp has 32 bytes of each of 8 rows."""
+    text = """
+    def kernel(x, y):
+        i, j = tl.arange(0, 64), tl.arange(0, 64)
+        at = i[:, None] * 64 + j[None, :]
+        a = tl.load(x + at)
+        tl.store(y + at, tl.dot(a, a).to(y.dtype.element_ty))
+    """
+    module = build(kernel_from(text), {"x": "*fp16", "y": f"*{element}"})
+    for facts in module.entry.arg_attrs:
+        facts["divisibility"] = 16
+    ptx = ptx_of(module, 90, num_warps=4)
+    assert re.findall(r"st\.global\.(\S+)", ptx).count("v4.b32") == vectors
+    assert "st.global.v2.b32" not in ptx
