@@ -75,7 +75,7 @@ def record(
         cls.__record_keywords__ = kw_only
         cls.__init__ = _first_init
         if frozen:
-            cls.__setattr__ = cls.__delattr__ = _refuse
+            cls.__setattr__ = cls.__delattr__ = _reject_assignment
         if "__repr__" not in cls.__dict__:
             cls.__repr__ = _repr
         if eq and "__eq__" not in cls.__dict__:
@@ -122,7 +122,7 @@ def _repr(self: Any) -> str:
     return f"{type(self).__qualname__}({fields})"
 
 
-def _refuse(self: Any, name: str, value: Any = None) -> None:
+def _reject_assignment(self: Any, name: str, value: Any = None) -> None:
     raise AttributeError(f"cannot assign to field {name!r} of {type(self).__qualname__}")
 
 

@@ -23,13 +23,13 @@ import time
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilewright.base import knobs
 from tilewright.base.digest import sha256
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
+from tilewright.base.record import field, record
 from tilewright.runtime.cache_entries import SUFFIX, InvalidEntry, decode, encode, read_entry
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def digest(*parts: str | bytes) -> str:
     return state.hexdigest()
 
 
-@dataclass
+@record(eq=False, frozen=False)
 class _KeyLock:
     lock: threading.RLock = field(default_factory=threading.RLock)
     users: int = 0

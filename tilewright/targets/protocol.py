@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from tilewright.base import knobs
 from tilewright.base.plug_ins import TARGETS, load_plug_in, plug_ins
+from tilewright.base.record import field, record
 from tilewright.base.spelling import similar
 
 if TYPE_CHECKING:  # `GPUTarget` must be available without loading the compiler
@@ -45,7 +46,7 @@ class GPUTarget:
     warp_size: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lowered:
     """The result of compiling a module.
 
@@ -61,7 +62,7 @@ class Lowered:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Resource:
     """The use of a limited resource of the device by a kernel.
 
@@ -86,7 +87,7 @@ LEVELS = ("0", "1", "2", "3", "4", "5", "R", "F")
 """The levels of the conformance suite (docs/conformance.md)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Claims:
     """The claimed support of a target. `python -m tilewright conformance` verifies it: what is
     claimed must work, and what is not must be rejected with a `TilewrightError`.

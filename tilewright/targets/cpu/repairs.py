@@ -53,7 +53,7 @@ def without_lone_lanes(text: str) -> str:
     If the value was truncated from 32 bits, LLVM 22's back end for AVX-512 combines truncation and
     store, and then stores the lane without truncating it.
     """
-    return _replaced("@llvm.masked.store.", _MASKED_STORE, _lone_lane, text)
+    return _replaced("x i1> <i1 ", _MASKED_STORE, _lone_lane, text)
 
 
 def _lone_lane(found: re.Match[str]) -> str:
@@ -94,6 +94,7 @@ def _as_integer(found: re.Match[str]) -> str:
 
 
 _OPERAND = r"(?:<[^>]*>|splat\ \([^)]*\)|[^\s,()]+)"
+_DIVISIONS = "sdiv", "udiv", "srem", "urem", "sdiv exact", "udiv exact"
 MOST_LANES = 512
 """Lanes of vector divisions in a module up to which they are left where they are."""
 
@@ -110,7 +111,7 @@ def with_called_divisions(text: str) -> str:
     instructions: its time is quadratic in their number. What a call costs is little beside the
     divisions that it does.
     """
-    if not any(f"{operation} " in text for operation in ("sdiv", "udiv", "srem", "urem")):
+    if not any(f"{operation} <" in text for operation in _DIVISIONS):
         return text
     found = list(re.finditer(_DIVISION, text))
     if sum(int(match["lanes"]) for match in found if _is_by_lanes(match)) <= MOST_LANES:
@@ -297,6 +298,9 @@ _SIGNS = r"""(?mx)^(?P<indent>\s*)(?P<result>%[\w.]+)\ =\ (?:
         icmp\ slt\ (?P<signed><\d+\ x\ i\d+>)\ (?P<negative>%[\w.]+),\ zeroinitializer\b
         |trunc\ (?:nuw\ |nsw\ )*(?P<whole><\d+\ x\ i\d+>)\ (?P<odd>%[\w.]+)\ to\ <\d+\ x\ i1>)"""
 
+_PARTS_OF_SIGNS = ", zeroinitializer", "trunc <", "trunc nuw <", "trunc nsw <", "trunc nuw nsw <"
+"""Each match has one of them. Compiling the pattern takes longer than searching for these."""
+
 
 def with_tested_masks(text: str) -> str:
     """Take masks from a bit of each lane of short vectors by a test of that bit, not of the sign.
@@ -306,7 +310,7 @@ def with_tested_masks(text: str) -> str:
     mask that overwrite it, which then shift or invert a register that was never set, and that the
     instruction has no encoding for the upper 16 registers.
     """
-    if "icmp slt <" not in text and "x i1>" not in text:
+    if not any(part in text for part in _PARTS_OF_SIGNS):
         return text
     return re.sub(_SIGNS, _tested_bit, text)
 
