@@ -73,3 +73,33 @@ def test_loops_that_are_not_unrolled_load_ahead(n: int | None, columns: int, loa
     kernel = tw.compile(source, GPUTarget("cuda", 90, 32), {"num_warps": 4, "num_stages": 3})
     assert kernel.asm["ptx"].count("ld.global") == loads
     assert (kernel.asm["sass"].count("LDG") > 2 * loads) == (loads == 1)
+
+
+@tw.jit
+def rows_kernel(out, first, end, C: tl.constexpr):
+    column = tl.arange(0, 128)
+    for start in range(first, end, C):
+        tl.store(out + start + column, 1.0, mask=start + column < end)
+
+
+def _ptx(type: str, step: int) -> str:
+    names = {"out": "*fp32", "first": type, "end": type}
+    source = ASTSource(rows_kernel, names, {"C": step})
+    return tw.compile(source, GPUTarget("cuda", 90, 32), {"num_warps": 4}).asm["ptx"]
+
+
+@pytest.mark.parametrize("type", ["i32", "u32", "i64"])
+def test_they_count_from_zero(type: str) -> None:
+    """Else the index after the last iteration may wrap: ptxas ended 120 iterations from 135691199
+    by 2**24 by a comparison of signed numbers, which never held."""
+    ptx = _ptx(type, 1024)
+    ((counter, end),) = re.findall(r"setp\.ne\.b\d\d .*, (%r\w+), (%r\w+);", ptx)
+    assert re.search(rf"mov\.b\d\d \s*{counter}, 0;", ptx)
+    assert re.search(rf"and\.b\d\d \s*{end}, %r\w+, -1024;", ptx)
+
+
+@pytest.mark.parametrize("step", [1 << 28, 1 << 30])
+def test_loops_of_few_iterations_do_not(step: int) -> None:
+    """ptxas compared with three times the step, which wraps, and counted 5 iterations for 1."""
+    ptx = _ptx("i32", step)
+    assert not re.findall(r"setp\.ne\.b32", ptx)

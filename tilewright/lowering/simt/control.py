@@ -80,7 +80,7 @@ class _Passage:
 
 @emits(control.For)
 def emit_for(kernel: Kernel, op: control.For) -> None:
-    """A rotated loop: a guard before the first iteration, and the test (`_again`) at its end.
+    """A rotated loop: a guard before the first iteration, and the test at its end.
 
     The index of an iteration that executes never overflows its type.
     """
@@ -90,34 +90,38 @@ def emit_for(kernel: Kernel, op: control.For) -> None:
     step = at_least_one(b, kernel.scalar(op.step), signed=signed)
     passage = _Passage(kernel, op.inits)
     inits = passage.take(op.inits)
-    short = kernel.ctx.machine is not None and is_unrolled(op, kernel.ctx)
-    end = _end(b, (start, stop, step), signed, rounded=short and not _counts_down(op))
+    bounds = start, stop, step
+    origin, end = start, _end(bounds, signed)
+    if end is None and _may_be_unrolled(kernel, op):
+        end = _rounded_distance(b, bounds, signed)
+        origin = start if end is None else const(start.type, 0)
     before, body, after = b.current, b.block("for"), b.block("endfor")
     b.cond_br(b.icmp("slt" if signed else "ult", start, stop), body, after)
     b.at(body)
-    phis = [b.phi(v.type) for v in (start, *inits)]
-    index, *carried = [phi.value for phi in phis]
+    phis = [b.phi(v.type) for v in (origin, *inits)]
+    counter, *carried = [phi.value for phi in phis]
+    index = counter if origin is start else b.add(counter, start)
     kernel.carry(op.body.args)
     kernel.env[op.body.args[0]] = [index]
     passage.give(op.body.args[1:], carried)
     kernel.region(op.body)
     yielded = passage.take(op.body.terminator.operands)
-    following = b.add(index, step)
+    following = b.add(counter, step)
     if end is not None:
         again = b.icmp("ne", following, end)
     else:
         again = b.icmp("ugt", b.sub(stop, index), step)
     latch = b.current
     b.cond_br(again, body, after)
-    for phi, first, later in zip(phis, (start, *inits), (following, *yielded), strict=True):
+    for phi, first, later in zip(phis, (origin, *inits), (following, *yielded), strict=True):
         phi.add(first, before)
         phi.add(later, latch)
     b.at(after)
     passage.give(op.results, b.merge((before, inits), (latch, yielded)))
 
 
-def _end(b: Builder, bounds: tuple[V, V, V], signed: bool, *, rounded: bool) -> V | None:
-    """The index after the last iteration, modulo 2^n, if it is known or may be `rounded`.
+def _end(bounds: tuple[V, V, V], signed: bool) -> V | None:
+    """The index after the last iteration, modulo 2^n, if it is known.
 
     The test of the loop is then `following != end`. An inequality holds modulo 2^n, so it stays
     correct however compilers rewrite it in terms of another value of the induction variable.
@@ -127,21 +131,43 @@ def _end(b: Builder, bounds: tuple[V, V, V], signed: bool, *, rounded: bool) -> 
     above the least number, so that no index before it is equal.
 
     Else it is `stop - index >u step`: the difference is exact as an unsigned number of the same
-    width, whereas the sum may overflow. ptxas does not find the number of iterations in it, and
-    does not unroll the loop if the body, too, uses the index, as masks do. A product of a matrix
-    and a vector had the loads of one iteration in flight instead of four.
+    width, whereas the sum may overflow.
     """
-    start, stop, step = bounds
+    _, stop, step = bounds
     if step.number == 1:
         return stop
     first, last, by = (known_bound(v, signed=signed) for v in bounds)
-    if by is None:
+    if first is None or last is None or by is None:
         return None
-    if first is not None and last is not None:
-        return const(stop.type, control.index_after(first, last, by))
-    if not rounded or by & (by - 1):
+    return const(stop.type, control.index_after(first, last, by))
+
+
+MOST_UNROLLED = 32
+"""The most iterations, about, that assemblers do at once in a loop that they unroll."""
+
+
+def _rounded_distance(b: Builder, bounds: tuple[V, V, V], signed: bool) -> V | None:
+    """The distance from the start to the index after the last iteration, if it is cheap to compute.
+
+    The loop then counts from 0 to it, as an unsigned number. ptxas does not find the number of
+    iterations in `stop - index >u step`, and does not unroll such a loop if the body, too, uses the
+    index, as masks do: a product of a matrix and a vector had the loads of one iteration in flight
+    instead of four. Of a loop that it unrolls, the last test is `following >= end - 3 * step`, of
+    signed numbers. It never ended one of 120 iterations from 135691199 by 2**24, whose end wraps.
+    From 0, no iteration but the last can pass the largest number, unless 3 * step does.
+    """
+    start, stop, step = bounds
+    by = known_bound(step, signed=signed)
+    if by is None or by & (by - 1) or by * MOST_UNROLLED >= 1 << (step.type.bits - 1):
         return None
-    return b.add(start, b.and_(b.add(b.sub(stop, start), by - 1), -by))  # exact modulo 2^n
+    return b.and_(b.add(b.sub(stop, start), by - 1), -by)  # exact modulo 2^n
+
+
+def _may_be_unrolled(kernel: Kernel, loop: control.For) -> bool:
+    """Whether an assembler unrolls a loop if it finds the number of its iterations."""
+    if kernel.ctx.machine is None or not is_unrolled(loop, kernel.ctx):
+        return False
+    return not _counts_down(loop)
 
 
 def _counts_down(loop: control.For) -> bool:
