@@ -62,7 +62,7 @@ class Lowered:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Resource:
     """The use of a limited resource of the device by a kernel.
 
@@ -87,7 +87,7 @@ LEVELS = ("0", "1", "2", "3", "4", "5", "R", "F")
 """The levels of the conformance suite (docs/conformance.md)."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Claims:
     """The claimed support of a target. `python -m tilewright conformance` verifies it: what is
     claimed must work, and what is not must be rejected with a `TilewrightError`.
