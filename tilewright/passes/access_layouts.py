@@ -19,6 +19,7 @@ from tilewright.ops.atomic import AnyAtomic, AtomicRMW, Reading
 from tilewright.ops.gpu import Share
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.reduce import Scan
+from tilewright.ops.shape import Reshape, Split
 from tilewright.passes.layout_rules import (
     coalesced,
     coalesced_within,
@@ -53,6 +54,14 @@ def _is_staged(op: Op) -> bool:
     if not isinstance(op, Load) or not op.result.users:
         return False
     return all(isinstance(user, Share) for user in op.result.users)
+
+
+def _is_taken_apart(value: Value) -> bool:
+    """Whether only slices along the last axis of a tile are used."""
+    return bool(value.users) and all(
+        isinstance(user, Split) or (isinstance(user, Reshape) and _is_taken_apart(user.result))
+        for user in value.users
+    )
 
 
 class _Matrix(NamedTuple):
@@ -182,7 +191,22 @@ class AccessLayouts:
 
     def of_access(self, op: AnyAccess) -> LinearLayout:
         extents, order, _ = self._access(op)
-        return self._coalesced(extents, order, self.vectors[extents, order])
+        vector = self.vectors[extents, order]
+        rows = self._rows_of_fields(op, extents, order, vector)
+        return self._coalesced(extents, order, vector, rows)
+
+    def _rows_of_fields(
+        self, op: AnyAccess, extents: Sequence[int], order: Sequence[int], vector: int
+    ) -> int:
+        """The adjacent elements of which a thread loads the fields, if a load is taken apart into
+        these: as many as it has of the tiles of elements that are accessed, so that these and the
+        fields have one layout."""
+        if not isinstance(op, Load) or order != (1, 0) or vector != extents[1]:
+            return 1
+        if not _is_taken_apart(op.result):
+            return 1
+        most = per_thread(extents, self.lanes, self.warps) // vector
+        return max(1, min(self.vectors.get((tuple(extents[:1]), (0,)), 1), most))
 
     def _accessed(self) -> dict[Shape, Pair]:
         """The layouts of accesses by shape, for shapes that have two; that of the first access is
@@ -199,11 +223,11 @@ class AccessLayouts:
         return self._coalesced(extents, order, self.vectors.get((extents, order), 1))
 
     def _coalesced(
-        self, extents: tuple[int, ...], order: tuple[int, ...], vector: int
+        self, extents: tuple[int, ...], order: tuple[int, ...], vector: int, rows: int = 1
     ) -> LinearLayout:
         """The layout of accesses."""
         found = self._within_warps(extents, order, vector)
-        return found or coalesced(extents, order, vector, self.lanes, self.warps)
+        return found or coalesced(extents, order, vector, self.lanes, self.warps, rows)
 
     def _within_warps(
         self, extents: tuple[int, ...], order: tuple[int, ...], vector: int
