@@ -177,7 +177,10 @@ def lowering(cls: OpClass, folder: Path) -> str | None:
         )
     if cls.elementwise:
         return f"has no lowering: write one with @lowers in tilewright/lowering/{where}"
-    return f"has no GPU lowering: write one with @emits in tilewright/lowering/simt/{where}"
+    return (
+        f"has no GPU lowering: write one with @emits in tilewright/lowering/simt/{where}, a module "
+        "that REGISTERED in tilewright/targets/gpu/codegen.py lists"
+    )
 
 
 def cpu_lowering(cls: OpClass, folder: Path) -> str | None:
@@ -189,8 +192,9 @@ def cpu_lowering(cls: OpClass, folder: Path) -> str | None:
         return None
     return (
         "has no CPU lowering: write one for an element of its result with @computes in "
-        "tilewright/targets/cpu/evaluate.py, or one for all of it with @emits in "
-        f"tilewright/targets/cpu/{stem_of(cls)}.py"
+        "tilewright/targets/cpu/evaluate.py, or one for all of it in "
+        f"tilewright/targets/cpu/{stem_of(cls)}.py, with a line in "
+        "tilewright/targets/cpu/rare_steps.py"
     )
 
 

@@ -104,10 +104,11 @@ def test_empty_op_has_every_fault(tmp_path: Path) -> None:
             "arith.fake has no valid case in tests/ops/arith.ir",
             "arith.fake has no invalid case in tests/ops/arith.invalid.ir",
             "arith.fake has no GPU lowering: "
-            "write one with @emits in tilewright/lowering/simt/arith.py",
+            "write one with @emits in tilewright/lowering/simt/arith.py, a module that REGISTERED "
+            "in tilewright/targets/gpu/codegen.py lists",
             "arith.fake has no CPU lowering: write one for an element of its result with "
-            "@computes in tilewright/targets/cpu/evaluate.py, or one for all of it with @emits in "
-            "tilewright/targets/cpu/arith.py",
+            "@computes in tilewright/targets/cpu/evaluate.py, or one for all of it in "
+            "tilewright/targets/cpu/arith.py, with a line in tilewright/targets/cpu/rare_steps.py",
             "arith.fake has no derivative: write a rule, or declare why there is none, in "
             "tilewright/autodiff/rules_*.py",
             "arith.fake has no text for Triton's back ends: write it with @EMITTERS.of in "
