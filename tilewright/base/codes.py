@@ -15,6 +15,7 @@ Code = Literal[
     # names and calls
     "unknown-name",
     "unknown-attribute",
+    "global-variable",
     "plain-function",
     "arguments",
     "compile-time-function",

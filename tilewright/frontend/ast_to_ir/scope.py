@@ -56,7 +56,7 @@ def lookup(frame: Frame, name: str) -> Any:
     if isinstance(value, types.FunctionType) and not may_be_global(value):
         raise unsupported_function(value)
     if not (may_be_global(value) or frame.context.any_global):
-        raise NameError(_global_message(name))
+        raise coded("global-variable", NameError(_global_message(name)), name=name, value=value)
     return wrap(value)
 
 

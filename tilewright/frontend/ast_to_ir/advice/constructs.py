@@ -40,6 +40,11 @@ def needs_constant(mistake: Mistake) -> str | None:
                     f"`{name}` is known only when the kernel runs; make it a compile-time "
                     f"parameter: `def {frame.fn.__name__}(…, {name}: tl.constexpr)`"
                 )
+        elif _is_loop_index(frame.definition, name):
+            return (
+                f"`{name}` is the index of a loop at run time: `for {name} in tl.static_range(…)` "
+                "unrolls it, and makes the index a compile-time value"
+            )
         elif _constant(value):
             return f"`{name}` is a local variable: write `{name}: tl.constexpr = …` to keep it one"
         elif value.type is value.dtype:
@@ -48,6 +53,11 @@ def needs_constant(mistake: Mistake) -> str | None:
                 f"parameters{', with `//`' if value.dtype.is_floating() else ''}"
             )
     return None
+
+
+def _is_loop_index(definition: ast.AST, name: str) -> bool:
+    loops = [node for node in ast.walk(definition) if isinstance(node, ast.For)]
+    return any(isinstance(n.target, ast.Name) and n.target.id == name for n in loops)
 
 
 def _constant(value: tensor) -> bool:

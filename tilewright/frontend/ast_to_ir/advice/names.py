@@ -63,6 +63,20 @@ def unknown_name(mistake: Mistake) -> str | None:
     return None if near is None else f"did you mean `tl.{near}`?"
 
 
+@suggests("global-variable")
+def global_array(mistake: Mistake) -> str | None:
+    """An array that the kernel takes from its module."""
+    name, value = mistake.facts["name"], mistake.facts["value"]
+    return array_of_host(name) if hasattr(value, "__array__") else None
+
+
+def array_of_host(name: str) -> str:
+    return (
+        f"`{name}` is an array of the host: pass it as an argument, which is a pointer in the "
+        "kernel, or its value as a number, `.item()`"
+    )
+
+
 def _assigned_before(definition: ast.AST, name: str, line: int) -> int:
     """The first line before `line` that assigns the name; 0 if there is none."""
     lines = [

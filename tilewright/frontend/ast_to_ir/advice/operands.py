@@ -7,10 +7,11 @@ import builtins
 from typing import Any
 
 import tilewright.language as tl
+from tilewright.frontend.ast_to_ir.advice.names import array_of_host
 from tilewright.frontend.ast_to_ir.explain import Mistake, Operand, in_words, print_values, suggests
 from tilewright.ir.types import DType, Pointer
 from tilewright.language.semantic.convert import common_shape
-from tilewright.language.values import constexpr, tensor, tuple
+from tilewright.language.values import constexpr, tensor, tuple, unwrap
 
 # -- shapes ----------------------------------------------------------------------------------------
 
@@ -274,6 +275,8 @@ def operator(mistake: Mistake) -> str | None:
     match mistake.facts["sign"], mistake.operands:
         case "**", [base, exponent, *_] if base.is_tensor:
             return _power(base, exponent, mistake.facts["rhs"])
+        case "**", [base, exponent] if unwrap(base.value) == 2:
+            return f"`1 << {exponent.bracketed}`, or `tl.exp2({exponent.text})` of floats"
         case "%" | "+", [text, value, *_] if value.is_tensor and _is_text(text):
             return print_values(value.text)
         case "==" | "!=", operands if mistake.facts["rhs"] is None and operands[0].is_tensor:
@@ -293,10 +296,7 @@ def _no_number(operand: Operand) -> str | None:
     if isinstance(value, tuple) and isinstance(operand.node, ast.Name):
         return f"`{operand.text}` is a tuple of {len(value)}: an element is `{operand.text}[0]`"
     if isinstance(value, constexpr) and hasattr(value.value, "__array__"):
-        return (
-            f"`{operand.text}` is an array of the host: pass it as an argument, which is a pointer "
-            "in the kernel, or its value as a number, `.item()`"
-        )
+        return array_of_host(operand.text)
     return None
 
 
