@@ -313,7 +313,11 @@ class AppliedRows(RandomKernel):
             self.add("flat += tl.sum(tl.where(j < n, x, 0.0), 0)")
         self.close()
         at = "label" if guard in ("return", "if") else "tl.where(label >= 0, label, 0)"
-        self.add("lse = peak + tl.log(total)", f"own = {self.load(f'{x} + row * n + {at}')}{scale}")
+        place, bound = f"{x} + row * n + {at}", ""
+        if self.use("a bounded label", 0.5):
+            bound = f"(label >= 0) & (label < {self.pick('n', 'n', 'n + 1')})"
+            place = f"{x} + row * n + label"
+        self.add("lse = peak + tl.log(total)", f"own = {self.load(place, bound)}{scale}")
         if capped:
             self.add("own = 2.0 * (2.0 * tl.sigmoid(own) - 1.0)")
         self.add("loss = lse - own")
