@@ -15,8 +15,9 @@ import torch
 import tilewright as tw
 import tilewright.language as tl
 from benchmarks.gradients.kernels import cross_entropy
-from tests.autodiff.cases import NAMES, case
+from tests.autodiff.cases import NAMES, OVERLAPPING, case
 from tests.autodiff.harness import copied, forward_module, run_forward, vjp
+from tests.autodiff.recurrences import LOOPS, arguments, kernel
 from tests.frontend.kernels import function_from
 from tilewright.runtime.gradients import Gradient
 
@@ -78,7 +79,7 @@ def on_gpu(name: str) -> tuple[OnGpu, dict[str, Any]]:
     return OnGpu(kernel, backward, extents, given, constexprs, grads, wrt), expected
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, OVERLAPPING])
 def test_gradients_equal_those_of_the_interpreter_twice(name: str) -> None:
     """The second launch, which native code repeats, has the same bits."""
     found, expected = on_gpu(name)
@@ -88,6 +89,26 @@ def test_gradients_equal_those_of_the_interpreter_twice(name: str) -> None:
     for key, value in expected.items():
         np.testing.assert_allclose(once[key].cpu().numpy(), value, rtol=1e-9, atol=1e-12)
         assert torch.equal(once[key], again[key])
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_states_that_loops_carry_have_the_gradients_of_the_interpreter(name: str) -> None:
+    text, args = kernel(LOOPS[name]), arguments(5)
+    module = forward_module(text, args, {})
+    run_forward(module, 2, args)
+    cotangents = {"y_ptr": np.random.default_rng(0).standard_normal(128)}
+    expected = vjp(module, 2, copied(args), cotangents, ("x_ptr", "w_ptr"))
+    given = {
+        k: torch.from_numpy(v).cuda() if isinstance(v, np.ndarray) else v for k, v in args.items()
+    }
+    grads = {"y_ptr": torch.from_numpy(cotangents["y_ptr"]).cuda()}
+    into = {key: torch.full_like(given[key], torch.nan) for key in expected}
+    backward = tw.grad(tw.jit(function_from(text)))
+    for _ in range(2):
+        backward[(2,)](**given, grads=grads, into=into)
+        for key, value in expected.items():
+            np.testing.assert_allclose(into[key].cpu().numpy(), value, rtol=1e-9, atol=1e-12)
+            into[key].fill_(torch.nan)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "variable" not in name])
