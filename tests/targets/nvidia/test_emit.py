@@ -241,3 +241,41 @@ def test_pairs_share_an_operand_or_a_base() -> None:
         )
         == 4 + 1
     )
+
+
+PRODUCT = "\tmul.wide.s32 \t%rd3, %r1, 4;"
+SUM = "\tadd.s64 \t%rd4, %rd2, %rd3;"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        pytest.param([PRODUCT, SUM], ["\tmad.wide.s32 \t%rd4, %r1, 4, %rd2;"], id="alone"),
+        pytest.param(
+            [
+                PRODUCT.replace("s32", "u32"),
+                "\tmov.b32 \t%r2, %r1;",
+                "\tadd.s64 \t%rd4, %rd3, %rd2;",
+            ],
+            ["\tmov.b32 \t%r2, %r1;", "\tmad.wide.u32 \t%rd4, %r1, 4, %rd2;"],
+            id="on the left",
+        ),
+        pytest.param([PRODUCT, SUM, "\tadd.s64 \t%rd5, %rd3, 8;"], None, id="used again"),
+        pytest.param([PRODUCT, "$L__BB0_1:", SUM], None, id="in another block"),
+        pytest.param([PRODUCT, "\tadd.s32 \t%r1, %r1, 1;", SUM], None, id="of another number"),
+        pytest.param(
+            [PRODUCT, "\t@%p1 ld.global.v2.b32 {%r2, %r1}, [%rd1];", SUM], None, id="loaded again"
+        ),
+        pytest.param([PRODUCT, "\tadd.s64 \t%rd4, %rd3, 16;"], None, id="plus a constant"),
+    ],
+)
+def test_products_that_one_sum_uses_are_wide_sums(
+    lines: list[str], expected: list[str] | None
+) -> None:
+    assert emit.with_wide_sums("\n".join(lines)).split("\n") == (expected or lines)
+
+
+def test_both_operands_may_be_products() -> None:
+    second = "\tmul.wide.s32 \t%rd2, %r5, 2;"
+    found = emit.with_wide_sums("\n".join([PRODUCT, second, SUM]))
+    assert found == f"{PRODUCT}\n\tmad.wide.s32 \t%rd4, %r5, 2, %rd3;"

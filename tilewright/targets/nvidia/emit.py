@@ -113,17 +113,19 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
         else:
             with parsed(repaired) as other:
                 ptx = _assembly(other, repaired, machine)
-        if has_many_wide_sums(ptx) and llvm.llvm_version_info[0] == 22:  # as in `_assembly`
-            with option("nvptx-mad-wide-opt", "true", "false"), parsed(repaired) as again:
-                ptx = _assembly(again, repaired, machine)
+        if has_many_wide_sums(ptx):
+            ptx = with_wide_sums(ptx)
         return repaired, _wrapping(ptx)
 
 
 MOST_OTHERS = 50
 """Lines of a kernel for each wide sum, up to which these are emitted as `mad.wide`."""
 
-_PRODUCT = re.compile(r"\tmul\.wide\.[su]32 \t(%rd\d+),")
+_PRODUCT = re.compile(r"\tmul\.wide\.([su]32) \t(%rd\d+), (%r\d+), (\S+);")
+_SUM = re.compile(r"\tadd\.s64 \t(%rd\d+), (%rd\d+), (%rd\d+);")
 _WIDE_REGISTER = re.compile(r"%rd\d+")
+_REGISTER = re.compile(r"%\w+")
+_BLOCK = "$L__BB"  # begins the label of a block
 
 
 def has_many_wide_sums(ptx: str) -> bool:
@@ -134,11 +136,47 @@ def has_many_wide_sums(ptx: str) -> bool:
     `IMAD.WIDE`, of which a multiprocessor has a quarter of the throughput, but which writes no
     carry and needs fewer registers: docs/decisions/0079.
     """
-    products = _PRODUCT.findall(ptx)
+    products = [found[1] for found in _PRODUCT.findall(ptx)]
     if len(products) * MOST_OTHERS < ptx.count("\n") or "mma" in ptx:
         return False
     uses = Counter(_WIDE_REGISTER.findall(ptx))  # one of them is the product
     return sum(uses[product] == 2 for product in products) * MOST_OTHERS >= ptx.count("\n")
+
+
+def with_wide_sums(ptx: str) -> str:
+    """The PTX with products of 32 bits that only a sum of their block uses as a part of that sum.
+
+    mul.wide.s32 %rd3, %r1, 4;  add.s64 %rd4, %rd2, %rd3;  →  mad.wide.s32 %rd4, %r1, 4, %rd2;
+    """
+    uses = Counter(_WIDE_REGISTER.findall(ptx))
+    lines: list[str | None] = [*ptx.split("\n")]
+    pending: dict[str, tuple[int, re.Match[str]]] = {}  # the products of a block, by their result
+    for at, line in enumerate(ptx.split("\n")):
+        if line.startswith(_BLOCK):
+            pending.clear()
+        total = _SUM.match(line)
+        if total:
+            result, *addends = total.groups()
+            found = next((v for v in addends if v in pending), None)
+            if found is not None:
+                place, product = pending.pop(found)
+                other = addends[1 - addends.index(found)]
+                lines[place] = None
+                lines[at] = (
+                    f"\tmad.wide.{product[1]} \t{result}, {product[3]}, {product[4]}, {other};"
+                )
+        written = _may_write(line)
+        pending = {v: p for v, p in pending.items() if not written & {p[1][3], p[1][4]}}
+        product = _PRODUCT.match(line)
+        if product and uses[product[2]] == 2:
+            pending[product[2]] = at, product
+    return "\n".join(line for line in lines if line is not None)
+
+
+def _may_write(line: str) -> set[str]:
+    """The registers that an instruction may write: the first one; in inline assembly, any."""
+    registers = _REGISTER.findall(line)
+    return set(registers if "@" in line or "{" in line else registers[:1])
 
 
 # -- code generation without one pass --------------------------------------------------------------
