@@ -16,9 +16,12 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.covering import covering
-from tests.language.support_table import disagreement
+from tests.targets import selected_zeros
 from tests.targets.cpu.harness import PLAIN_AVX2, PLAIN_SSE2, host
-from tilewright.conformance.uses import USES
+from tests.targets.cpu.test_kernels import ir_of
+from tests.targets.repaired import run_repaired
+from tilewright.compiler.pipeline import STEPS
+from tilewright.ir.passes import PassContext, run
 from tilewright.runtime.devices import cpu as device
 from tilewright.targets.cpu import emit, repairs
 from tilewright.targets.cpu.machine import Machine
@@ -339,22 +342,11 @@ def test_bits_that_are_selected_or_one_of_their_operands(mask: int, dtype: Any, 
     np.testing.assert_array_equal(out[2 * n :], first)
 
 
-AARCH64 = Machine("aarch64-unknown-linux-gnu", "generic", frozenset({"fp-armv8", "neon"}))
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["where", "minimum", "maximum", "clamp", "exp2", "sigmoid", "softmax", "fdiv", "add", "sort"],
-)
-def test_repairs_for_aarch64_keep_the_meaning(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they write is IR for any processor, so that this one shows whether it is equivalent:
-    other than `tests/cross`, this needs no emulator."""
-    repaired: list[str] = []
-
-    def repair(text: str, machine: Machine) -> str:
-        repaired.append(repairs.repair(text, AARCH64))
-        return repairs.repair(repaired[-1], machine)
-
-    monkeypatch.setattr(emit, "repair", repair)
-    assert not disagreement(USES[name], "CPU")
-    assert repaired
+def test_repairs_for_another_processor_keep_the_meaning() -> None:
+    """The uses of the language run so, too, in `tests/language/test_support_table.py`."""
+    module = ir_of(selected_zeros.selected_zeros, selected_zeros.signature("fp32"), {"BLOCK": 64})
+    run(module, STEPS, PassContext(), [])
+    x = selected_zeros.special_values(np.dtype(np.float32), 64)
+    out = np.zeros(selected_zeros.PARTS * 64, np.float32)
+    assert run_repaired(module, (1, 1, 1), [x, out])
+    np.testing.assert_array_equal(out, selected_zeros.expected(x))
