@@ -1,6 +1,7 @@
 """Wrong calls: words as Python has them for functions, the same before and after launches run."""
 
 import inspect
+import traceback
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ import torch
 
 import tilewright.language as tl
 from tests.runtime.native_cases import outcome
+from tilewright.base.diagnostics import CompilationError
 from tilewright.runtime.autotuner import autotune
 from tilewright.runtime.config import Config
 from tilewright.runtime.heuristics import heuristics
-from tilewright.runtime.jit import JITFunction, jit
+from tilewright.runtime.jit import JITFunction, constexpr_function, jit
 from tilewright.tools.tensor_descriptor import TensorDescriptor
 
 Array = np.ndarray[Any, Any]
@@ -205,3 +207,42 @@ def test_a_kernel_cannot_be_called() -> None:
     with pytest.raises(RuntimeError, match="outside of the scope of a kernel"):
         jit(fill)(OUT, 3, 4)
     assert list(inspect.signature(fill).parameters) == jit(fill).arg_names
+
+
+# -- errors of kernels ----------------------------------------------------------------------------
+
+
+def frames_of(error: BaseException | None) -> list[str]:
+    return [] if error is None else [f.name for f in traceback.extract_tb(error.__traceback__)]
+
+
+def test_traceback_of_an_error_of_a_kernel_has_no_frames_of_the_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @jit
+    def of_run_time(out, n):
+        tl.store(out + tl.arange(0, n), 1)
+
+    with pytest.raises(CompilationError) as raised:
+        of_run_time[(1,)](OUT, 8)
+    assert frames_of(raised.value)[-1] == "run"
+    assert isinstance(raised.value.__cause__, ValueError)
+    assert frames_of(raised.value.__cause__) == []
+    monkeypatch.setenv("TRITON_FRONT_END_DEBUGGING", "1")
+    with pytest.raises(Exception, match="arange") as complete:
+        of_run_time[(1,)](OUT, 8)
+    assert frames_of(complete.value)[-1] == "arange"
+
+
+def test_traceback_of_an_error_of_a_kernel_has_the_frames_of_functions_that_it_calls() -> None:
+    @constexpr_function
+    def half(n):
+        return n // 0
+
+    @jit
+    def calling(out, n: tl.constexpr):
+        tl.store(out, half(n))
+
+    with pytest.raises(CompilationError) as raised:
+        calling[(1,)](OUT, 8)
+    assert frames_of(raised.value.__cause__) == ["half"]

@@ -37,7 +37,8 @@ ATTRIBUTES = {
     "tt.pointer_range": "pointer_range",
     "tw.alias": "alias",
 }
-_HIDDEN = os.path.dirname(os.path.abspath(ast_to_ir.__file__))
+_TRANSLATOR = os.path.dirname(os.path.abspath(ast_to_ir.__file__))
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(_TRANSLATOR)), "")
 
 
 @record
@@ -75,8 +76,7 @@ def build_module(
     try:
         return _Builder(fn, signature, constexprs or {}, attrs or {}, options).build()
     except CompilationError as error:
-        if not knobs.compilation.front_end_debugging:
-            hide_frames(error)
+        hide_frames(error, _TRANSLATOR)
         raise
 
 
@@ -226,20 +226,30 @@ def _leaves(type_: Any, path: Path, name: str) -> Iterator[_Leaf]:
             yield _Leaf(path, name, flat, {})
 
 
-def hide_frames(error: BaseException) -> None:
-    """Remove the translator's frames from the tracebacks of an error and of its causes."""
+def hide_compiler(error: CompilationError) -> None:
+    """Remove the compiler's frames from the traceback of a launch of a kernel with an error."""
+    hide_frames(error, _PACKAGE)
+    if not knobs.compilation.front_end_debugging:
+        error.__traceback__ = None
+
+
+def hide_frames(error: BaseException, folder: str) -> None:
+    """Remove the frames of a folder from the tracebacks of an error and of its causes, unless the
+    front end is debugged."""
+    if knobs.compilation.front_end_debugging:
+        return
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        current.__traceback__ = _without_hidden(current.__traceback__)
+        current.__traceback__ = _without(folder, current.__traceback__)
         current = current.__cause__ or current.__context__
 
 
-def _without_hidden(traceback: TracebackType | None) -> TracebackType | None:
+def _without(folder: str, traceback: TracebackType | None) -> TracebackType | None:
     kept: list[TracebackType] = []
     while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith(_HIDDEN):
+        if not traceback.tb_frame.f_code.co_filename.startswith(folder):
             kept.append(traceback)
         traceback = traceback.tb_next
     result: TracebackType | None = None

@@ -21,6 +21,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from tilewright.base import knobs
+from tilewright.base.diagnostics import CompilationError
 from tilewright.base.lazy import cached_property
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
@@ -71,11 +72,13 @@ from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
     from tilewright.compiler import alignment
+    from tilewright.frontend import build
     from tilewright.runtime import argument_errors, launch_steps
     from tilewright.runtime.launch_steps import Specialization
     from tilewright.runtime.native.launcher import Launcher
 else:
     alignment = lazy_import("tilewright.compiler.alignment")
+    build = lazy_import("tilewright.frontend.build")
     argument_errors = lazy_import("tilewright.runtime.argument_errors")
     launch_steps = lazy_import("tilewright.runtime.launch_steps")
 
@@ -336,7 +339,11 @@ class JITFunction(SourceFunction, NativeInterface):
         with self._compiling.setdefault(name, Lock()):
             kernel: Any = cache.kernel_cache.get(name)
             if kernel is None:
-                kernel = self._compile(cache, name, Key(*kept[0]), values, given, warmup)
+                try:
+                    kernel = self._compile(cache, name, Key(*kept[0]), values, given, warmup)
+                except CompilationError as error:
+                    build.hide_compiler(error)
+                    raise
         self._compiling.pop(name, None)
         return kernel
 
