@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.ir.machine import GpuMachine
 from tilewright.targets.gpu.codegen import Declaration
 from tilewright.targets.nvidia import arith as _arith
+from tilewright.targets.nvidia import counters as _counters
 from tilewright.targets.nvidia import math as _math
 from tilewright.targets.nvidia import mma as _mma
 from tilewright.targets.nvidia import programs as _programs
@@ -19,7 +20,18 @@ from tilewright.targets.nvidia.hardware import NvidiaHardware
 from tilewright.targets.nvidia.options import CudaOptions
 
 # Importing these modules registers their emitters and lowerings.
-REGISTERED = (_arith, _math, _mma, _programs, _scaled_mma, _tensor_mma, _tma, _turns, _wgmma)
+REGISTERED = (
+    _arith,
+    _counters,
+    _math,
+    _mma,
+    _programs,
+    _scaled_mma,
+    _tensor_mma,
+    _tma,
+    _turns,
+    _wgmma,
+)
 
 
 def hardware(chip: Processor, gpu: GpuMachine) -> NvidiaHardware:
