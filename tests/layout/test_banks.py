@@ -13,6 +13,7 @@ from tilewright.layout.convert import plan_shared
 from tilewright.layout.families import (
     blocked,
     mma_operand_a,
+    shared_chunks,
     shared_hopper,
     shared_row_major,
 )
@@ -81,6 +82,9 @@ def test_well_known_accesses() -> None:
     assert wavefronts(columns, plain, 32, 1) == 32
     assert wavefronts(columns, swizzled, 32, 1) == 4  # chunks of four words move as one
     assert wavefronts(rows, swizzled, 32, 1) == 1
+    chunks = shared_chunks((32, 32), 32)
+    assert wavefronts(columns, chunks, 32, 1) == 4
+    assert wavefronts(rows, chunks, 32, 1) == 1
     # 16 bytes a lane: four wavefronts are the least, for 512 bytes.
     vectors = blocked((32, 32), (1, 4), (32, 1), (1, 1), (1, 0))
     assert wavefronts(vectors, plain, 32, 4) == 32

@@ -15,6 +15,7 @@ from tilewright.layout.families import (
     mma_scales_b,
     row_major,
     shared_across,
+    shared_chunks,
     shared_hopper,
     shared_row_major,
     sliced,
@@ -255,6 +256,16 @@ def test_shared_row_major() -> None:
         assert offset == i * 8 + j
     for (i, j, k), offset in offsets(shared_row_major((2, 4, 8), (1, 2, 0))).items():
         assert offset == i * 32 + k * 4 + j
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+@pytest.mark.parametrize("shape", [(16, 32), (2, 32), (4, 64), (2, 16, 32), (16, 2)])
+def test_shared_chunks_are_swizzled_by_the_row(shape: tuple[int, ...], bits: int) -> None:
+    length = min(128 // bits, shape[-1])
+    count = min(shape[-1] // length, shape[-2])
+    for (*batch, i, j), offset in offsets(shared_chunks(shape, bits)).items():
+        start = (sum(batch) * shape[-2] + i) * shape[-1]
+        assert offset == start + (j ^ i % count * length)
 
 
 @pytest.mark.parametrize("bits", [8, 16, 32])

@@ -34,6 +34,7 @@ from tilewright.layout.linear import (
 from tilewright.layout.shape import drop_dim, reorder_bits
 
 WARPS_PER_GROUP = 4
+CHUNK_BITS = 128  # of the widest access of a thread to shared memory
 
 
 class Factor(NamedTuple):
@@ -489,6 +490,19 @@ def shared_row_major(shape: Sequence[int], order: Sequence[int] | None = None) -
     _check_order(shape, order)
     units = _dim_units(shape)
     return _shared(shape, [unit for dim in order for unit in units[dim]])
+
+
+def shared_chunks(shape: Sequence[int], element_bits: int) -> LinearLayout:
+    """Rows in which chunks of 16 bytes are swizzled by the row: chunk j of row i, of which there
+    are n, is stored as j ^ i % n.
+
+    An element each of the rows of a column are in one bank otherwise, if rows fill the banks.
+    """
+    strided, contiguous = len(shape) - 2, len(shape) - 1
+    row, chunk = log2(shape[contiguous]), log2(CHUNK_BITS // element_bits)
+    return _in_chunks(
+        shape, (strided, contiguous), row, min(chunk, row), repeat=row - min(chunk, row)
+    )
 
 
 def shared_hopper(

@@ -45,6 +45,16 @@ def kernel(x, y, z, out, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: t
 """
 
 
+ACROSS = """
+def kernel(x, y, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    lhs = tl.load(x + k[None, :] * M + m[:, None])
+    rhs = tl.load(y + n[None, :] * K + k[:, None])
+    product = tl.dot(lhs, rhs, input_precision="ieee", out_dtype=tl.TOTAL)
+    tl.store(out + m[:, None] * N + n[None, :], product)
+"""
+
+
 def whole(short: str, count: int, seed: int) -> Any:
     """Numbers whose sums of products are exact in any order, and which every type holds."""
     element = scalar_type(short)
@@ -105,3 +115,19 @@ def test_an_iteration_has_as_many_steps_as_its_code_may_be_long(
     k: int, work: int, steps: int
 ) -> None:
     assert steps_per_iteration(k, 4, work) == steps
+
+
+@pytest.mark.parametrize("kind", ["i8", "fp16", "fp32", "fp64"])
+@pytest.mark.parametrize("shape", [(16, 16, 32), (8, 32, 4), (64, 4, 16)])
+def test_operands_whose_rows_lie_across_memory(kind: str, shape: tuple[int, int, int]) -> None:
+    """Their rows are swizzled."""
+    m, n, k = shape
+    total, name = {"i8": ("i32", "int32"), "fp64": ("fp64", "float64")}.get(
+        kind, ("fp32", "float32")
+    )
+    text = ACROSS.replace("TOTAL", name)
+    signature = {"x": f"*{kind}", "y": f"*{kind}", "out": f"*{total}"}
+    module = build(kernel_from(text), signature, {"M": m, "N": n, "K": k})
+    args = [whole(kind, m * k, 1), whole(kind, k * n, 2), whole(total, m * n, 3)]
+    for warps, lanes in [(1, 4), (4, 8), (2, 32)]:
+        assert_same(module, (1, 1, 1), args, warps=warps, lanes=lanes)

@@ -1,6 +1,7 @@
 """Matrix products without matrix instructions: each thread computes its elements of the result.
 
-Both operands are in shared memory, row-major. A loop over K loads the elements of the thread's rows
+Both operands are in shared memory, row by row, with the chunks of rows swizzled or not
+(`families.shared_chunks`). A loop over K loads the elements of the thread's rows
 and columns, each once, and accumulates their products. An iteration has groups of `STEPS` steps, as
 many as `LONG_ITERATION` allows: loads of one group are in flight during products of another. The
 size of the code does not depend on K. Adjacent elements are loaded together: of a row those of a
@@ -11,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
+from typing import NamedTuple
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
+from tilewright.layout.families import shared_row_major
 from tilewright.layout.linear import REGISTER, LinearLayout, dim_name
 from tilewright.lowering.convert import cast
 from tilewright.lowering.emit import I32, V, const, int_type, vector
@@ -112,20 +115,30 @@ class _Reader:
         self.compute = compute
         self.element = int_type(memory_type(value.type).bits)
         shape = ir.shape_of(value.type)
-        strides = {axis: prod(shape[axis + 1 :]) for axis in range(len(shape))}
-        # K is at the position where the result has the other operand's axis.
-        self.k_stride = strides[other_axis]
+        self.width = shape[-1]
+        length = VECTOR_BYTES * 8 // self.element.bits
+        # The elements of a chunk, and the number of chunks that are swizzled.
+        self.chunk, self.chunks = length, min(max(1, self.width // length), shape[-2])
+        if layout_of(value) == shared_row_major(shape):
+            self.chunks = 1
+        self.along_k = other_axis == len(shape) - 1  # K is where the result has the other axis
         self.base = kernel.scalar(value)
         axes = [*range(len(shape) - 2), own_axis]
-        places = [
-            [kernel.b.mul(c, strides[axis]) for c in kernel.coordinates(layout, dim_name(axis))]
-            for axis in axes
+        own = kernel.coordinates(layout, dim_name(own_axis))
+        batches = [
+            [
+                kernel.b.mul(c, prod(shape[axis + 1 :]))
+                for c in kernel.coordinates(layout, dim_name(axis))
+            ]
+            for axis in axes[:-1]
         ]
         # Successive registers have so many columns side by side; those of rows are not adjacent.
         self.run = layout.num_consecutive((own_axis,))
         self.keys = self._keys(layout, axes)
+        self.own = {key: own[r] for r, key in enumerate(self.keys)}
         self.starts = {
-            key: _sum(kernel.b.add, [row[r] for row in places]) for r, key in enumerate(self.keys)
+            key: _sum(kernel.b.add, [const(I32, 0), *(batch[r] for batch in batches)])
+            for r, key in enumerate(self.keys)
         }
 
     @staticmethod
@@ -139,34 +152,50 @@ class _Reader:
 
     def read(self, k: V, steps: int) -> list[Registers]:
         """The elements at each of some indices from `k` on, which is a multiple of their number."""
-        b = self.kernel.b
-        if self.k_stride == 1:
+        if self.along_k:
             rows = {
-                key: self._adjacent(b.add(start, k), steps) for key, start in self.starts.items()
+                key: self._adjacent(self._row(start, self.own[key]), k, steps)
+                for key, start in self.starts.items()
             }
             return [[rows[key][step] for key in self.keys] for step in range(steps)]
-        return [self._columns(b.mul(b.add(k, step), self.k_stride)) for step in range(steps)]
+        return [self._columns(self.kernel.b.add(k, step)) for step in range(steps)]
 
-    def _columns(self, row: V) -> Registers:
-        """The elements of a row of the operand, which begins at this place."""
-        b, keys = self.kernel.b, list(self.starts)
+    def _columns(self, k: V) -> Registers:
+        """The elements of a row of the operand."""
+        keys = list(self.starts)
         loaded: dict[tuple[int, ...], V] = {}
-        for first in range(0, len(keys), self.run):
-            values = self._adjacent(b.add(self.starts[keys[first]], row), self.run)
-            loaded.update(zip(keys[first : first + self.run], values, strict=True))
+        for first in keys[:: self.run]:
+            at = keys.index(first)
+            row = self._row(self.starts[first], k)
+            values = self._adjacent(row, self.own[first], self.run)
+            loaded.update(zip(keys[at : at + self.run], values, strict=True))
         return [loaded[key] for key in self.keys]
 
-    def _adjacent(self, place: V, count: int) -> Registers:
-        """So many elements from a place on, which is a multiple of their number."""
+    def _row(self, start: V, index: V) -> _Row:
+        """A row of a matrix that begins at `start`."""
+        b = self.kernel.b
+        swizzle = b.mul(b.and_(index, self.chunks - 1), self.chunk)
+        return _Row(b.add(start, b.mul(index, self.width)), swizzle)
+
+    def _adjacent(self, row: _Row, column: V, count: int) -> Registers:
+        """So many elements of a row from a column on, which is a multiple of their number."""
         b, size = self.kernel.b, self.element.bits // 8
-        length = min(count, VECTOR_BYTES // size)
+        length = min(count, self.chunk)
         bits: list[V] = []
         for first in range(0, count, length):
-            address = b.gep(self.element, self.base, b.add(place, first))
+            place = b.add(row.start, b.xor(b.add(column, first), row.swizzle))
+            address = b.gep(self.element, self.base, place)
             loaded = b.load(vector(self.element, length), address, align=length * size)
             bits += [b.extract(loaded, i) for i in range(length)]
         values = from_bits(self.kernel, self.type, bits)
         return [cast(b, v, ir.dtype_of(self.type), self.compute) for v in values]
+
+
+class _Row(NamedTuple):
+    """The place of a row of an operand, and what its columns are combined with."""
+
+    start: V
+    swizzle: V
 
 
 def _sum(add: Callable[[V, V], V], values: list[V]) -> V:

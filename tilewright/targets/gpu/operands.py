@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from math import prod
+from typing import NamedTuple
 
+from tilewright.analysis.axis_info import AxisMap
 from tilewright.ir import types as ir
-from tilewright.ir.core import Value
+from tilewright.ir.core import Op, Value
 from tilewright.layout import families
 from tilewright.layout.linear import LinearLayout
 from tilewright.ops.dot import Dot
 from tilewright.ops.memory import Load
-from tilewright.ops.shape import Permute
+from tilewright.ops.shape import Join, Permute
+from tilewright.ops.view import View
 
 ROW_BYTES = (128, 64, 32)  # row lengths of the swizzles, best first
 SWIZZLED_ROWS = 8  # after which a swizzle repeats
@@ -74,3 +79,50 @@ def _is_multiplied(op: Dot) -> bool:
                 return True
             values.extend(r for user in value.users if user.elementwise for r in user.results)
     return False
+
+
+def fastest_axis(value: Value, infos: AxisMap) -> int:
+    """The axis along which the elements are adjacent in memory, of the largest tile that the value
+    is computed from; the last one if it comes from none."""
+    found = _adjacent_along(value, infos, {})
+    return len(ir.shape_of(value.type)) - 1 if found is None else found.axis
+
+
+class _Adjacent(NamedTuple):
+    """The elements of a load, and the axis of a value along which they are adjacent in memory."""
+
+    elements: int
+    axis: int
+
+
+MOST_SOURCES = 64  # values that are looked at for what an operand is computed from
+
+
+def _adjacent_along(
+    value: Value, infos: AxisMap, seen: dict[Value, _Adjacent | None]
+) -> _Adjacent | None:
+    if value in seen or len(seen) > MOST_SOURCES:
+        return seen.get(value)
+    seen[value] = None
+    op = value.op
+    if not isinstance(value.type, ir.Tile):
+        found = None
+    elif isinstance(op, Load):
+        found = _Adjacent(prod(value.type.shape), infos.order(op.ptr)[0])
+    elif op is not None and (op.elementwise or isinstance(op, View | Join)):
+        found = max(_from_operands(value, op, infos, seen), default=None)
+    else:
+        found = None
+    seen[value] = found
+    return found
+
+
+def _from_operands(
+    value: Value, op: Op, infos: AxisMap, seen: dict[Value, _Adjacent | None]
+) -> Iterator[_Adjacent]:
+    maps = op.index_maps(value.index)
+    for operand, map in zip(op.operands, maps, strict=True):
+        source = _adjacent_along(operand, infos, seen) if map is not None else None
+        axis = None if source is None or map is None else map.moved_by(source.axis)
+        if source is not None and axis is not None:
+            yield source._replace(axis=axis)

@@ -6,16 +6,19 @@ layout of the result.
 
 from __future__ import annotations
 
+from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir import types as ir
-from tilewright.ir.core import Function
+from tilewright.ir.core import Function, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.rewriter import insert_before
 from tilewright.layout import families
+from tilewright.layout.linear import LinearLayout
 from tilewright.lowering.simt.tile_access import VECTOR_BYTES
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Share
 from tilewright.passes.layout_choice import ANCHORS
 from tilewright.passes.layout_rules import Demands
+from tilewright.targets.gpu.operands import fastest_axis
 
 NAME = "thread_products"
 SQUARE = 4  # the most adjacent rows, and columns, of the result in a thread
@@ -29,17 +32,29 @@ def thread_products(fn: Function, ctx: PassContext) -> bool:
     Needs: matrix instructions chosen.  Leaves: `tile.dot` with buffers as operands only.
     """
     dots = [op for op in fn.walk() if type(op) is Dot]
+    infos = axis_info(fn) if dots else AxisMap()
     for op in dots:
-        _share_operands(op)
+        _share_operands(op, infos)
         ctx.missed(NAME, "no matrix instruction computes this product", op.loc)
     return bool(dots)
 
 
-def _share_operands(op: Dot) -> None:
+def _share_operands(op: Dot, infos: AxisMap) -> None:
     for i, value in enumerate((op.lhs, op.rhs)):
         share = insert_before(Share(value), op)
-        share.results[0].layout = families.shared_row_major(ir.shape_of(value.type))
+        share.results[0].layout = _rows(value, infos)
         op.set_operand(i, share.results[0])
+
+
+def _rows(value: Value, infos: AxisMap) -> LinearLayout:
+    """An operand row by row. If rows lie across memory, the lanes that write it have an element of
+    a column each, for which rows are swizzled: those that fill the banks have their columns in one
+    bank each, which takes a turn for each lane. An address of a swizzled row takes an instruction
+    more, of which threads would have one for 10 to 20 multiplications."""
+    shape = ir.shape_of(value.type)
+    if fastest_axis(value, infos) == len(shape) - 1:
+        return families.shared_row_major(shape)
+    return families.shared_chunks(shape, 8 * ir.dtype_of(value.type).nbytes_in_memory)
 
 
 @ANCHORS.of(Dot)

@@ -7,8 +7,7 @@ swizzled layout of the hardware; `ANCHORS` declares the layouts of the instructi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from math import prod
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
@@ -24,14 +23,15 @@ from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, PermuteBuffer, Share
 from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma, WgmmaWait
-from tilewright.ops.shape import Join, Permute
-from tilewright.ops.view import View
+from tilewright.ops.shape import Permute
 from tilewright.passes.layout_choice import ANCHORS
 from tilewright.passes.layout_rules import Demands
 from tilewright.passes.software_pipelining import stages_of
 from tilewright.targets.gpu.operands import (
+    MOST_SOURCES,
     ROW_BYTES,
     comes_from_memory,
+    fastest_axis,
     is_chained,
     source_of,
     swizzled,
@@ -338,7 +338,7 @@ def shared_operand(
 def _lies_across(value: Value, k_axis: int, infos: AxisMap) -> bool:
     """Whether the operand is contiguous in memory along the axis that is not K."""
     row = ir.shape_of(value.type)[1 - k_axis] * ir.dtype_of(value.type).nbytes_in_memory
-    return row >= ROW_BYTES[-1] and _fastest_axis(value, infos) != k_axis
+    return row >= ROW_BYTES[-1] and fastest_axis(value, infos) != k_axis
 
 
 def _must_turn(value: Value, k_axis: int, infos: AxisMap) -> bool:
@@ -377,53 +377,6 @@ def _keeps_order(value: Value, infos: AxisMap, ctx: PassContext) -> bool:
 def _rows_across(type: ir.Type, contiguous: int) -> LinearLayout:
     element = ir.dtype_of(type)
     return families.shared_across(ir.shape_of(type), element.primitive_bitwidth, contiguous)
-
-
-def _fastest_axis(value: Value, infos: AxisMap) -> int:
-    """The axis along which the elements are adjacent in memory, of the largest tile that the value
-    is computed from; 1 if it comes from none."""
-    found = _adjacent_along(value, infos, {})
-    return 1 if found is None else found.axis
-
-
-class _Adjacent(NamedTuple):
-    """The elements of a load, and the axis of a value along which they are adjacent in memory."""
-
-    elements: int
-    axis: int
-
-
-MOST_SOURCES = 64  # values that are looked at for what an operand is computed from
-
-
-def _adjacent_along(
-    value: Value, infos: AxisMap, seen: dict[Value, _Adjacent | None]
-) -> _Adjacent | None:
-    if value in seen or len(seen) > MOST_SOURCES:
-        return seen.get(value)
-    seen[value] = None
-    op = value.op
-    if not isinstance(value.type, ir.Tile):
-        found = None
-    elif isinstance(op, Load):
-        found = _Adjacent(prod(value.type.shape), infos.order(op.ptr)[0])
-    elif op is not None and (op.elementwise or isinstance(op, View | Join)):
-        found = max(_from_operands(value, op, infos, seen), default=None)
-    else:
-        found = None
-    seen[value] = found
-    return found
-
-
-def _from_operands(
-    value: Value, op: Op, infos: AxisMap, seen: dict[Value, _Adjacent | None]
-) -> Iterator[_Adjacent]:
-    maps = op.index_maps(value.index)
-    for operand, map in zip(op.operands, maps, strict=True):
-        source = _adjacent_along(operand, infos, seen) if map is not None else None
-        axis = None if source is None or map is None else map.moved_by(source.axis)
-        if source is not None and axis is not None:
-            yield source._replace(axis=axis)
 
 
 # -- layouts --------------------------------------------------------------------------------------
