@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import ROOT
+from benchmarks.gradients.rivals import RIVAL
 
 DOCS = ROOT / "docs" / "derivatives.md"
 MARK = re.compile(r"(<!-- speeds: begin -->\n).*?(<!-- speeds: end -->)", re.DOTALL)
@@ -80,6 +81,8 @@ def write_table(paths: Sequence[Path], docs: Path = DOCS) -> None:
 
 def _line(name: str, row: Result) -> str:
     written = "" if row.written_us is None else f"{row.written_us:.1f}"
+    if row.written == RIVAL:
+        written += f" ({RIVAL})"
     mark = "" if row.ratio is None or row.ratio >= row.bar else " ✗"
     ratio = "" if row.ratio is None else f"**{row.ratio:.3f}**{mark}"
     return f"| {name} | {written} | {row.derived_us:.1f} | {ratio} | {row.bar} | {row.rate} |"

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 Run = Callable[[], object]
+RIVAL = "liger-kernel, Triton"  # the name of their configuration
 
 
 def _module(name: str) -> Any:
@@ -23,7 +24,7 @@ def _module(name: str) -> Any:
 
 
 def _named(run: Run) -> dict[str, Run]:
-    return {"liger-kernel, Triton": run}
+    return {RIVAL: run}
 
 
 def swiglu(dy: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> dict[str, Run]:
