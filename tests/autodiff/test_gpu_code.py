@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 import tilewright as tw
-from benchmarks.gradients.kernels import matmul
+from benchmarks.gpu.kernels.attention import forward_kernel as attention
+from benchmarks.gpu.kernels.layer_norm import forward_kernel as layer_norm
+from benchmarks.gradients.kernels import cross_entropy, matmul, softmax, swiglu
 from tilewright.backends.compiler import GPUTarget
 
 torch = pytest.importorskip("torch")
@@ -37,3 +40,62 @@ def test_operands_of_derived_products_are_tensor_copies(operand: str, wraps: boo
     assert "wgmma.mma_async" in ptx
     assert "cp.async.bulk.tensor" in ptx
     assert "cp.async.cg" not in ptx
+
+
+def half(*shape: int) -> Any:
+    return torch.zeros(*shape, dtype=torch.float16)
+
+
+def floats(*shape: int) -> Any:
+    return torch.zeros(*shape)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_keys_and_values_of_attention_are_tensor_copies(causal: bool) -> None:
+    q, k, v, o, do = (half(2, 512, 128) for _ in range(5))
+    backward = tw.grad(attention, aux=("lse_ptr",), deterministic=True)
+    backward[(512 // 64, 2)](
+        q, k, v, o, floats(2, 512), 512, 0.1, D=128, BLOCK_M=64, BLOCK_N=128, CAUSAL=causal,
+        grads={"o_ptr": do}, into={"k_ptr": half(2, 512, 128), "v_ptr": half(2, 512, 128)},
+        warmup=True,
+    )  # fmt: skip
+    sums, keys = ptx_of(backward, num_warps=8, num_stages=2)
+    assert "wgmma" not in sums
+    assert "wgmma.mma_async" in keys
+    assert "cp.async.bulk.tensor" in keys
+    assert "cp.async.cg" not in keys
+
+
+def of_rows(name: str) -> Any:
+    """A gradient of 64 rows of 4096 elements of fp16, derived."""
+    a, b, y, dy, da = (half(64, 4096) for _ in range(5))
+    shape, of_rows, of_columns = (4096, 4096), floats(64), half(4096)
+    backward: Any
+    match name:
+        case "swiglu":
+            backward, args = tw.grad(swiglu, deterministic=True), (a, b, y, *shape)
+            more = {"grads": {"y_ptr": dy}, "into": {"a_ptr": da, "b_ptr": half(64, 4096)}}
+        case "softmax":
+            backward, args = tw.grad(softmax, deterministic=True), (a, y, *shape)
+            more = {"grads": {"y_ptr": dy}, "into": {"x_ptr": da}}
+        case "layer norm":
+            backward = tw.grad(layer_norm, aux=("mean_ptr", "rstd_ptr"), deterministic=True)
+            args = a, y, of_columns, half(4096), of_rows, floats(64), *shape, 1e-5
+            into = {"x_ptr": da, "weight_ptr": half(4096), "bias_ptr": half(4096)}
+            more = {"grads": {"y_ptr": dy}, "into": into}
+        case _:
+            backward = tw.grad(cross_entropy, aux=("lse_ptr",), deterministic=True)
+            args = a, torch.zeros(64, dtype=torch.int64), of_rows, floats(64), *shape
+            more = {"grads": {"loss_ptr": floats(64)}, "into": {"x_ptr": da}}
+    backward[(64,)](*args, BLOCK=4096, **more, warmup=True)
+    return backward
+
+
+@pytest.mark.parametrize("name", ["swiglu", "softmax", "layer norm", "cross-entropy"])
+def test_rows_are_read_and_written_as_vectors_without_atomics(name: str) -> None:
+    """Of a layer norm, threads have four elements, as partial sums of its weights are fp32."""
+    (ptx,) = ptx_of(of_rows(name), num_warps=8)
+    words = 2 if name == "layer norm" else 4
+    assert re.search(rf"ld\.global\S*\.v{words}\.b32", ptx)
+    assert re.search(rf"st\.global\S*\.v{words}\.b32", ptx)
+    assert not re.search(r"\b(red|atom)\.", ptx)
