@@ -352,13 +352,18 @@ def wrong_arguments(mistake: Mistake) -> str | None:
     near = [n for k in unknown if (n := _parameter_like(k, names)) is not None]
     if near:
         return f"did you mean {' and '.join(f'`{n}=`' for n in near)}?"
-    if function is tl.arange and (advice := _as_arange(mistake.node.args)) is not None:
+    if function is tl.arange and (advice := _as_arange(mistake.node)) is not None:
         return advice
+    if function in _RANDOM:
+        called = ast.unparse(mistake.node.func)
+        return f"`{called}(seed, offsets)` has a number for each of a tile of offsets"
     if (advice := _without_list(function, mistake.node)) is not None:
         return advice
     return f"the parameters of {ast.unparse(mistake.node.func)} are ({', '.join(names)})"
 
 
+# Functions of random numbers, which take a shape in NumPy and PyTorch.
+_RANDOM = (tl.rand, tl.randn)
 # Parameters of functions in NumPy and PyTorch -> in `tl`.
 _KEYWORDS = {
     "axis": "dim", "default": "other", "dim": "axis", "fill_value": "other",
@@ -372,9 +377,14 @@ def _parameter_like(keyword: str, names: list[str]) -> str | None:
     return alike if alike in names else _nearest(keyword, names)
 
 
-def _as_arange(args: list[ast.expr]) -> str | None:
-    """`arange(n)` and `arange(start, end, step)`, as NumPy has them."""
-    match [ast.unparse(a) for a in args]:
+def _as_arange(call: ast.Call) -> str | None:
+    """`arange(n)`, `arange(start, end, step)` and `arange(…, dtype=…)`, as NumPy has them."""
+    of_type = next((k.value for k in call.keywords if k.arg == "dtype"), None)
+    if of_type is not None:
+        rest = [k for k in call.keywords if k.arg != "dtype"]
+        plain = ast.unparse(ast.Call(call.func, call.args, rest))
+        return f"a range is of int32: `{plain}.to({ast.unparse(of_type)})`"
+    match [ast.unparse(a) for a in call.args]:
         case [end]:
             return f"`tl.arange(0, {end})`"
         case ["0", _, step]:
