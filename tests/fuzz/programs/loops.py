@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+from typing import NamedTuple
+
 from tests.fuzz.programs.kinds import INTEGERS, Kind, tl
 from tests.fuzz.programs.memory import save
 from tests.fuzz.programs.writer import Array, Writer, mark, statement
@@ -138,6 +142,76 @@ def endless(w: Writer) -> bool:
             w.pending.clear()
             w.emit(f"    {w.choose(('continue', 'break'))}")
             w.emit(f"{total} += 1")
+    w.loops -= 1
+    w.leave = leave
+    return True
+
+
+FURTHEST = 8  # iterations of a loop that takes large steps
+
+HOLDS: dict[str, Callable[[int, int], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "!=": operator.ne,
+}
+
+
+class _Steps(NamedTuple):
+    """A counter that starts at `first`, and goes on by `step` while its relation to `last` holds.
+    Its type is that of the loop: it may wrap around, and then still go on."""
+
+    first: int
+    sign: str
+    last: int
+    step: int
+
+
+def _steps(w: Writer, dtype: DType) -> _Steps | None:
+    """Large steps near the ends of a type, if the loop has but few iterations."""
+    low, high = dtype.get_int_min_value(), dtype.get_int_max_value()
+    span = high - low + 1
+    ends = (low, low + 1, 0, 1, 5, high // 2, high - 5, high - 1, high, w.random.randint(low, high))
+    sign = w.choose([*HOLDS])
+    found = _Steps(w.choose(ends), sign, w.choose(ends), span // w.random.randint(3, 16))
+    if w.one_in(2):
+        found = found._replace(step=-found.step)
+    at, count = found.first, 0
+    while HOLDS[sign](at, found.last) and count <= FURTHEST:
+        at, count = (at + found.step - low) % span + low, count + 1
+    return found if 0 < count <= FURTHEST else None
+
+
+@statement(1)
+def large_steps(w: Writer) -> bool:
+    """``while`` by steps that pass the range of their type within a few iterations."""
+    if not w.is_kernel or w.loops >= 2 or w.nested >= 3:
+        return False
+    dtype = w.choose(TYPES)
+    steps = next((s for _ in range(9) if (s := _steps(w, dtype)) is not None), None)
+    if steps is None:
+        return False
+    t, counter, total = tl(dtype), w.book.name("n"), w.define(Kind(dtype))
+    # Nothing is added to the numbers, which a compiler does not know.
+    hidden = [w.choose(("", f" + (program >> 20).to({t})")) for _ in range(2)]
+    w.emit(f"{counter} = tl.full((), {steps.first}, {t}){hidden[0]}")
+    w.emit(f"{total} = {counter}")
+    test = f"{counter} {steps.sign} tl.full((), {steps.last}, {t}){hidden[1]}"
+    leave, w.leave = w.leave, False
+    w.loops += 1
+    inverted = w.one_in(3)
+    w.emit("while True:" if inverted else f"while {test}:")
+    with w.block():
+        if inverted:
+            mark(w, "while: large steps, left in the body")
+            w.emit(f"if not ({test}):")
+            w.emit("    break")
+        w.emit(f"{total} = ({total} * 3 + {counter}).to({t})")
+        if w.one_in(2):
+            w.statements(1)
+        by = f"tl.full((), {abs(steps.step)}, {t})"
+        w.emit(f"{counter} {'+' if steps.step > 0 else '-'}= {by}")
     w.loops -= 1
     w.leave = leave
     return True
