@@ -15,6 +15,7 @@ from tilewright.ir import types as ir
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Module, Op, Value
 from tilewright.ops import arith, math
+from tilewright.targets.nvidia import arith as lowering
 from tilewright.targets.nvidia.disassemble import find_disassembler, sass
 
 ARCHES = (80, 90, 100)
@@ -443,3 +444,29 @@ def test_elements_of_a_row_are_divided_once() -> None:
         argument["divisibility"] = 16
     ptx = ptx_of(module)
     assert len(re.findall(r"div\.u32", ptx)) == len(re.findall(r"rem\.u32", ptx)) == 1
+
+
+def test_users_of_a_common_factor_are_not_searched_for_each_product() -> None:
+    """A Newton iteration multiplies all its values by the same one, and a time that grows with the
+    square of its length would be spent on whether both halves of products are computed."""
+    searched = 0
+
+    class Counted(dict[Op, int]):
+        def __iter__(self) -> Any:
+            nonlocal searched
+            searched += len(self)
+            return super().__iter__()
+
+    products: list[arith.Mul] = []
+
+    def build(b: Builder, x: Value, y: Value) -> list[Value]:
+        for _ in range(50):
+            products.append(b.insert(arith.Mul(x, y)))
+            y = products[-1].result
+        return [y]
+
+    tile_kernel(build, [tile(ir.U32)] * 2)
+    for value in {operand for op in products for operand in op.operands}:
+        value.users = Counted(value.users)
+    assert not any(map(lowering.has_upper_half, products))
+    assert searched <= 2 * len(products)

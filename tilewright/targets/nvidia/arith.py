@@ -51,7 +51,7 @@ def lower_sub(b: Builder, op: arith.Sub, lhs: V, rhs: V) -> V:
 
 @lowers(arith.Mul, target=NAME)
 def lower_mul(b: Builder, op: arith.Mul, lhs: V, rhs: V) -> V:
-    if _has_upper_half(op):
+    if has_upper_half(op):
         return b.trunc(_wide_product(b, lhs, rhs), I32)
     return _in_bf16(b, op, b.fmul, lhs, rhs) or common.lower_mul(b, op, lhs, rhs)
 
@@ -70,14 +70,15 @@ def _wide_product(b: Builder, lhs: V, rhs: V) -> V:
     return b.inline_asm("mul.wide.u32 $0, $1, $2;", "=l,r,r", I64, [lhs, rhs])
 
 
-def _has_upper_half(op: arith.Mul) -> bool:
+def has_upper_half(op: arith.Mul) -> bool:
     """Whether the upper half of a product of words is computed, too."""
-    return (
-        any(
-            isinstance(user, arith.MulHi) and {*user.operands} == {*op.operands}
-            for user in op.lhs.users
-        )
-        and _element(op).primitive_bitwidth == 32
+    if _element(op).primitive_bitwidth != 32:
+        return False
+    # Both operands have the other product among their users. One may be a value that all of a long
+    # kernel uses, whose users must not be searched for each product.
+    fewest = min(op.lhs.users, op.rhs.users, key=len)
+    return any(
+        isinstance(user, arith.MulHi) and {*user.operands} == {*op.operands} for user in fewest
     )
 
 
