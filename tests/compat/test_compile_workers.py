@@ -39,6 +39,7 @@ def test_torch_forks_workers_from_a_process_with_the_compiler(
 class Counted:
     """A driver that counts the questions to it, in the process that they are asked in."""
 
+    device_type = "counted"
     questions = 0
 
     def get_current_target(self) -> GPUTarget:
@@ -58,6 +59,8 @@ def test_the_driver_is_not_started_in_the_process_that_workers_are_forked_from()
 
 class Broken:
     """A driver without a device."""
+
+    device_type = "broken"
 
     def get_current_target(self) -> GPUTarget:
         raise OSError("no device is present")
