@@ -121,19 +121,20 @@ def test_order_and_scope_reach_the_instruction(sem: str, scope: str) -> None:
 def test_adjacent_elements_are_added_by_one_instruction_on_hopper(
     element: ir.DType, arch: int, length: int, type: str, used: bool
 ) -> None:
-    """By relaxed instructions between two fences, which order all of them."""
+    """By relaxed instructions between two fences, which order all of them; there is none behind the
+    last access."""
     module = kernel(element, "add", shape=(2048,), sem="acq_rel", used=used)
     module.entry.arg_attrs = [{"divisibility": 16}] * 3
     text = ptx_of(module, arch)
     name = "atom" if used else "red"
     assert atomics(text) == [f"{name}.relaxed.gpu.global.add.{type}"] * (2048 // 128 // length)
-    assert text.count("fence.acq_rel.gpu") == 2
+    assert text.count("fence.acq_rel.gpu") == 1 + used
 
 
 def test_bf16_is_added_by_a_loop_before_hopper() -> None:
     (found,) = atomics(ptx_of(kernel(ir.BF16, "add", sem="acq_rel"), 80))
     assert re.fullmatch(r"atom\.relaxed\.gpu\.(global\.)?cas\.b\d+", found)
-    text = ptx_of(kernel(ir.BF16, "add", sem="acq_rel"), 80)
+    text = ptx_of(kernel(ir.BF16, "add", sem="acq_rel", used=True), 80)
     assert text.count("fence.acq_rel.gpu") == 2
 
 
@@ -150,13 +151,32 @@ def test_an_extremum_that_is_in_memory_is_not_written(element: ir.DType, kind: s
         assert re.search(r"@!?%p\d+ bra", loop[1])
 
 
+def barriers(module: Module) -> int:
+    module.entry.arg_attrs = [{"alias": number} for number in range(3)]  # nothing is in its way
+    text = ptx_of(module)
+    return text.count("bar.sync") + text.count("barrier.sync")
+
+
 def test_barriers_extend_the_order_to_all_threads() -> None:
     """One before what releases, one after what acquires."""
     for sem, count in (("relaxed", 0), ("release", 1), ("acquire", 1), ("acq_rel", 2)):
-        module = kernel(ir.I32, "add", shape=(), sem=sem)
-        module.entry.arg_attrs = [{"alias": number} for number in range(3)]  # nothing is in its way
-        text = ptx_of(module)
-        assert text.count("bar.sync") + text.count("barrier.sync") == count, sem
+        fn, b = _empty(ir.I32)
+        _update(b, fn, "add", shape=(), sem=sem, used=False, masked=False)
+        _update(b, fn, "add", shape=(), used=False, masked=False)
+        b.insert(Return([]))
+        assert barriers(Module([fn])) == count, sem
+
+
+def test_threads_that_do_not_act_have_no_fence() -> None:
+    """A maximum by a loop: the fence is behind the branch around it."""
+    text = ptx_of(kernel(ir.FP32, "max", shape=(), sem="acq_rel"))
+    assert text.count("fence.acq_rel.gpu") == 1
+    assert re.search(r"bar(?:rier)?\.sync.*?\bbra\b.*?fence\.acq_rel\.gpu", text, re.DOTALL)
+
+
+def test_no_thread_waits_for_the_last_access() -> None:
+    for sem, count in (("release", 1), ("acquire", 0), ("acq_rel", 1)):
+        assert barriers(kernel(ir.I32, "add", shape=(), sem=sem)) == count, sem
 
 
 def test_a_mask_guards_the_instruction() -> None:

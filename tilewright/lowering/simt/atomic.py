@@ -3,16 +3,17 @@
 If several threads hold copies of an element, one of them executes the instruction and broadcasts
 the old value to the others. Memory orders hold for the whole program, not only for the executing
 thread: a release is preceded by a barrier, so that it covers the earlier accesses of all threads,
-and an acquire is followed by one, so that no thread proceeds before it.
+and an acquire is followed by one, so that no thread proceeds before it, unless the program ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from tilewright.base.record import replace
 from tilewright.ir import types as ir
+from tilewright.ir.core import Op
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.arith import lower_add, lower_extremum
 from tilewright.lowering.atomic import wait_until_equal
@@ -36,6 +37,7 @@ from tilewright.ops.atomic import (
     AtomicStore,
     Reading,
 )
+from tilewright.ops.control import If
 
 _LLVM_ORDER = {"relaxed": "monotonic"}  # the others have the same names
 
@@ -56,7 +58,8 @@ def emit_rmw(kernel: Kernel, op: AtomicRMW) -> None:
     """Emit as few instructions as `Hardware.atomic_length` allows, vectors included.
 
     Several instructions are emitted relaxed, with fences around the whole group: that waits for
-    memory once, where ordered instructions would wait once each.
+    memory once, where ordered instructions would wait once each. One compare-and-swap loop has the
+    fences inside, where only the threads that act wait: barriers order the others.
     """
     element = ir.dtype_of(op.value.type)
     what = Atomic(op.kind, element, op.sem, op.scope, bool(op.result.users))
@@ -67,7 +70,8 @@ def emit_rmw(kernel: Kernel, op: AtomicRMW) -> None:
     if fenced:
         what = replace(what, order="relaxed")
     found: dict[int, V] = {}
-    with _ordered(kernel, op, fenced=fenced):
+    within = known == 0 and len(starts) == 1
+    with _ordered(kernel, op, fenced=fenced and not within):
         for start in starts:
             registers = range(start, start + length)
             values = [kernel.env[op.value][r] for r in registers]
@@ -75,7 +79,7 @@ def emit_rmw(kernel: Kernel, op: AtomicRMW) -> None:
             old = (
                 kernel.hw.atomic(kernel.b, what, kernel.env[op.ptr][start], values, mask)
                 if known
-                else [_compare_loop(kernel, op, kernel.env[op.ptr][start], values[0], mask)]
+                else [_compare_loop(kernel, op, start, mask, fenced=within)]
             )
             found.update(zip(registers, old, strict=True))
     _bind(kernel, op, found)
@@ -182,18 +186,45 @@ def _ordered(kernel: Kernel, op: AnyAtomic, *, fenced: bool = False) -> Generato
     Args:
         fenced: whether the instructions are relaxed, so that fences must provide the order.
     """
-    b, scope = kernel.b, kernel.hw.sync_scope(op.scope)
     if op.sem in ("release", "acq_rel"):
         kernel.barrier()
-        if fenced:
-            b.fence("release", scope)
+    with _fenced(kernel, op) if fenced else nullcontext():
+        yield
+    # Broadcasting the result through shared memory contains a barrier already.
+    if _acquires(op) and not atomic_scratch(op):
+        kernel.barrier()
+
+
+@contextmanager
+def _fenced(kernel: Kernel, op: AnyAtomic) -> Generator[None]:
+    """Fences that give the relaxed instructions of this thread the order of an op."""
+    scope = kernel.hw.sync_scope(op.scope)
+    if op.sem in ("release", "acq_rel"):
+        kernel.b.fence("release", scope)
     yield
-    if op.sem in ("acquire", "acq_rel"):
-        if fenced:
-            b.fence("acquire", scope)
-        # Broadcasting the result through shared memory contains a barrier already.
-        if not atomic_scratch(op):
-            kernel.barrier()
+    if _acquires(op):
+        kernel.b.fence("acquire", scope)
+
+
+def _acquires(op: AnyAtomic) -> bool:
+    """Whether accesses are ordered behind an op."""
+    return op.sem in ("acquire", "acq_rel") and not _is_last(op)
+
+
+def _is_last(op: Op) -> bool:
+    """Whether a program accesses no memory after an op, so that nothing is ordered behind it, and
+    blocks need not stay until it is executed."""
+    last: Op | None = op
+    while last is not None:
+        after = last.next
+        while after is not None:
+            if not after.pure:
+                return False
+            after = after.next
+        last = last.parent_op()
+        if last is not None and not isinstance(last, If):
+            return False
+    return True
 
 
 # -- results --------------------------------------------------------------------------------------
@@ -247,13 +278,23 @@ def _all_registers(layout: LinearLayout | None, found: dict[int, V]) -> Register
 # -- without an instruction -----------------------------------------------------------------------
 
 
-def _compare_loop(kernel: Kernel, op: AtomicRMW, ptr: V, value: V, mask: V | None) -> V:
+def _compare_loop(
+    kernel: Kernel, op: AtomicRMW, register: int, mask: V | None, *, fenced: bool
+) -> V:
     """A compare-and-swap loop, for what the hardware has no instruction for.
 
     The first load is volatile rather than atomic: a stale value costs one more iteration. An
     extremum that is in memory already is not written: where many programs update one maximum, few
     of them change it, and the others need not wait for each other.
+
+    Args:
+        fenced: whether the loop is between fences.
     """
+    ptr, value = (kernel.env[v][register] for v in (op.ptr, op.value))
+
+    def between_fences() -> V:
+        with _fenced(kernel, op) if fenced else nullcontext():
+            return attempt()
 
     def attempt() -> V:
         b, bits = kernel.b, int_type(memory_type(op.value.type).bits)
@@ -276,7 +317,7 @@ def _compare_loop(kernel: Kernel, op: AtomicRMW, ptr: V, value: V, mask: V | Non
         b.at(done)
         return current
 
-    return guarded(kernel.b, mask, attempt, zero(value.type))
+    return guarded(kernel.b, mask, between_fences, zero(value.type))
 
 
 def _combined(kernel: Kernel, op: AtomicRMW, old: V, value: V) -> V:
