@@ -54,6 +54,16 @@ def with_early_return(x_ptr, label_ptr, y_ptr, n, stride, end, BLOCK: tl.constex
     tl.store(y_ptr + row, log_of_sum(x_ptr, n, BLOCK) - picked)
 
 
+def bounded_on_one_side(x_ptr, label_ptr, y_ptr, n, stride, end, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    label = tl.load(label_ptr + row)
+    label = tl.where(label < n, label, -1)
+    x_ptr += row * stride
+    picked = tl.load(x_ptr + label, mask=label >= 0, other=0.0).to(tl.float32)
+    loss = tl.where(label >= 0, log_of_sum(x_ptr, n, BLOCK) - picked, 0.0)
+    tl.store(y_ptr + row, loss)
+
+
 def picked_in_a_branch(x_ptr, label_ptr, y_ptr, n, stride, end, BLOCK: tl.constexpr):
     """The row is read outside of the branch, so its gradient is stored after that of the branch."""
     row = tl.program_id(0)
@@ -127,12 +137,18 @@ def test_rows_with_gaps_keep_their_elements_apart() -> None:
 
 @pytest.mark.parametrize(
     ("kernel", "stride", "end"),
-    [(cross_entropy, 37, 38), (with_early_return, 37, 38), (picked_in_a_branch, 37, 37)],
+    [
+        (cross_entropy, 37, 38),
+        (with_early_return, 37, 38),
+        (picked_in_a_branch, 37, 37),
+        (bounded_on_one_side, 37, 37),
+    ],
 )
 def test_elements_that_others_may_have_are_added_atomically(
     kernel: Any, stride: int, end: int
 ) -> None:
-    """An element behind the row is the next row's; and what follows a branch overwrites it."""
+    """An element behind the row is the next row's; what follows a branch overwrites it; and of one
+    bound nothing follows."""
     x, dy = torch.randn(len(LABELS), 37), torch.randn(len(LABELS))
     dx, backward = gradient(tw.jit(kernel), x, dy, stride, end)
     torch.testing.assert_close(dx.double(), expected(x, dy), rtol=1e-5, atol=1e-5)
