@@ -59,11 +59,11 @@ class DeviceCaches(ObservedDict[str, DeviceCache]):
         """Remove the states of devices that now have another target, or none."""
         for name, cache in list(self.items()):
             try:
-                if driver.target_of(name) == cache.target:
-                    continue
-            except (RuntimeError, ValueError):
-                pass
-            del self[name]
+                kept = driver.target_of(name) == cache.target
+            except Exception:  # drivers of programs raise anything; what is removed is made again
+                kept = False
+            if not kept:
+                del self[name]
 
 
 _in_use: WeakValueDictionary[int, DeviceCaches] = WeakValueDictionary()
