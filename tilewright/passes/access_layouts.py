@@ -239,17 +239,25 @@ class AccessLayouts:
 
     def of_store(self, op: AnyStore, assigned: LinearLayout | None) -> LinearLayout:
         """The layout already assigned to the value if a warp writes whole sectors in it, otherwise
-        the coalesced one; if each warp converts what it stores by itself, whole lines. Results of
-        products that are sectors in each of eight lines took 105 instead of 90 µs on an H200, where
-        products within chunks store as much as they load; atomic operations on a sector are a
-        request each. Accesses in two layouts are those of whole vectors: more instructions would
-        cost more than the conversion of one tile."""
+        the coalesced one; whole lines, if each warp converts what it stores by itself, and no other
+        result waits in registers meanwhile. Results of products that are sectors in each of eight
+        lines took 105 instead of 90 µs on an H200, where products within chunks store as much as
+        they load; a complex product, with two results, 147 instead of 166. Atomic operations on a
+        sector are a request each. Accesses in two layouts are those of whole vectors: more
+        instructions would cost more than the conversion of one tile."""
         best = self.of_access(op)
         if assigned is None or shape_of(op.ptr.type) in self.accessed:
             return best
         extents, order, vector = self._access(op)
         size = element_of(op.value.type).nbytes_in_memory
         within = self._within_warps(extents, order, self.vectors[extents, order])
-        whole = LINE_BYTES if within or isinstance(op, AtomicRMW) else SECTOR_BYTES
+        alone = within and self._is_only_store(op)
+        whole = LINE_BYTES if alone or isinstance(op, AtomicRMW) else SECTOR_BYTES
         required = min(whole, size * warp_run(best, order, vector))
         return assigned if size * warp_run(assigned, order, vector) >= required else best
+
+    def _is_only_store(self, op: AnyStore) -> bool:
+        """Whether no other store has tiles of the same shape."""
+        shape = shape_of(op.ptr.type)
+        stores = (other for other in self._accesses() if not isinstance(other, Load | Reading))
+        return all(other is op or shape_of(other.ptr.type) != shape for other in stores)

@@ -203,3 +203,19 @@ def test_results_of_products_are_stored_by_whole_lines(element: str, vectors: in
     ptx = ptx_of(module, 90, num_warps=4)
     assert re.findall(r"st\.global\.(\S+)", ptx).count("v4.b32") == vectors
     assert "st.global.v2.b32" not in ptx
+
+
+def test_one_of_two_results_does_not_wait_for_the_other() -> None:
+    text = """
+    def kernel(x, y, z):
+        i, j = tl.arange(0, 64), tl.arange(0, 64)
+        at = i[:, None] * 64 + j[None, :]
+        a = tl.load(x + at)
+        tl.store(y + at, tl.dot(a, a))
+        tl.store(z + at, tl.dot(a, tl.trans(a)))
+    """
+    module = build(kernel_from(text), {"x": "*fp16", "y": "*fp32", "z": "*fp32"})
+    for facts in module.entry.arg_attrs:
+        facts["divisibility"] = 16
+    ptx = ptx_of(module, 90, num_warps=4)
+    assert set(re.findall(r"st\.global\.(\S+)", ptx)) == {"v2.b32"}
