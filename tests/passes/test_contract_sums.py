@@ -7,7 +7,7 @@ import pytest
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PassContext
 from tilewright.ir.verify import verify_module
-from tilewright.ops.arith import Fma, Mul
+from tilewright.ops.arith import Fma, Mul, Neg
 from tilewright.passes.contract_sums import contract_sums
 
 OPS = {
@@ -50,3 +50,20 @@ def test_sums_of_narrow_floats_are_not() -> None:
 
 def test_the_option_forbids_it() -> None:
     assert contracted(OPS["a sum"][0], "fp32", fused=False) == (0, 1)
+
+
+@pytest.mark.parametrize("sub", ["%z, %{a}", "%{a}, %z"])
+def test_a_value_is_negated_once(sub: str) -> None:
+    """LLVM's value numbering takes a time of the square of the number of equal values."""
+    lines: list[str] = []
+    for i in range(4):
+        lines.append(f"%a{i} = arith.mul %x, %b{i} : (T, T) -> T")
+        lines.append(f"%b{i + 1} = arith.sub {sub.format(a=f'a{i}')} : (T, T) -> T")
+    text = "func @steps(%x: T, %b0: T, %z: T) -> T {\n" + "\n".join(lines)
+    text += "\ncontrol.return [%b4] : T -> ()\n}\n"
+    module = parse_module(text.replace("T", "4xfp32"))
+    contract_sums(module.entry, PassContext(options={"enable_fp_fusion": True}))
+    verify_module(module)
+    ops = list(module.walk())
+    assert sum(isinstance(op, Fma) for op in ops) == 4
+    assert sum(isinstance(op, Neg) for op in ops) == 1
