@@ -1,4 +1,4 @@
-"""Functions have the derivative of the function, or are refused."""
+"""Functions have the derivative of the function, or are rejected."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tilewright import autodiff, ops
-from tilewright.autodiff.registry import RULES, Refused, Zero, rule_of
+from tilewright.autodiff.registry import RULES, NotDifferentiable, Zero, rule_of
 from tilewright.base.diagnostics import CompilationError
 from tilewright.ir.define import REGISTRY, Op
 from tilewright.ir.types import FP32
@@ -14,12 +14,12 @@ assert ops.__all__
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
-def test_each_op_is_differentiated_or_refused(name: str) -> None:
+def test_each_op_is_differentiated_or_rejected(name: str) -> None:
     rule = RULES.get(REGISTRY[name])
     assert rule is not None, (
         f"{name} has no derivative: declare it in tilewright/autodiff/rules_*.py"
     )
-    if isinstance(rule, Zero | Refused):
+    if isinstance(rule, Zero | NotDifferentiable):
         assert rule.why
 
 

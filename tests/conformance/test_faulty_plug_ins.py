@@ -237,7 +237,7 @@ def test_claim_that_does_not_hold_is_named(tmp_path: Path) -> None:
     assert "FAILED 1/x * y/i32: rejected: at " in found.stderr
     assert "FAILED 1/x * y/fp32: rejected: at " in found.stderr
     assert "FAILED 1/x * y/i8" not in found.stderr
-    assert "arith.mul is not supported" in found.stdout.partition("## Refused")[2]
+    assert "arith.mul is not supported" in found.stdout.partition("## Rejected")[2]
 
 
 def test_doctor_runs_a_kernel_on_the_devices_of_plug_ins(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tilewright.conformance.execution import (
     COMPILED,
     FAILED,
     PASSED,
-    REFUSED,
+    REJECTED,
     UNCLAIMED,
     machine_of,
     run_case,
@@ -185,14 +185,14 @@ def test_what_is_not_claimed_is_listed(limited: Machine) -> None:
     assert run_case(named("2/outer product/i32"), limited).detail == "level 2"
 
 
-def test_clear_error_is_a_refusal_only_where_nothing_is_claimed(limited: Machine) -> None:
-    def refuse(self: Any, module: Module, *rest: Any) -> Any:
+def test_clear_error_is_a_rejection_only_where_nothing_is_claimed(limited: Machine) -> None:
+    def reject(self: Any, module: Module, *rest: Any) -> Any:
         raise rejection(module)
 
-    for text, status in (("1/x + y/i32", FAILED), ("1/x * y/i32", REFUSED)):
+    for text, status in (("1/x + y/i32", FAILED), ("1/x * y/i32", REJECTED)):
         target = registry.target("limited")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(target), "compile", refuse)
+            patch.setattr(type(target), "compile", reject)
             assert run_case(named(text), limited).status == status
 
 

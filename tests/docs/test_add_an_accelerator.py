@@ -67,7 +67,7 @@ def test_accelerator_passes_the_levels_of_the_page(folder: Path, tmp_path: Path)
     levels = json.loads(report.read_text())["levels"]
     assert set(levels) == {"0", "1", "2", "R"}
     assert levels["1"]["passed"] > 160
-    assert levels["1"]["refused"] > 20
+    assert levels["1"]["rejected"] > 20
     assert levels["2"]["passed"] > 120
     assert "the abacus has no bf16" in found.stdout
 

@@ -12,7 +12,14 @@ from collections.abc import Sequence
 
 from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.errors import no_gradient
-from tilewright.autodiff.registry import AmongDerived, Elementwise, Pair, Refused, Zero, rule_of
+from tilewright.autodiff.registry import (
+    AmongDerived,
+    Elementwise,
+    NotDifferentiable,
+    Pair,
+    Zero,
+    rule_of,
+)
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import derivative_type, element_of, is_float, shape_of, with_shape
 from tilewright.ops.arith import Constant
@@ -55,7 +62,7 @@ class CombineOnTiles(AmongDerived):
             raise no_gradient(op, "it is in a combine function, and not elementwise")
         made = type(op)(*[values[v] for v in op.operands], **op.attributes)
         rule = rule_of(op)
-        if isinstance(rule, Refused) and any(v in self._active for v in made.operands):
+        if isinstance(rule, NotDifferentiable) and any(v in self._active for v in made.operands):
             raise no_gradient(op, rule.why)
         self._ops.append(self.emit.builder.insert(made))
         self.forward_ops.add(made)

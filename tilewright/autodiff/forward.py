@@ -21,8 +21,8 @@ from tilewright.autodiff.loops import activity
 from tilewright.autodiff.registry import (
     AmongDerived,
     Elementwise,
+    NotDifferentiable,
     Pair,
-    Refused,
     Zero,
     derivative_error,
     rule_of,
@@ -209,7 +209,7 @@ class _Forward(AmongDerived):
             case Pair(tangent, _):
                 for result, found in zip(op.results, tangent(self, op), strict=True):
                     self._set(result, found)
-            case Refused(why):
+            case NotDifferentiable(why):
                 raise no_gradient(op, why)
             case _:
                 raise derivative_error(op, f"no derivative of {op.name}")

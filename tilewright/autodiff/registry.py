@@ -11,10 +11,10 @@ mode applies it to the tangents of the operands and adds the results; reverse mo
 adjoint of the result, once for each operand.
 
 Other ops have a `Pair`: a tangent and an adjoint. A `Zero` op has a derivative that is zero
-wherever it exists (comparisons, roundings, integer arithmetic). A `Refused` op has none; with an
-operand that depends on an input it is an error. `Structural` ops (memory, control flow) are handled
-by the walks themselves. `rule_of` raises for a class without a declaration, and a test requires one
-of every registered op, so that no op is skipped silently.
+wherever it exists (comparisons, roundings, integer arithmetic). A `NotDifferentiable` op has none;
+with an operand that depends on an input it is an error. `Structural` ops (memory, control flow) are
+handled by the walks themselves. `rule_of` raises for a class without a declaration, and a test
+requires one of every registered op, so that no op is skipped silently.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Zero:
 
 
 @record
-class Refused:
+class NotDifferentiable:
     """There is no derivative: an active operand is an error with this reason."""
 
     why: str
@@ -131,7 +131,7 @@ class Structural:
     how: str
 
 
-Rule = Elementwise | Pair | Zero | Refused | Structural
+Rule = Elementwise | Pair | Zero | NotDifferentiable | Structural
 RULES: dict[type[Op], Rule] = {}
 
 ApplyT = TypeVar("ApplyT", bound=Callable[..., Value])
@@ -167,7 +167,7 @@ def adjoint(*classes: type[Op], tangent: Tangent) -> Callable[[AdjointT], Adjoin
 
 def no_derivative(why: str, *classes: type[Op]) -> None:
     """Declare that op classes cannot be differentiated, with the reason shown in the error."""
-    declare(Refused(why), *classes)
+    declare(NotDifferentiable(why), *classes)
 
 
 def rule_of(op: Op) -> Rule:

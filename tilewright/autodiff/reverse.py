@@ -36,7 +36,7 @@ from tilewright.autodiff.errors import (
 )
 from tilewright.autodiff.lane_sums import summed_by_element
 from tilewright.autodiff.loops import activity, carried_by, carried_kinds, states_of
-from tilewright.autodiff.registry import Elementwise, Pair, Refused, Zero, rule_of
+from tilewright.autodiff.registry import Elementwise, NotDifferentiable, Pair, Zero, rule_of
 from tilewright.autodiff.reloads import find_reloads
 from tilewright.autodiff.replay import Replay, loaded_and_stored
 from tilewright.autodiff.residuals import find_residuals
@@ -433,7 +433,7 @@ class ReverseWalk:
         if not active or not op.results or isinstance(rule, Zero):
             self._require_no_effect(op, bool(active))
             return
-        if isinstance(rule, Refused):
+        if isinstance(rule, NotDifferentiable):
             raise no_gradient(op, rule.why)
         table = self._adjoints[-1]
         adjoints = [table.get(r) for r in op.results]

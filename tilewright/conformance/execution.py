@@ -49,10 +49,10 @@ from tilewright.targets.registry import target as find_target
 
 Array = np.ndarray[Any, Any]
 
-PASSED, COMPILED, REFUSED, UNCLAIMED, FAILED, ABSENT = OUTCOMES = (
+PASSED, COMPILED, REJECTED, UNCLAIMED, FAILED, ABSENT = OUTCOMES = (
     "passed",
     "compiled",
-    "refused",
+    "rejected",
     "unclaimed",
     "failed",
     "absent",
@@ -114,7 +114,7 @@ def machine_of(target: str, device: str = "") -> Machine:
 # -- programs -------------------------------------------------------------------------------------
 
 
-class _Refused(Exception):
+class _Rejected(Exception):
     """The target rejects the program with a clear error."""
 
 
@@ -140,8 +140,8 @@ def _status_of(case: Case, machine: Machine) -> tuple[str, str]:
         missing = case.unclaimed(claims, program.elements())
         try:
             status = _run_program(program, machine)
-        except _Refused as error:
-            return (REFUSED, str(error)) if missing else (FAILED, f"rejected: {error}")
+        except _Rejected as error:
+            return (REJECTED, str(error)) if missing else (FAILED, f"rejected: {error}")
         return (UNCLAIMED, missing) if missing else (status, "")
     except NotInLanguage as error:
         return ABSENT, str(error)
@@ -173,7 +173,7 @@ def _module(program: Program, target: Target, options: Any) -> Module:
         module = source.module(target.frontend_options(options))
     except CompilationError as error:
         _require_in_language(program)
-        raise _Refused(first_line(error)) from error
+        raise _Rejected(first_line(error)) from error
     verify_module(module)
     return module
 
@@ -194,13 +194,13 @@ def _compiled(program: Program, target: GPUTarget, options: Any) -> CompiledKern
 
 @contextmanager
 def _rejections() -> Generator[None]:
-    """Errors that the target reports of the program are its refusal."""
+    """Errors that the target reports of the program reject it."""
     try:
         yield
     except (InternalCompilerError, PlugInError):
         raise
     except TritonError as error:
-        raise _Refused(first_line(error)) from error
+        raise _Rejected(first_line(error)) from error
 
 
 def _launched(program: Program, kernel: CompiledKernel, device: str) -> list[Array]:

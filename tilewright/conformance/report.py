@@ -14,14 +14,14 @@ from tilewright.conformance.execution import (
     FAILED,
     OUTCOMES,
     PASSED,
-    REFUSED,
+    REJECTED,
     UNCLAIMED,
     Outcome,
 )
 from tilewright.conformance.suite import TITLES
 from tilewright.targets.protocol import Claims
 
-MARKS = {PASSED: "", COMPILED: " compiled only", REFUSED: " refused", UNCLAIMED: " not claimed",
+MARKS = {PASSED: "", COMPILED: " compiled only", REJECTED: " rejected", UNCLAIMED: " not claimed",
          FAILED: " FAILED"}  # fmt: skip
 
 
@@ -76,7 +76,7 @@ class Results:
     def _head(self) -> Iterator[str]:
         where = f"on {self.device}" if self.device else "compiled only, as there is no device"
         yield f"# Conformance of `{self.target}`, {where}\n"
-        shown = [PASSED, COMPILED, REFUSED, UNCLAIMED, FAILED]
+        shown = [PASSED, COMPILED, REJECTED, UNCLAIMED, FAILED]
         yield f"| level | {' | '.join(shown)} |"
         yield "|---|" + "---:|" * len(shown)
         for level, counter in self.counts().items():
@@ -108,8 +108,8 @@ class Results:
             yield "needs a device and there is none."
 
     def _failures(self) -> Iterator[str]:
-        refusals = [(c, o) for c, o in self.outcomes.items() if o.status == REFUSED]
-        for title, found in (("Refused", refusals), ("Failures", self.failures())):
+        rejections = [(c, o) for c, o in self.outcomes.items() if o.status == REJECTED]
+        for title, found in (("Rejected", rejections), ("Failures", self.failures())):
             if found:
                 yield f"\n## {title}\n"
             for case, outcome in found:
