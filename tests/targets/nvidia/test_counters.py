@@ -44,6 +44,8 @@ def _extrema(ptx: str) -> list[str]:
         ("n", "i + 1 <= 5", "i += 1 << 21", "i32", ("min", "s32")),
         ("n", "i >= m", "i -= 1 << 50", "i64", ("max", "s64")),
         ("0", "i < n", "i += 1 << 28", "i32", ("max", "s32")),
+        ("0", "i < n", "i += 2048", "i32", ("max", "s32")),  # which may wrap around at the end
+        ("n", "i < m", "i += 4096", "u32", ("max", "u32")),
         ("0", "i < 2147483647", "i += 1 << 24", "i32", ("max", "s32")),
         ("n", "m > i", "i += 1 << 28", "u32", ("min", "u32")),
         ("n", "m > i", "i -= 2", "i32", ("min", "s32")),  # away from the bound
@@ -69,11 +71,12 @@ def test_inequalities_behind_unrolled_loops(form: str) -> None:
 @pytest.mark.parametrize(
     ("init", "test", "step", "type"),
     [
-        ("0", "i < n", "i += 4096", "i32"),
-        ("tl.program_id(0) * 128", "i < n", "i += 4096", "i32"),
+        ("0", "i < n", "i += 1024", "i32"),
+        ("0", "i < (n & 65535)", "i += 4096", "i32"),
+        ("tl.program_id(0) * 128", "i < (n & 65535)", "i += 4096", "i32"),
         ("n", "i < m", "i += 1024", "i32"),
         ("n", "i > 0", "i -= 4096", "i32"),
-        ("n", "i < m", "i += 4096", "u32"),
+        ("n", "i < m", "i += 1024", "u32"),
         ("n", "i < m", "i += 1 << 40", "i64"),
         ("n", "i < m", "i += m", "i32"),  # the number of iterations is not found
         ("n", "i != m", "i += 1", "u32"),

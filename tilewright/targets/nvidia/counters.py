@@ -101,12 +101,14 @@ def _may_overflow(value: Value, bound: Value, predicate: str, keeps_on: bool) ->
     if abs(step) * MOST_UNROLLED >= half or predicate in _away(step, keeps_on):
         return True
     first, last = _range(counter.loop.inits[counter.place]), _range(bound)
-    if last[0] == last[1] and not least <= last[0] + step <= most:
+    soon = abs(step) * MANY > half
+    end = (last[1] if step > 0 else last[0]) + step
+    if not least <= end <= most and (soon or last[0] == last[1]):
         return True
     if predicate in ("eq", "ne"):  # behind an unrolled loop, numbers are compared as signed ones
         return least == 0 and abs(step) > 1 and last[1] >= half
     distance = last[1] - first[0] if step > 0 else first[1] - last[0]
-    return least < 0 and distance >= half and abs(step) * MANY > half
+    return least < 0 and distance >= half and soon
 
 
 def _away(step: int, keeps_on: bool) -> tuple[str, ...]:
