@@ -396,6 +396,16 @@ def test_members_of_drivers_that_are_faulty_are_named(member: str, discover: Dis
             ask()
 
 
+def test_doctor_names_a_faulty_member_once(tmp_path: Path) -> None:
+    put(tmp_path, "faulty", _faulty("Driver", "target_of", NONE))
+    put(tmp_path, "silent", _faulty("Driver", "is_active", NONE))
+    found = command(tmp_path, "doctor").stdout
+    for name, member in (("faulty", "target_of"), ("silent", "is_active")):
+        provider = f"the plug-in tilewright.drivers: {name} = {name}:Driver, of {name} 1.5"
+        assert f" {provider} is not a driver: its `{member}` returns None" in found, found
+    assert "PlugInError" not in found
+
+
 def test_launchers_that_are_faulty_are_named(discover: Discover) -> None:
     for body, cause in (
         (RAISE, "cannot be used: OSError: no licence"),

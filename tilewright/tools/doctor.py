@@ -88,7 +88,7 @@ def _compilers() -> Iterator[Finding]:
             findings: Iterable[Finding] = getattr(registry.target(name), "examine", lambda: ())()
             yield from findings
         except Exception as error:
-            summary = f"cannot be used: {type(error).__name__}: {error}"
+            summary = _cause(error)
             advice = _REINSTALL if registry.is_built_in(name) else _PLUG_IN
             yield Finding(PROBLEM, f"target {name}", summary, advice)
 
@@ -112,6 +112,14 @@ def _plug_ins() -> Iterator[Finding]:
 
 
 # -- devices --------------------------------------------------------------------------------------
+
+
+def _cause(error: Exception) -> str:
+    """The reason for which a target or a driver cannot be used."""
+    if isinstance(error, plug_ins.PlugInError):
+        return str(error)
+    return f"cannot be used: {type(error).__name__}: {error}"
+
 
 EXAMINED = ("cpu", "cuda")
 """The types of devices with findings of their own."""
@@ -161,7 +169,7 @@ def _other_devices() -> Iterator[Finding]:
         try:
             usable = driver.is_usable(name)
         except Exception as error:
-            summary = f"the driver cannot be used: {type(error).__name__}: {error}"
+            summary = _cause(error)
             yield Finding(PROBLEM, name, summary, _PLUG_IN)
             continue
         if usable:

@@ -114,7 +114,7 @@ def main(what: str) -> None:
     """Print the result of a check, or its error, as JSON."""
     try:
         answer = _check(what)
-    except TritonError as error:
+    except (TritonError, plug_ins.PlugInError) as error:
         answer = {"error": str(error)}
     except Exception as error:
         answer = {"error": f"{type(error).__name__}: {error}"}
