@@ -79,6 +79,8 @@ class MemoryOrder:
 
     def may_write(self, op: Op, base: Base) -> bool:
         """Whether an op in `op` may write memory that a load through `base` reads."""
+        # Ops without a pointer, such as inline assembly, may write anywhere, and other programs
+        # may once they observe what an op releases.
         return any(
             not isinstance(w, memory.Store | atomic.Writing)
             or (isinstance(w, atomic.Writing) and atomic.releases(w))
@@ -92,12 +94,19 @@ def same_elements(load: memory.Load, store: memory.Store, forms: AffineForms) ->
     address, and addresses of elements are distinct: an update in place."""
     if load.ptr is not store.ptr or len(shape_of(load.ptr.type)) != 1:
         return False
+    # With a stride of 0, or one that is not known, elements may share an address: a store would
+    # change what later elements load.
     if forms.constant_strides(load.ptr)[0] in (None, 0):
         return False
     return _only_elementwise(load.result, store)
 
 
 def _only_elementwise(value: Value, store: memory.Store) -> bool:
+    """Whether elements of a value are used only by the same element of what is computed from it.
+
+    An op that moves elements, such as a flip or a reduction, would read ones that were stored
+    before.
+    """
     stack = [value]
     seen: set[Value] = set()
     while stack:

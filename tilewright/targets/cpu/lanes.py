@@ -133,6 +133,7 @@ def mul(b: Builder, x: Lanes, y: Lanes, lanes: int) -> Lanes:
 
 
 def _product(x: Congruence, y: Congruence) -> Congruence:
+    # (m * i + r) * (n * j + s) = m * n * i * j + m * s * i + n * r * j + r * s
     (m, r), (n, s) = x, y
     modulus = gcd(m * n, m * s, n * r)
     rest = r * s % modulus if modulus else r * s
@@ -163,6 +164,8 @@ def divmod_const(
     by = const(I64, n)
     if x.stride is not None and _in_one_group(x, n, span or lanes):
         m, r = x.known
+        # (m * i + r) // n = (m / n) * i + r // n needs a divisible m; for the remainder, what m and
+        # n have in common suffices.
         quotient = (m // n, r // n) if m % n == 0 else ANY
         rest = (gcd(m, n), r % n)
         return (
