@@ -195,8 +195,9 @@ def test_barriers_extend_the_order_to_all_threads() -> None:
         ("tl.atomic_store(x, 1)", 1),
         ("tl.atomic_store(x, 1, sem='relaxed')", 0),
         ("tl.store(x, tl.atomic_load(x))", 1),
-        ("tl.atomic_poll(x, 1)", 1),
-        ("tl.atomic_poll(x, 1, sem='relaxed')", 0),
+        ("tl.atomic_poll(x, 1)", 0),  # nothing follows that could be early
+        ("tl.atomic_poll(x, 1); tl.store(x + 1, 1)", 1),
+        ("tl.atomic_poll(x, 1, sem='relaxed'); tl.store(x + 1, 1)", 0),
     ):
         text = ptx_of(build(kernel_from(f"def k(x):\n    {line}\n"), {"x": "*i32"}))
         assert text.count("bar.sync") + text.count("barrier.sync") == count, line

@@ -90,6 +90,9 @@ _ANSWERS: dict[str, tuple[type, str]] = {
 }
 """What members of drivers return, in words."""
 
+NO_DEVICE = ValueError
+"""What members of drivers raise for a number that no device has."""
+
 
 def _answer(driver: Driver, member: str, *args: Any, passed: Sequence[type[Exception]] = ()) -> Any:
     """The result of a member of a driver.
@@ -125,13 +128,14 @@ def allocate(device: str, size: int) -> Allocation:
     """Uninitialised memory of a device, given its name."""
     device_type, _, index = device.partition(":")
     owner, exhausted = driver_of(device_type), (MemoryError, RuntimeError)
-    return _answer(owner, "allocate", int(index or 0), size, passed=exhausted)
+    return _answer(owner, "allocate", int(index or 0), size, passed=[*exhausted, NO_DEVICE])
 
 
 def current_stream(device: str) -> int:
     """The handle of the current stream of a device, given its name."""
     device_type, _, index = device.partition(":")
-    return _answer(driver_of(device_type), "get_current_stream", int(index or 0))
+    owner = driver_of(device_type)
+    return _answer(owner, "get_current_stream", int(index or 0), passed=[NO_DEVICE])
 
 
 # -- the active driver ----------------------------------------------------------------------------
@@ -245,4 +249,4 @@ def name_of(driver: Driver, index: int | None = None) -> str:
 def target_of(device: str) -> GPUTarget:
     """The target of a device, given its name."""
     device_type, _, index = device.partition(":")
-    return _answer(driver_of(device_type), "target_of", int(index or 0))
+    return _answer(driver_of(device_type), "target_of", int(index or 0), passed=[NO_DEVICE])

@@ -97,7 +97,7 @@ def test_wide_accesses(explain: Explain) -> None:
     assert not [r for r in report.remarks if r.missed and r.by != "prefetch_loads"]
     texts = {r.text for r in report.remarks}
     assert "each thread stores 16 bytes at a time, once" in texts
-    assert "unrolled, the loop loads for several iterations at a time" in texts
+    assert "unrolled, the loop has enough loads in flight at a time" in texts
 
 
 def test_loop_of_one_stage(explain: Explain) -> None:
@@ -110,7 +110,7 @@ def test_loop_of_one_stage(explain: Explain) -> None:
 def test_address_that_the_loop_loads(explain: Explain) -> None:
     """A short loop is left to the assembler, which unrolls it."""
     missed = [r for r in explain("chain", HOPPER).remarks if r.missed]
-    (remark,) = [r for r in missed if r.text.startswith("unrolled, the loop loads")]
+    (remark,) = [r for r in missed if r.text.startswith("unrolled, the loop")]
     assert line_of(remark.place) == "for _ in range(steps):"
 
 

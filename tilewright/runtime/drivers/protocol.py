@@ -63,7 +63,7 @@ class Driver(Protocol):
         ...
 
     def target_of(self, index: int) -> GPUTarget:
-        """The target of a device."""
+        """The target of a device. Raises ValueError if there is no device of this number."""
         ...
 
     def get_current_device(self) -> int:
