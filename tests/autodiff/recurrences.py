@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.autodiff.harness import Arrays, check_gradients
+from tests.autodiff.harness import (
+    Arrays,
+    check_gradients,
+    copied,
+    forward_module,
+    run_forward,
+    vjp,
+)
 
 HEAD = """
 def kernel(x_ptr, w_ptr, y_ptr, n):
@@ -232,6 +239,16 @@ def arguments(n: int) -> Arrays:
     rng = np.random.default_rng(0)
     floats = {"x_ptr": rng.uniform(0.5, 1, 129), "w_ptr": rng.uniform(0.5, 1, 8)}
     return {**floats, "y_ptr": np.zeros(128), "n": n}
+
+
+def interpreted(name: str) -> tuple[str, Arrays, Arrays, Arrays]:
+    """A kernel of `LOOPS`, its arguments after it ran, cotangents of its results, and the gradients
+    of the interpreter."""
+    text, args = kernel(LOOPS[name]), arguments(5)
+    module = forward_module(text, args, {})
+    run_forward(module, 2, args)
+    cotangents = {"y_ptr": np.random.default_rng(0).standard_normal(128)}
+    return text, args, cotangents, vjp(module, 2, copied(args), cotangents, ("x_ptr", "w_ptr"))
 
 
 def check(body: str, n: int) -> None:

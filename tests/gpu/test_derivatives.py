@@ -17,7 +17,7 @@ import tilewright.language as tl
 from benchmarks.gradients.kernels import cross_entropy
 from tests.autodiff.cases import NAMES, OVERLAPPING, case
 from tests.autodiff.harness import copied, forward_module, run_forward, vjp
-from tests.autodiff.recurrences import LOOPS, arguments, kernel
+from tests.autodiff.recurrences import LOOPS, interpreted
 from tests.frontend.kernels import function_from
 from tilewright.runtime.gradients import Gradient
 
@@ -93,11 +93,7 @@ def test_gradients_equal_those_of_the_interpreter_twice(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_states_that_loops_carry_have_the_gradients_of_the_interpreter(name: str) -> None:
-    text, args = kernel(LOOPS[name]), arguments(5)
-    module = forward_module(text, args, {})
-    run_forward(module, 2, args)
-    cotangents = {"y_ptr": np.random.default_rng(0).standard_normal(128)}
-    expected = vjp(module, 2, copied(args), cotangents, ("x_ptr", "w_ptr"))
+    text, args, cotangents, expected = interpreted(name)
     given = {
         k: torch.from_numpy(v).cuda() if isinstance(v, np.ndarray) else v for k, v in args.items()
     }
@@ -142,8 +138,8 @@ def test_a_graph_of_cuda_repeats_a_kernel_and_its_gradient(name: str) -> None:
         assert not into[key].isnan().any()
 
 
-def test_a_graph_of_cuda_repeats_a_step_of_training() -> None:
-    """Of torch's own kind: autograd through the operator is captured, and replayed for new data."""
+def _normalisation() -> tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """An operator of torch for layer norm, and its inputs."""
     normalised = tw.autograd_function(
         layer_norm,
         grid=lambda a: (a["x_ptr"].shape[0],),
@@ -151,6 +147,12 @@ def test_a_graph_of_cuda_repeats_a_step_of_training() -> None:
     )
     x = torch.randn(64, 500, device="cuda", requires_grad=True)
     w, b = (torch.randn(500, device="cuda", requires_grad=True) for _ in range(2))
+    return normalised, x, w, b
+
+
+def test_a_graph_of_cuda_repeats_a_step_of_training() -> None:
+    """Of torch's own kind: autograd through the operator is captured, and replayed for new data."""
+    normalised, x, w, b = _normalisation()
 
     def step() -> tuple[torch.Tensor, ...]:
         y = normalised(x, w, b, 500, 500, BLOCK=512)
@@ -225,13 +227,7 @@ def test_picked_elements_are_added_to_rows_that_other_threads_have_stored(
 
 
 def test_an_operator_of_torch_on_a_gpu() -> None:
-    normalised = tw.autograd_function(
-        layer_norm,
-        grid=lambda a: (a["x_ptr"].shape[0],),
-        outputs={"y_ptr": lambda a: torch.empty_like(a["x_ptr"])},
-    )
-    x = torch.randn(64, 500, device="cuda", requires_grad=True)
-    w, b = (torch.randn(500, device="cuda", requires_grad=True) for _ in range(2))
+    normalised, x, w, b = _normalisation()
 
     def loss(x: Any, w: Any, b: Any) -> Any:
         return (normalised(x, w, b, 500, 500, BLOCK=512) ** 2).sum()

@@ -9,8 +9,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tests.autodiff.harness import copied, forward_module, run_forward, vjp
-from tests.autodiff.recurrences import LOOPS, arguments, kernel
+from tests.autodiff.recurrences import LOOPS, interpreted
 from tests.frontend.kernels import function_from
 from tilewright.base.diagnostics import CompilationError
 from tilewright.ops.atomic import AtomicRMW
@@ -20,11 +19,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_gradients_equal_those_of_the_interpreter(name: str) -> None:
-    text, args = kernel(LOOPS[name]), arguments(5)
-    module = forward_module(text, args, {})
-    run_forward(module, 2, args)
-    cotangents = {"y_ptr": np.random.default_rng(0).standard_normal(128)}
-    expected = vjp(module, 2, copied(args), cotangents, ("x_ptr", "w_ptr"))
+    text, args, cotangents, expected = interpreted(name)
     into = {n: np.full_like(args[n], np.nan) for n in ("x_ptr", "w_ptr")}
     backward = tw.grad(tw.jit(function_from(text)))
     for _ in range(3):  # the first in Python, the others in native code

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from tilewright.analysis.access_order import SECTOR_BYTES
 from tilewright.analysis.axis_info import AxisMap
 from tilewright.ir.core import Function, Op, Value, is_tile
 from tilewright.ir.passes import PassContext
@@ -21,6 +22,7 @@ from tilewright.ops.memory import Load, Store
 from tilewright.ops.reduce import Scan
 from tilewright.ops.shape import Reshape, Split
 from tilewright.passes.layout_rules import (
+    LINE_BYTES,
     coalesced,
     coalesced_within,
     per_thread,
@@ -29,8 +31,6 @@ from tilewright.passes.layout_rules import (
 from tilewright.passes.layout_sides import FIRST, AnyStore, Assigned, Pair, Shape
 
 STAGED_BYTES = 16  # the widest access of a buffer
-LINE_BYTES = 128  # of a cache
-SECTOR_BYTES = 32  # the granularity of transfers from and to global memory
 WORD_BYTES = 4  # of a register
 
 STAGED_PAIRS = "staged_pairs"

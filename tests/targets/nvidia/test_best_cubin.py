@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,17 @@ HOPPER = processor(90)
 REQUEST = Request("sm_90a")
 SLOW = "ptxas info    : (C7510) Potential Performance Loss: instructions are serialized\n"
 PLAIN = 0  # a cubin without a number of CTAs
+
+
+def resources_of(made: Mapping[int, tuple[int, int]]) -> Callable[[bytes, str], Resources]:
+    """Registers and spilled ones of cubins by their number, in place of what cubins say."""
+
+    def resources(cubin: bytes, name: str) -> Resources:
+        assert name == "kernel"
+        registers, spilled = made[int(cubin)]
+        return Resources(registers, spilled * 4, shared_bytes=0)
+
+    return resources
 
 
 class FixedReports(Assembler):
@@ -104,12 +115,7 @@ def held(ptx: str) -> int:
 def test_selected_cubin(
     made: dict[int, tuple[int, int]], taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def resources(cubin: bytes, name: str) -> Resources:
-        assert name == "kernel"
-        registers, spilled = made[int(cubin)]
-        return Resources(registers, spilled * 4, shared_bytes=0)
-
-    monkeypatch.setattr(searched, "resources", resources)
+    monkeypatch.setattr(searched, "resources", resources_of(made))
     best = best_cubin(Attempts(FixedReports(made), REQUEST, "kernel"), text(3), HOPPER, Demand(256))
     assert (held(best.ptx), int(best.cubin)) == (taken, taken)
     assert best.used.registers == made[taken][0]
@@ -166,11 +172,7 @@ def test_a_few_registers_are_saved_for_all_warps(
 ) -> None:
     """Eight CTAs of 256 threads are resident with 32 registers."""
 
-    def resources(cubin: bytes, name: str) -> Resources:
-        registers, spilled = made[int(cubin)]
-        return Resources(registers, spilled * 4, shared_bytes=0)
-
-    monkeypatch.setattr(searched, "resources", resources)
+    monkeypatch.setattr(searched, "resources", resources_of(made))
     monkeypatch.setattr(searched, "mixes_carries", lambda cubin, kernel, **_: mixes)
     assembler = FixedReports(made)
     best = best_cubin(Attempts(assembler, REQUEST, "kernel"), text(3, live), HOPPER, Demand(256))
@@ -197,11 +199,7 @@ def test_a_limit_that_is_probably_chosen_is_tried_first(
 ) -> None:
     """Each is run once: memory allows three CTAs of 128 threads, with 168 registers each."""
 
-    def resources(cubin: bytes, name: str) -> Resources:
-        registers, spilled = made[int(cubin)]
-        return Resources(registers, spilled * 4, shared_bytes=0)
-
-    monkeypatch.setattr(searched, "resources", resources)
+    monkeypatch.setattr(searched, "resources", resources_of(made))
     assembler = FixedReports(made)
     demand = Demand(128, 70_000, carried=76, held=139)
     best_cubin(Attempts(assembler, REQUEST, "kernel"), text(3, live), HOPPER, demand)
@@ -227,11 +225,7 @@ def test_a_limit_that_is_probably_chosen_is_tried_first(
 def test_number_of_assembler_runs(
     ptx: str, made: dict[int, tuple[int, int]], runs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def resources(cubin: bytes, name: str) -> Resources:
-        registers, spilled = made[int(cubin)]
-        return Resources(registers, spilled * 4, shared_bytes=0)
-
-    monkeypatch.setattr(searched, "resources", resources)
+    monkeypatch.setattr(searched, "resources", resources_of(made))
     assembler = FixedReports(made)
     best_cubin(Attempts(assembler, REQUEST, "kernel"), ptx, HOPPER, Demand(256))
     assert sorted(assembler.runs) == runs
@@ -294,11 +288,7 @@ def test_a_loop_that_carries_all_registers_is_not_assembled_for_several_ctas(
     runs: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def resources(cubin: bytes, name: str) -> Resources:
-        registers, spilled = made[int(cubin)]
-        return Resources(registers, spilled * 4, shared_bytes=0)
-
-    monkeypatch.setattr(searched, "resources", resources)
+    monkeypatch.setattr(searched, "resources", resources_of(made))
     assembler = FixedReports(made)
     ptx = ".reqntid 256\n{\n" + "\n" * LONG_PTX
     best = best_cubin(

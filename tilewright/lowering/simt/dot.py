@@ -164,8 +164,8 @@ class _Reader:
         """The elements of a row of the operand."""
         keys = list(self.starts)
         loaded: dict[tuple[int, ...], V] = {}
-        for first in keys[:: self.run]:
-            at = keys.index(first)
+        for at in range(0, len(keys), self.run):
+            first = keys[at]
             row = self._row(self.starts[first], k)
             values = self._adjacent(row, self.own[first], self.run)
             loaded.update(zip(keys[at : at + self.run], values, strict=True))

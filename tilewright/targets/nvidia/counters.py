@@ -20,6 +20,7 @@ from tilewright.ir.core import Region, Value
 from tilewright.lowering import arith as common
 from tilewright.lowering.emit import Builder, V
 from tilewright.lowering.registry import lowers
+from tilewright.lowering.simt.control import MOST_UNROLLED
 from tilewright.ops import arith
 from tilewright.ops.control import Condition, If, While
 from tilewright.targets.nvidia.name import NAME
@@ -28,9 +29,6 @@ SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne
 
 BY_EXTREMUM = {"lt": ("max", "ne"), "ge": ("max", "eq"), "gt": ("min", "ne"), "le": ("min", "eq")}
 """Of each comparison of x and y, the extremum of both that is compared with x."""
-
-MOST_UNROLLED = 32
-"""The most iterations, about, that ptxas does at once in a loop that it unrolls."""
 
 MANY = 1 << 21
 """Iterations that a counter is not expected to need for half of the numbers of its type."""
