@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, cycle, islice, zip_longest
 from statistics import median
 from time import perf_counter
 from typing import Any, Protocol
@@ -89,10 +90,10 @@ class CudaClock:
             for name, run in runs.items()
         }
         blocks: dict[str, list[list[float]]] = {name: [] for name in runs}
-        for _ in range(self.rounds):
-            for name, run in runs.items():
-                run()  # of a turn, the first call is not counted
-                blocks[name].append(self.samples(run, counts[name], cold))
+        for order in turn_orders(list(runs), self.rounds):
+            for name in order:
+                runs[name]()  # of a turn, the first call is not counted
+                blocks[name].append(self.samples(runs[name], counts[name], cold))
         return {name: _timing(found) for name, found in blocks.items()}
 
 
@@ -117,9 +118,9 @@ class HostClock:
 
     def compare(self, runs: Mapping[str, Run], touched: int) -> dict[str, Timing]:
         blocks: dict[str, list[list[float]]] = {name: [] for name in runs}
-        for _ in range(self.ROUNDS):
-            for name, run in runs.items():
-                blocks[name].append([self._block(run)])
+        for order in turn_orders(list(runs), self.ROUNDS):
+            for name in order:
+                blocks[name].append([self._block(runs[name])])
         return {name: _timing(found) for name, found in blocks.items()}
 
     def _block(self, run: Run) -> float:
@@ -132,6 +133,21 @@ class HostClock:
         end = perf_counter()
         torch.cuda.synchronize()
         return (end - start) / self.calls * 1e6
+
+
+def turn_orders(names: Sequence[str], rounds: int) -> Iterator[list[str]]:
+    """The order in which contestants take their turns, for each round.
+
+    Each contestant follows each other one about equally often, as in a Williams design (a Latin
+    square balanced for carry-over). With a fixed order, a contestant always has the same
+    predecessor, and one that runs after a slow kernel has a higher clock at the GPU's power limit.
+    """
+    count = len(names)
+    middle = (count + 1) // 2
+    pairs = zip_longest(range(middle), range(count - 1, middle - 1, -1))
+    zigzag = [i for i in chain.from_iterable(pairs) if i is not None]  # 0, n - 1, 1, n - 2, …
+    rows = [[names[(i + shift) % count] for i in zigzag] for shift in range(count)]
+    yield from islice(cycle(chain.from_iterable((row, row[::-1]) for row in rows)), rounds)
 
 
 def _timing(blocks: list[list[float]]) -> Timing:

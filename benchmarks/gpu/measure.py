@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import torch
 
 from benchmarks.gpu import dialect
 from benchmarks.gpu.case import Case, Run, Setting, WrongResult
-from benchmarks.gpu.clock import Clock
+from benchmarks.gpu.clock import Clock, turn_orders
 from benchmarks.gpu.results import TORCH, Outcome, Row, why
 
 
@@ -160,14 +161,13 @@ def _fastest(
         return None
     times: dict[str, list[float]] = {name: [] for name in runs}
 
-    def take_turns(names: Iterable[str], count: int) -> float:
+    def take_turns(names: Sequence[str], count: int) -> float:
         """The least median after so many turns."""
-        for _ in range(count):
-            for name in names:
-                times[name].append(clock.quick(runs[name], touched))
+        for name in chain.from_iterable(turn_orders(names, count)):
+            times[name].append(clock.quick(runs[name], touched))
         return min(map(median, times.values()))
 
-    least = take_turns(runs, TURNS)
+    least = take_turns(list(runs), TURNS)
     close = [name for name in runs if median(times[name]) <= CLOSE * least]
     if len(close) > 1:
         take_turns(close, MORE_TURNS)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
+from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import torch
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import page, report, worker
 from benchmarks.gpu.case import Case, Setting, WrongResult, worst_error
-from benchmarks.gpu.clock import CudaClock, Run, Timing
+from benchmarks.gpu.clock import CudaClock, Run, Timing, turn_orders
 from benchmarks.gpu.measure import Bench, DeviceLost, Family, Planned, measure_case
 from benchmarks.gpu.options import Options
 from benchmarks.gpu.results import Bars, Outcome, Results, Row, misses
@@ -27,6 +29,15 @@ SMALL = Setting("cpu", "check")
 
 def _ignore(who: str) -> None:
     pass
+
+
+@pytest.mark.parametrize("count", range(1, 7))
+def test_each_contestant_follows_each_other_one_equally_often(count: int) -> None:
+    names = [str(i) for i in range(count)]
+    orders = list(turn_orders(names, 2 * count))
+    assert all(sorted(order) == names for order in orders)
+    found = Counter(pair for order in orders for pair in pairwise(order))
+    assert found == Counter(dict.fromkeys(permutations(names, 2), 2))
 
 
 class FakeClock:
