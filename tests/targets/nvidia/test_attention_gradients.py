@@ -23,7 +23,7 @@ from tilewright.ir.core import Module, Op
 from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.control import For
 from tilewright.ops.gpu import Fetch, Share
-from tilewright.ops.nvidia import LoadBlock, WaitBlocks, Wgmma, WgmmaWait
+from tilewright.ops.nvidia import AddBlock, LoadBlock, WaitBlocks, Wgmma, WgmmaWait
 from tilewright.ops.roles import Arrive, WaitBarrier
 
 TILE = 64, 128
@@ -125,6 +125,16 @@ def test_code(causal: bool) -> None:
     assert "setmaxnreg" in text
     if not causal:
         assert made.metadata["n_spills"] == 0
+
+
+def test_additions_of_both_loops_share_a_buffer() -> None:
+    """Of the causal gradient: with one for each, there is no memory for three stages."""
+    program = _gradients(384, causal=True)
+    module, counts = lowered(program, 8, 3, tensor_copies=True)
+    assert counts["added blocks"] == count(module, AddBlock) == 2
+    assert count(module, WaitBlocks) == 1
+    assert len({op.buffer for op in module.walk() if isinstance(op, AddBlock)}) == 1
+    check(program, module)
 
 
 def test_sums_are_added_from_registers_without_tensor_copies() -> None:

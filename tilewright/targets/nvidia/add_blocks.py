@@ -14,13 +14,14 @@ barriers.
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
 from tilewright.analysis.blocks import BlockFinder
 from tilewright.analysis.pointers import may_overlap
 from tilewright.analysis.polynomial import Atom
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ir.types import FP32, Shared, Tile, dtype_of, shape_of
+from tilewright.ir.types import FP32, Shared, Tile, Type, dtype_of, shape_of
 from tilewright.layout.families import shared_hopper
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.simt.shared_memory import allocated_bytes
@@ -42,14 +43,14 @@ LEAST_ROWS = 8  # of a box; the swizzle's period
 def add_blocks(fn: Function, ctx: PassContext) -> bool:
     """Replace atomic additions of fp32 tiles in loops by additions of blocks.
 
-    Needs: layouts.  Leaves: `nvidia.add_block`s, a buffer for each, and a wait behind the loop.
+    Needs: layouts.  Leaves: `nvidia.add_block`s, buffers for them, and waits behind loops.
 
     An addition qualifies if nothing depends on its order with other accesses, each warp has whole
     rows of boxes, and there is shared memory for the buffer without fewer resident programs.
     """
     if not ctx.options.get("tensor_copies", True):
         return False
-    changed = False
+    buffers: dict[_Parts, Value] = {}
     for op in [op for op in fn.walk() if type(op) is AtomicRMW]:
         loop = _outermost_loop(op)
         if loop is None or not _qualifies(op):
@@ -60,14 +61,31 @@ def add_blocks(fn: Function, ctx: PassContext) -> bool:
         except NoTensorCopy as error:
             ctx.missed(NAME, str(error), op.loc)
             continue
-        if not _fits(fn, op, ctx):
-            ctx.missed(NAME, "there is not enough shared memory for a buffer", op.loc)
-            continue
-        _rewrite(op, loop, copy)
+        parts = _Parts(loop, op.value.type, op.value.layout)
+        if parts not in buffers:
+            if not _fits(fn, op, ctx):
+                ctx.missed(NAME, "there is not enough shared memory for a buffer", op.loc)
+                continue
+            buffers[parts] = _buffer(op, loop)
+        _rewrite(op, buffers[parts], copy)
         ctx.did(NAME, "each warp adds its rows as blocks of a tensor", op.loc)
         ctx.count("added blocks")
-        changed = True
-    return changed
+    return bool(buffers)
+
+
+class _Parts(NamedTuple):
+    """What two additions have in common if a buffer serves both: each warp uses the same part of
+    it, and waits before each addition until the one before has read it.
+
+    Attributes:
+        loop: the outermost one, behind which warps wait for the last additions.
+        type: of the tile.
+        layout: of the tile.
+    """
+
+    loop: Op
+    type: Type
+    layout: LinearLayout | None
 
 
 def _qualifies(op: AtomicRMW) -> bool:
@@ -163,12 +181,17 @@ def _fits(fn: Function, op: AtomicRMW, ctx: PassContext) -> bool:
     return after == before
 
 
-def _rewrite(op: AtomicRMW, loop: Op, copy: TensorCopy) -> None:
+def _buffer(op: AtomicRMW, loop: Op) -> Value:
+    """A buffer for additions in a loop, before it, and the wait for the last ones, behind it."""
     assert loop.parent is not None
     shape = shape_of(op.value.type)
-    home = ScalarCode(loop.parent, op, loop)
-    buffer = home.value(Allocate(Shared(shape, FP32)))
+    buffer = ScalarCode(loop.parent, op, loop).value(Allocate(Shared(shape, FP32)))
     buffer.layout = shared_hopper(shape, FP32.primitive_bitwidth, SWIZZLE)
+    ScalarCode(loop.parent, op, loop.next).insert(WaitBlocks(buffer))
+    return buffer
+
+
+def _rewrite(op: AtomicRMW, buffer: Value, copy: TensorCopy) -> None:
     assert op.parent is not None
     code = ScalarCode(op.parent, op, op)
 
@@ -197,5 +220,4 @@ def _rewrite(op: AtomicRMW, loop: Op, copy: TensorCopy) -> None:
     )
     code.insert(made)
     made.results[0].layout = op.result.layout
-    ScalarCode(loop.parent, op, loop.next).insert(WaitBlocks(buffer))
     op.erase()

@@ -185,8 +185,9 @@ def find_held(fn: Function, loops: Sequence[CopiedLoop], ctx: PassContext) -> li
 
 
 def _added_bytes(loop: For) -> int:
-    """The memory for what a loop adds to global memory as blocks (`add_blocks`)."""
-    added = [op.value.type for op in loop.walk() if isinstance(op, AtomicRMW)]
+    """The memory for what a loop adds to global memory as blocks (`add_blocks`), where additions of
+    tiles of one type share a buffer."""
+    added = {op.value.type for op in loop.walk() if isinstance(op, AtomicRMW)}
     return sum(prod(shape_of(type)) * dtype_of(type).nbytes_in_memory for type in added)
 
 
