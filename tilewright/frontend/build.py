@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from tilewright.base import knobs
 from tilewright.base.diagnostics import CompilationError
 from tilewright.base.record import record
+from tilewright.base.symbols import symbol_of
 from tilewright.frontend import ast_to_ir
 from tilewright.frontend.ast_to_ir.call_function import as_argument, run_body
 from tilewright.frontend.ast_to_ir.errors import error_at
@@ -135,9 +136,9 @@ class _Builder:
                 self.frame.names[p.name] = of_type
 
     def symbol(self) -> str:
-        """The name of the kernel."""
+        """The name of the kernel, which a function of the program may have chosen (`repr`)."""
         by_name = {self.fn.arg_names[p[0]]: v for p, v in self.constants.items() if len(p) == 1}
-        return self.fn.repr(Specialization(by_name, dict(self.signature)))
+        return symbol_of(self.fn.repr(Specialization(by_name, dict(self.signature))))
 
     def param_type(self, param: KernelParam) -> Any:
         """The type of a parameter; constexpr_type for a compile-time value."""

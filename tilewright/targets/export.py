@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from tilewright.base.symbols import symbol_of
 from tilewright.targets.protocol import Stage
 
 DIRECTIVE = "// tt-linker: "
@@ -193,7 +194,7 @@ def c_name(name: str) -> str:
     >>> c_name("n"), c_name("int"), c_name("größe")
     ('n', 'int_', 'gr_u00f6_u00dfe')
     """
-    plain = "".join(c if c.isascii() else f"_u{ord(c):04x}" for c in name)
+    plain = symbol_of(name)
     return f"{plain}_" if plain in _RESERVED else plain
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tilewright.base.codes import coded
 from tilewright.base.diagnostics import CompilationError
+from tilewright.base.symbols import symbol_of
 from tilewright.frontend.ast_to_ir.frame import MAX_CALL_DEPTH, Context, Frame
 from tilewright.frontend.ast_to_ir.rules import call_with_rule
 from tilewright.frontend.ast_to_ir.stmt import pending, run
@@ -176,7 +177,7 @@ def _parameter(value: Any, handles: Any) -> Any:
 
 def _fresh_name(context: Context, name: str) -> str:
     number = len(context.module.functions)
-    return f"{name}.{number}"
+    return f"{symbol_of(name)}.{number}"
 
 
 def enter(context: Context, fn: SourceFunction, key: Any) -> None:
