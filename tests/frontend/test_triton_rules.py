@@ -119,11 +119,14 @@ def test_run_time_value_annotated_constexpr_is_an_ordinary_value() -> None:
     assert "cannot be reassigned" in str(error)
 
 
-def test_result_of_a_kernel_is_dropped() -> None:
-    text = "def kernel(out, n):\n    tl.store(out, n)\n    return n + 1\n"
-    assert result_of(text, np.int32(4)) == [4]
-    text = "def kernel(out, n):\n    if n > 3:\n        return n\n    tl.store(out, n)\n"
-    assert result_of(text, np.int32(4)) == [0]
+def test_a_kernel_returns_no_value() -> None:
+    for last in ("return n + 1", "return 3", "return n, n", "if n > 3:\n        return n"):
+        text = f"def kernel(out, n):\n    tl.store(out, n)\n    {last}\n"
+        error = fails(text, np.zeros(1, np.int32), np.int32(4))
+        assert "a kernel that is launched returns no value" in str(error)
+    for nothing in ("", " None", " tl.store(out, n)"):
+        text = f"def kernel(out, n):\n    tl.store(out, n)\n    return{nothing}\n"
+        assert result_of(text, np.int32(4)) == [4]
 
 
 # -- types -----------------------------------------------------------------------------------------

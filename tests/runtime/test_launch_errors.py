@@ -1,5 +1,6 @@
 """Wrong calls: words as Python has them for functions, the same before and after launches run."""
 
+import ast
 import inspect
 import traceback
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 
 import tilewright.language as tl
 from tests.runtime.native_cases import outcome
-from tilewright.base.diagnostics import CompilationError
+from tilewright.base.diagnostics import CompilationError, UnsupportedLanguageConstruct
 from tilewright.runtime.autotuner import autotune
 from tilewright.runtime.config import Config
 from tilewright.runtime.heuristics import heuristics
@@ -246,3 +247,16 @@ def test_traceback_of_an_error_of_a_kernel_has_the_frames_of_functions_that_it_c
     with pytest.raises(CompilationError) as raised:
         calling[(1,)](OUT, 8)
     assert frames_of(raised.value.__cause__) == ["half"]
+
+
+def test_traceback_of_an_error_of_a_kernel_has_the_frames_of_functions_that_raise_it() -> None:
+    def name(specialization):
+        raise UnsupportedLanguageConstruct(None, ast.Pass(), "no name")
+
+    @jit(repr=name)
+    def unnamed(out):
+        tl.store(out, 1)
+
+    with pytest.raises(UnsupportedLanguageConstruct, match="no name") as raised:
+        unnamed[(1,)](OUT)
+    assert frames_of(raised.value)[-1] == "name"

@@ -69,6 +69,7 @@ Code = Literal[
     "tile-choice",
     "branch-type",
     "loop-type",
+    "kernel-result",
     "loop-iterable",
     "loop-bounds",
     "iterated-tensor",

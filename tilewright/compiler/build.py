@@ -61,7 +61,6 @@ class Elsewhere(threading.local):
 elsewhere = Elsewhere()
 
 
-@collector_paused()
 def build(
     source: Source,
     device: GPUTarget,
@@ -70,6 +69,17 @@ def build(
     replaced: Mapping[str, bytes] | None = None,
 ) -> CompiledKernel:
     """Compile a source. The key names the kernel; `replaced` has the overridden stages."""
+    with collector_paused():  # not as a decorator, whose frame errors of kernels would show
+        return _build(source, device, options, key, replaced)
+
+
+def _build(
+    source: Source,
+    device: GPUTarget,
+    options: Any,
+    key: str,
+    replaced: Mapping[str, bytes] | None,
+) -> CompiledKernel:
     target = find_target(device)
     begin = time.perf_counter()
     module = source.module(target.frontend_options(options))

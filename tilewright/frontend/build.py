@@ -96,7 +96,7 @@ class _Builder:
         self.signature = signature
         self.attrs = attrs
         self.context = Context(options)
-        self.frame = Frame(self.context, fn)
+        self.frame = Frame(self.context, fn, is_kernel=True)
         self.constants = {self._path(k): v for k, v in constexprs.items()}
 
     def _path(self, key: Any) -> Path:
@@ -123,7 +123,7 @@ class _Builder:
             self.frame.names[p.name] = as_argument(unflatten(t, handles))
         with self.context.builder.at_end(function.body):
             self.type_ints()
-            run_body(self.frame)  # the result of a kernel is dropped, as in Triton
+            run_body(self.frame)
             self.context.builder.insert(Return([]))
         return self.context.module
 
@@ -228,10 +228,9 @@ def _leaves(type_: Any, path: Path, name: str) -> Iterator[_Leaf]:
 
 
 def hide_compiler(error: CompilationError) -> None:
-    """Remove the compiler's frames from the traceback of a launch of a kernel with an error."""
+    """Remove the compiler's frames from the traceback of a launch of a kernel with an error. Those
+    of programs remain, such as of a function that the kernel calls at compile time."""
     hide_frames(error, _PACKAGE)
-    if not knobs.compilation.front_end_debugging:
-        error.__traceback__ = None
 
 
 def hide_frames(error: BaseException, folder: str) -> None:

@@ -190,10 +190,17 @@ class AccessLayouts:
         )
 
     def of_access(self, op: AnyAccess) -> LinearLayout:
+        return self._placed(op)[0]
+
+    def _placed(self, op: AnyAccess) -> tuple[LinearLayout, bool]:
+        """The layout of an access, and whether it is the one of `_within_warps`."""
         extents, order, _ = self._access(op)
         vector = self.vectors[extents, order]
+        within = self._within_warps(extents, order, vector)
+        if within is not None:
+            return within, True
         rows = self._rows_of_fields(op, extents, order, vector)
-        return self._coalesced(extents, order, vector, rows)
+        return coalesced(extents, order, vector, self.lanes, self.warps, rows), False
 
     def _rows_of_fields(
         self, op: AnyAccess, extents: Sequence[int], order: Sequence[int], vector: int
@@ -223,11 +230,11 @@ class AccessLayouts:
         return self._coalesced(extents, order, self.vectors.get((extents, order), 1))
 
     def _coalesced(
-        self, extents: tuple[int, ...], order: tuple[int, ...], vector: int, rows: int = 1
+        self, extents: tuple[int, ...], order: tuple[int, ...], vector: int
     ) -> LinearLayout:
-        """The layout of accesses."""
+        """The layout of accesses of a shape and order of axes."""
         found = self._within_warps(extents, order, vector)
-        return found or coalesced(extents, order, vector, self.lanes, self.warps, rows)
+        return found or coalesced(extents, order, vector, self.lanes, self.warps)
 
     def _within_warps(
         self, extents: tuple[int, ...], order: tuple[int, ...], vector: int
@@ -245,12 +252,11 @@ class AccessLayouts:
         they load; a complex product, with two results, 147 instead of 166. Atomic operations on a
         sector are a request each. Accesses in two layouts are those of whole vectors: more
         instructions would cost more than the conversion of one tile."""
-        best = self.of_access(op)
+        best, within = self._placed(op)
         if assigned is None or shape_of(op.ptr.type) in self.accessed:
             return best
-        extents, order, vector = self._access(op)
+        _, order, vector = self._access(op)
         size = element_of(op.value.type).nbytes_in_memory
-        within = self._within_warps(extents, order, self.vectors[extents, order])
         alone = within and self._is_only_store(op)
         whole = LINE_BYTES if alone or isinstance(op, AtomicRMW) else SECTOR_BYTES
         required = min(whole, size * warp_run(best, order, vector))

@@ -65,6 +65,25 @@ class Call(NamedTuple):
     how: How
 
 
+def required_arrays(
+    what: str, usage: Mapping[str, str], given: Mapping[str, Arrays | None]
+) -> tuple[Arrays, ...]:
+    """The dicts of arrays that a launch of a derivative is given, by keyword.
+
+    Args:
+        what: the derivative.
+        usage: by keyword, what to pass for it.
+
+    Raises:
+        TypeError: one is missing.
+    """
+    missing = [keyword for keyword, arrays in given.items() if arrays is None]
+    if missing:
+        helps = [f"\nhelp: pass {usage[keyword]}" for keyword in missing]
+        raise TypeError(f"{what} is launched without {' and '.join(missing)}{''.join(helps)}")
+    return tuple(arrays for arrays in given.values() if arrays is not None)
+
+
 class Derivative:
     """The common part of `grad` and `jvp`: binding, plans, launching.
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, overload
 
 from tilewright.runtime.autotuner import Autotuner
-from tilewright.runtime.derivatives import Call, Derivative
+from tilewright.runtime.derivatives import Call, Derivative, required_arrays
 from tilewright.runtime.derived_launch import (
     MOST_TAPE_BYTES,
     NEW,
@@ -28,6 +28,21 @@ from tilewright.runtime.heuristics import Heuristics
 from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.tuning.call import Prepared
 
+_USAGE = {
+    "grads": '`grads={"y": dy}`: for a result y, the gradient of a loss with respect to it',
+    "into": '`into={"x": dx}`: for an input x, the array for its gradient',
+}
+_USAGE_OF_TANGENTS = {
+    "tangents": '`tangents={"x": tx}`: for an input x, the direction of the derivative',
+    "into": '`into={"y": ty}`: for a result y, the array for its derivative',
+}
+_USAGE_OF_SECOND = {
+    "grads": '`grads={"y": dy}`: what the gradient was launched with',
+    "directions": '`directions={"x": ddx}`: for an input x, the gradient of another loss with '
+    "respect to the gradient of x",
+    "into": '`into={"x": gx}`: for an input x, the array for its gradient of the other loss',
+}
+
 
 class Gradient(Derivative):
     """The gradients of a kernel's inputs; see `grad`."""
@@ -41,8 +56,8 @@ class Gradient(Derivative):
         self,
         *args: Any,
         grid: Any,
-        grads: Arrays,
-        into: Arrays,
+        grads: Arrays | None = None,
+        into: Arrays | None = None,
         accumulate: bool = False,
         warmup: bool = False,
         **kwargs: Any,
@@ -64,6 +79,8 @@ class Gradient(Derivative):
                 memory, or a name is none of the kernel's.
             TypeError: an argument is missing, or has a type that it cannot have.
         """
+        what = f"the gradient of {self.__name__}"
+        grads, into = required_arrays(what, _USAGE, {"grads": grads, "into": into})
         how = How(True) if accumulate else NEW
         call = Call(args, kwargs, grid, into, grads, how)
         if warmup:
@@ -116,7 +133,14 @@ class Tangents(Derivative):
     further = ("tangent", "tangent")
     keywords = ("tangents", "into")
 
-    def run(self, *args: Any, grid: Any, tangents: Arrays, into: Arrays, **kwargs: Any) -> None:
+    def run(
+        self,
+        *args: Any,
+        grid: Any,
+        tangents: Arrays | None = None,
+        into: Arrays | None = None,
+        **kwargs: Any,
+    ) -> None:
         """Launch the kernel together with its derivative in a direction.
 
         Args:
@@ -129,6 +153,9 @@ class Tangents(Derivative):
         Raises:
             the errors of `Gradient.run`.
         """
+        given = {"tangents": tangents, "into": into}
+        what = f"the derivative of {self.__name__}"
+        tangents, into = required_arrays(what, _USAGE_OF_TANGENTS, given)
         for name in tangents.keys() & into.keys():
             if tangents[name] is not into[name]:
                 raise ValueError(
@@ -188,9 +215,9 @@ class SecondGradient:
         self,
         *args: Any,
         grid: Any,
-        grads: Arrays,
-        directions: Arrays,
-        into: Arrays,
+        grads: Arrays | None = None,
+        directions: Arrays | None = None,
+        into: Arrays | None = None,
         into_grads: Arrays | None = None,
         **kwargs: Any,
     ) -> None:
@@ -208,6 +235,9 @@ class SecondGradient:
         Raises:
             the errors of `Gradient.run`.
         """
+        given = {"grads": grads, "directions": directions, "into": into}
+        what = f"the gradient of the gradient of {self.kernel.__name__}"
+        grads, directions, into = required_arrays(what, _USAGE_OF_SECOND, given)
         for name in grads:
             if self.outputs is not None and name not in self.outputs:
                 raise ValueError(f"grads has {name!r}, which is not one of {list(self.outputs)}")

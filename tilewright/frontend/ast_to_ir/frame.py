@@ -76,6 +76,7 @@ class Frame:
     """The state of the translation of one function.
 
     Attributes:
+        is_kernel: whether the function is launched, not called.
         names: the local names and their values at this point.
         declared: names annotated ``constexpr`` without a value yet.
         end: the label at the end of the function.
@@ -90,13 +91,22 @@ class Frame:
 
     __slots__ = (
         "caller", "captured", "context", "declared", "dropped", "end", "first_column", "first_line",
-        "fn", "globals", "hints", "loops", "names", "semantic", "targets", "values", "withs",
+        "fn", "globals", "hints", "is_kernel", "loops", "names", "semantic", "targets", "values",
+        "withs",
     )  # fmt: skip
 
-    def __init__(self, context: Context, fn: SourceFunction, caller: Loc | None = None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        fn: SourceFunction,
+        caller: Loc | None = None,
+        *,
+        is_kernel: bool = False,
+    ) -> None:
         self.context = context
         self.fn = fn
         self.caller = caller
+        self.is_kernel = is_kernel
         self.names: Names = {}
         self.declared: set[str] = set()
         self.values: dict[ast.AST, Any] = {}

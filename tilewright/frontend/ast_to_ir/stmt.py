@@ -296,6 +296,10 @@ def visit_return(frame: Frame, node: ast.Return, todo: Pending, live: bool) -> E
             frame, node, "Cannot have `return` statements inside `with` statements in triton "
         )
     value = constexpr(None) if node.value is None else visit(frame, node.value)
+    if frame.is_kernel and unwrap(value) is not None:
+        raise unsupported(
+            frame, node, "a kernel that is launched returns no value", "kernel-result"
+        )
     return Exit({frame.end: None}, value=value)
 
 

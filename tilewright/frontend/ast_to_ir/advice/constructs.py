@@ -174,6 +174,8 @@ def combine_function(mistake: Mistake) -> str:
 # -- suggestions that depend on the code only ------------------------------------------------------
 
 _INSTEAD: dict[Code, str] = {
+    "kernel-result": "store it, `tl.store(ptr, value)`, with a pointer as a parameter; functions "
+    "that return values are called by kernels",
     "invert": "`~` takes integers; a condition is negated by `not` or `~` of a comparison",
     "mask-type": "a mask is a comparison: `mask=offsets < n`, or `mask=m != 0` of integers",
     "membership": "compare with each: `(x == a) | (x == b)`",

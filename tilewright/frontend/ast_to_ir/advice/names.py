@@ -6,6 +6,7 @@ import ast
 import difflib
 import inspect
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 import tilewright.language as tl
@@ -38,11 +39,12 @@ _BUILTINS = {
     "round": "of floats, `tl.extra.libdevice.rint(x)`",
     "set": "use a tuple",
     "str": "print takes values after its text: `print('n =', n)`",
-    "sum": "did you mean `tl.sum`?",
     "tuple": "write `(a, b)`, or a comprehension",
     "type": "`x.dtype` is the element type of a tile; `isinstance(x, tl.tensor)` tests for one",
     "zip": "write `for i in range(n)`, or `tl.static_range(n)` to index tuples",
 }
+
+_SUM_IN_A_LOOP = "`tl.sum` takes a tile; of a tuple, `for i in tl.static_range(n): total += x[i]`"
 
 
 @suggests("unknown-name")
@@ -52,6 +54,8 @@ def unknown_name(mistake: Mistake) -> str | None:
     line = _assigned_before(frame.definition, name, getattr(mistake.node, "lineno", 0))
     if line:
         return f"`{name}` is assigned at line {line}, but not on every path to here"
+    if name == "sum" and (written := _sum_of_tuple(mistake)) is not None:
+        return written
     if hasattr(tl, name) and not name.startswith("_"):
         return f"did you mean `tl.{name}`?"
     if name in _BUILTINS:
@@ -61,6 +65,22 @@ def unknown_name(mistake: Mistake) -> str | None:
         return f"did you mean `{near}`?"
     near = _nearest(name, _public(tl))
     return None if near is None else f"did you mean `tl.{near}`?"
+
+
+def _sum_of_tuple(mistake: Mistake) -> str | None:
+    """The alternative to Python's `sum` of a tuple or list, which is not a tile: `sum([a, b])`."""
+    calls = [n for n in ast.walk(mistake.frame.definition) if isinstance(n, ast.Call) and n.args]
+    added = next((call.args[0] for call in calls if call.func is mistake.node), None)
+    match added:
+        case ast.List(elts=[first, *others]) | ast.Tuple(elts=[first, *others]):
+            terms = reduce(lambda left, right: ast.BinOp(left, ast.Add(), right), others, first)
+            return f"of a few values, `{ast.unparse(terms)}`"
+        case ast.ListComp() | ast.GeneratorExp():
+            return _SUM_IN_A_LOOP
+        case ast.Name(id=name) if isinstance(mistake.frame.names.get(name), tuple):
+            return _SUM_IN_A_LOOP
+        case _:
+            return None
 
 
 @suggests("global-variable")
