@@ -6,8 +6,9 @@ have in common once (`shared_addresses.py`).
         load(a)                                   a = addptr(q, x)
 
 An address is then one multiplication and addition of 64 bits, instead of that and the addition of
-`y`. So it is with an offset of all elements that the loop loads: `addptr(p, x)` is a pointer then.
-Pointers are added modulo 2^64, so that the order does not matter. Where masked accesses are
+`y`. So it is with an offset of all elements that the loop loads: `addptr(p, x)` is a pointer then;
+and with a scalar pointer, whose offset may have several such terms. Pointers are added modulo 2^64,
+so that the order does not matter. Where masked accesses are
 those of a buffer, their offsets have 32 bits instead, and the pointer stays as it is.
 
 Input: laid-out IR from which loop-invariant ops are hoisted, with pointers in canonical form, as
@@ -22,6 +23,7 @@ from functools import cache
 
 from tilewright.analysis.buffers import FEATURE as BUFFERS
 from tilewright.analysis.buffers import has_free_mask
+from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import I64, dtype_of, shape_of
@@ -31,6 +33,7 @@ from tilewright.ops.memory import AddPtr, Load, Store
 from tilewright.ops.shape import Splat
 from tilewright.passes.software_pipelining import is_unrolled
 from tilewright.targets.gpu.shared_addresses import share_addresses
+from tilewright.targets.gpu.sums import sum_of, terms_of
 from tilewright.targets.gpu.thread_pointers import is_one_access
 
 NAME = "hoist_addresses"
@@ -40,18 +43,22 @@ NAME = "hoist_addresses"
 def hoist_addresses(fn: Function, ctx: PassContext) -> bool:
     """Add the loop-invariant part of addresses to the pointer before the loop; see the module
     docstring."""
-    found = [
-        (loop, op)
-        for loop in fn.walk()
-        if isinstance(loop, For | While)
-        for op in loop.regions[-1]
-        if isinstance(op, AddPtr) and not (BUFFERS in ctx.features and _is_in_buffer(fn, op))
-    ]
+    loops = [op for op in fn.walk() if isinstance(op, For | While)]
     loaded = cache(_loaded)  # what is inserted below loads nothing
     short = cache(lambda loop: isinstance(loop, For) and is_unrolled(loop, ctx))
-    hoisted = sum(
-        _hoist_offset(loop, op) or _hoist_fixed(loop, op, loaded, short) for loop, op in found
-    )
+    hoisted = 0
+    for loop in reversed(loops):  # a loop before the one around it, which may hoist further
+        found = [
+            op
+            for op in loop.regions[-1]
+            if isinstance(op, AddPtr) and not (BUFFERS in ctx.features and _is_in_buffer(fn, op))
+        ]
+        hoisted += sum(
+            _hoist_offset(loop, op)
+            or _hoist_terms(loop, op)
+            or _hoist_fixed(loop, op, loaded, short)
+            for op in found
+        )
     ctx.count("hoisted", hoisted)
 
     def is_shared(op: AddPtr, uniform: Value) -> bool:
@@ -139,6 +146,40 @@ def _hoist_offset(loop: Op, op: AddPtr) -> bool:
     op.erase()
     if not total.result.users:
         total.erase()
+    return True
+
+
+def _hoist_terms(loop: Op, op: AddPtr) -> bool:
+    """Add the loop-invariant terms of a scalar's offset before the loop.
+
+        addptr(p, (x + y) + z)    =>    addptr(addptr(p, x + z), y)
+
+    Sums that others use, such as the offset in several arrays of one shape, stay as they are: they
+    are added once, while each array would take a pointer in registers throughout the loop.
+    """
+    body, parent = loop.regions[-1], loop.parent
+    if shape_of(op.result.type) or op.ptr.region is body or parent is None:
+        return False
+
+    def is_split(total: Add) -> bool:
+        is_own = total.parent is body and len(total.result.users) == 1
+        return is_own and dtype_of(total.result.type) == I64
+
+    terms = terms_of(op.offset, is_split)
+    fixed = [term for term in terms if not loop.contains(term)]
+    moving = [term for term in terms if loop.contains(term)]
+    if not fixed or not moving:
+        return False
+    b = Builder()
+    with b.before(loop):
+        start = b.value(AddPtr(op.ptr, sum_of(b, fixed)))
+    with b.before(op):
+        step = b.value(AddPtr(start, sum_of(b, moving)))
+    for new in (start.op, step.op):
+        assert new is not None
+        new.loc = op.loc
+    op.result.replace_with(step)
+    op.erase()
     return True
 
 
