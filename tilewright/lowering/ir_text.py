@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 _DEFINE = "\ndefine "
 
@@ -12,3 +12,30 @@ def in_each_function(text: str, rewrite: Callable[[str], str]) -> str:
     a function."""
     head, *functions = text.split(_DEFINE)
     return _DEFINE.join([head, *map(rewrite, functions)])
+
+
+def lines_with(text: str, literal: str) -> Iterator[tuple[int, str]]:
+    """The lines that contain a literal, with the places where they begin.
+
+    A regular expression that describes a line is tried on each line of a text, which takes longer
+    than LLVM's parser. `str.find` does not, and most lines do not have the literal.
+    """
+    at = text.find(literal)
+    while at >= 0:
+        begin, end = text.rfind("\n", 0, at) + 1, _end_of_line(text, at)
+        yield begin, text[begin:end]
+        at = text.find(literal, end)
+
+
+def with_lines(text: str, lines: Mapping[int, str]) -> str:
+    """The text with others in place of the lines that begin at some places."""
+    parts, done = list[str](), 0
+    for begin, line in sorted(lines.items()):
+        parts += text[done:begin], line
+        done = _end_of_line(text, begin)
+    return "".join([*parts, text[done:]])
+
+
+def _end_of_line(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end

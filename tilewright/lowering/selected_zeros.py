@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from tilewright.lowering.ir_text import in_each_function
+from tilewright.lowering.ir_text import in_each_function, lines_with, with_lines
 
 _SCALAR = r"(?:-?0\.0+e\+00|0x[HR][08]000)"
 _ZERO = rf"(?:{_SCALAR}|zeroinitializer|splat\ \(\w+\ {_SCALAR}\))"
 _VALUE = rf"(?:%[\w.]+|{_ZERO})"
 _TYPE = r"(?:<\d+\ x\ \w+>|\w+)"
-_COMPARISON = rf"""(?mx)(?P<head>^\s*(?P<result>%[\w.]+)\ =\ fcmp\ (?:[a-z]+\ )*[ou](?P<order>lt|gt)
+_COMPARISON = rf"""(?x)(?P<head>\s*(?P<result>%[\w.]+)\ =\ fcmp\ (?:[a-z]+\ )*[ou](?P<order>lt|gt)
         \ (?P<type>{_TYPE}))
         \ (?:(?P<src>%[\w.]+),\ (?P<right>{_ZERO})|(?P<left>{_ZERO}),\ (?P<other>%[\w.]+))"""
 _SELECT = rf"""(?x)=\ select\ (?:[a-z]+\ )*(?:<\d+\ x\ i1>|i1)\ (?P<condition>%[\w.]+),
@@ -35,9 +35,13 @@ def with_selected_zeros(text: str) -> str:
 
 
 def _with_selected_zeros(function: str) -> str:
+    compared = [(at, line) for at, line in lines_with(function, " = fcmp ") if _may_name_zero(line)]
+    if not compared:
+        return function
     selected: dict[str, list[set[str]]] = defaultdict(list)
-    for found in re.finditer(_SELECT, function):
-        selected[found["condition"]].append({found["a"], found["b"]})
+    for _, line in lines_with(function, " = select "):
+        if found := re.search(_SELECT, line):
+            selected[found["condition"]].append({found["a"], found["b"]})
 
     def rewritten(found: re.Match[str]) -> str:
         src, zero = found["src"] or found["other"], found["right"] or found["left"]
@@ -47,7 +51,14 @@ def _with_selected_zeros(function: str) -> str:
         other = _zero_of(found["type"], is_negative=below)
         return f"{found['head']} " + (f"{src}, {other}" if found["right"] else f"{other}, {src}")
 
-    return re.sub(_COMPARISON, rewritten, function)
+    return with_lines(
+        function, {at: re.sub(_COMPARISON, rewritten, line, count=1) for at, line in compared}
+    )
+
+
+def _may_name_zero(line: str) -> bool:
+    """Whether a zero of floats may be in a line, before a longer search for it."""
+    return any(part in line for part in ("0.0", "zeroinitializer", "0xH", "0xR"))
 
 
 def _is_negative(zero: str) -> bool:

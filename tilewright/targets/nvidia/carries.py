@@ -22,6 +22,7 @@ What each operation reads and writes is what nvdisasm prints for 188,000 instruc
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import NamedTuple
 
 from tilewright.targets.nvidia.cubin import machine_code
@@ -100,6 +101,7 @@ _READS_NONE = frozenset(
 """Moves, arithmetic, products of matrices in registers, conversions, shuffles, barriers and
 accesses to memory, which read no predicate but the one that guards them."""
 
+_COMPARES = 0x00C, 0x08C  # ISETP, UISETP
 _CONTROL = range(0x140, 0x160)
 _BSYNC, _BREAK, _BSSY, _BRA, _WARPSYNC, _EXIT = 0x141, 0x142, 0x145, 0x147, 0x148, 0x14D
 _FOLLOWED = _BSYNC, _BREAK, _BSSY, _BRA, _WARPSYNC, _EXIT
@@ -121,7 +123,7 @@ def mixes_carries(cubin: bytes, kernel: str, *, long_branches: bool) -> bool:
     flow = _control_flow(words, long_branches)
     if flow is None or any(map(_compares_with_a_carry, words)):
         return True
-    uses = [_uses(word) for word in words]
+    uses = [_uses(word & _OF_USES) for word in words]
     return any(
         uses[at].reads & carries or uses[at].reads_carries & others
         for at, (carries, others) in _reaching(uses, flow).items()
@@ -130,8 +132,9 @@ def mixes_carries(cubin: bytes, kernel: str, *, long_branches: bool) -> bool:
 
 def _compares_with_a_carry(word: int) -> bool:
     """Whether it compares the upper halves of 64 bits, after another predicate than its result."""
-    lower = _predicate(word, _A)
-    return word & _OPERATION in (0x00C, 0x08C) and lower not in (_NONE, _predicate(word, _FIRST))
+    if word & _OPERATION not in _COMPARES:
+        return False
+    return _predicate(word, _A) not in (_NONE, _predicate(word, _FIRST))
 
 
 # -- what instructions read and write --------------------------------------------------------------
@@ -154,8 +157,13 @@ class _Uses(NamedTuple):
 
 _UNIFORM_BITS = 8  # the first bit of a uniform predicate
 
+# The bits of an instruction on which its uses depend. A kernel has few different ones.
+_OF_USES = _OPERATION | sum(_NONE << at for at in (_GUARD, _FIRST, _SECOND, _A, _B, _C))
 
+
+@cache
 def _uses(word: int) -> _Uses:
+    """What an instruction reads and writes, of which the bits `_OF_USES` are given."""
     operation = word & _OPERATION
     offset = _UNIFORM_BITS if operation in _UNIFORM else 0
     reads = _set(word, (_GUARD, *_READS.get(operation, ())), offset)

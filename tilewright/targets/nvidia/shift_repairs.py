@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 
-from tilewright.lowering.ir_text import in_each_function
+from tilewright.lowering.ir_text import in_each_function, lines_with, with_lines
 
-_TRUNCATION = re.compile(
-    r"^\s*(%[\w.]+) = trunc (?:[a-z]+ )*i\d+ (%[\w.]+) to i\d+\b", re.MULTILINE
-)
-_COMPARISON = re.compile(r"^\s*(%[\w.]+) = icmp [a-z ]+ i\d+ (%[\w.]+), -?\d+", re.MULTILINE)
-_SELECTION = re.compile(
-    r" = select i1 (%[\w.]+), i\d+ (?:(%[\w.]+), i\d+ 0\b|0, i\d+ (%[\w.]+))", re.MULTILINE
-)
+_TRUNCATION = r"\s*(%[\w.]+) = trunc (?:[a-z]+ )*i\d+ (%[\w.]+) to i\d+\b"
+_COMPARISON = r"\s*(%[\w.]+) = icmp [a-z ]+ i\d+ (%[\w.]+), -?\d+"
+_SELECTION = r" = select i1 (%[\w.]+), i\d+ (?:(%[\w.]+), i\d+ 0\b|0, i\d+ (%[\w.]+))"
 _SHIFT = re.compile(
-    r"^(?P<indent>\s*)(?P<head>(?P<result>%[\w.]+) = (?:shl|lshr) (?:[a-z]+ )*i(?P<bits>32|64) "
-    r"[^,\n]+, )(?P<count>%[\w.]+)(?P<rest>[,\s].*)?$",
-    re.MULTILINE,
+    r"(?P<indent>\s*)(?P<head>(?P<result>%[\w.]+) = (?:shl|lshr) (?:[a-z]+ )*i(?P<bits>32|64) "
+    r"[^,\n]+, )(?P<count>%[\w.]+)(?P<rest>[,\s].*)?$"
 )
 _SIGNED_TOP = re.compile(r"( = shl (?:nuw )?)nsw (i(8|16|32) %[\w.]+, (\d+))\b")
 _CONSTRAINT = {"32": "r", "64": "l"}
@@ -49,22 +45,36 @@ def _without_sign(found: re.Match[str]) -> str:
 
 
 def _with_hidden_counts(function: str) -> str:
+    shifts: dict[int, re.Match[str]] = {}
+    for operation in (" = shl ", " = lshr "):
+        for at, line in lines_with(function, operation):
+            if found := _SHIFT.match(line):
+                shifts[at] = found
+    if not shifts:
+        return function
     selected: dict[str, set[str]] = defaultdict(set)
-    for condition, then, otherwise in _SELECTION.findall(function):
-        selected[then or otherwise].add(condition)
+    for found in _found(_SELECTION, " = select i1 ", function):
+        selected[found[2] or found[3]].add(found[1])
     if not selected:
         return function
-    compared = dict(_COMPARISON.findall(function))
-    wide = dict(_TRUNCATION.findall(function))
+    compared = {found[1]: found[2] for found in _found(_COMPARISON, " = icmp ", function)}
+    wide = {found[1]: found[2] for found in _found(_TRUNCATION, " = trunc ", function)}
 
-    def rewritten(found: re.Match[str]) -> str:
+    def rewritten(at: int, found: re.Match[str]) -> str:
         count, bits = found["count"], found["bits"]
         guarded = {compared.get(condition) for condition in selected[found["result"]]}
         if wide.get(count, count if bits == "64" else None) not in guarded - {None}:
             return found[0]
-        name, letter = f"%count.{found.start()}", _CONSTRAINT[bits]  # unique, as offsets are
+        name, letter = f"%count.{at}", _CONSTRAINT[bits]  # unique, as places are
         hidden = f'{name} = call i{bits} asm "", "={letter},0"(i{bits} {count})'
         lines = [hidden, f"{found['head']}{name}{found['rest'] or ''}"]
         return "\n".join(found["indent"] + line for line in lines)
 
-    return _SHIFT.sub(rewritten, function)
+    return with_lines(function, {at: rewritten(at, found) for at, found in shifts.items()})
+
+
+def _found(pattern: str, literal: str, function: str) -> Iterator[re.Match[str]]:
+    """The matches of a pattern in lines, each of which has a literal."""
+    for _, line in lines_with(function, literal):
+        if found := re.search(pattern, line):
+            yield found
