@@ -77,6 +77,44 @@ def picked_in_a_branch(x_ptr, label_ptr, y_ptr, n, stride, end, BLOCK: tl.conste
     tl.store(y_ptr + row, loss - picked)
 
 
+def rows_by_turns(x_ptr, label_ptr, y_ptr, n, stride, end, rows, BLOCK: tl.constexpr):
+    """Row after row of a program, as persistent kernels have them."""
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0)):
+        label = tl.load(label_ptr + row)
+        inside = (label >= 0) & (label < end)
+        picked = tl.load(x_ptr + row * stride + label, mask=inside, other=0.0).to(tl.float32)
+        loss = tl.where(inside, log_of_sum(x_ptr + row * stride, n, BLOCK) - picked, 0.0)
+        tl.store(y_ptr + row, loss)
+
+
+def chunks_of_rows(x_ptr, label_ptr, y_ptr, n, stride, end, rows, BLOCK: tl.constexpr):
+    """The rows are one after the other, and each is a tile. Some are skipped, and the labels are in
+    a branch with their rows."""
+    each = tl.cdiv(rows, tl.num_programs(0))
+    first = tl.program_id(0) * each
+    for row in tl.range(first, tl.minimum(first + each, rows)):
+        label = tl.load(label_ptr + row)
+        inside = (label >= 0) & (label < end)
+        if inside:
+            picked = tl.load(x_ptr + row * stride + label, mask=inside).to(tl.float32)
+            at = tl.arange(0, 4 * BLOCK)
+            x = tl.load(x_ptr + row * stride + at, mask=at < n, other=-float("inf"))
+            x = x.to(tl.float32)
+            largest = tl.max(x, 0)
+            tl.store(y_ptr + row, largest + tl.log(tl.sum(tl.exp(x - largest), 0)) - picked)
+
+
+def label_of_another_turn(x_ptr, label_ptr, y_ptr, n, stride, end, rows, BLOCK: tl.constexpr):
+    """The element belongs to the same program, but to the row that it has next or had before."""
+    for row in tl.range(tl.program_id(0) * 2, tl.program_id(0) * 2 + 2):
+        other = tl.program_id(0) * 4 + 1 - row
+        label = tl.load(label_ptr + other)
+        inside = (label >= 0) & (label < end)
+        picked = tl.load(x_ptr + other * stride + label, mask=inside, other=0.0).to(tl.float32)
+        loss = tl.where(inside, log_of_sum(x_ptr + row * stride, n, BLOCK) - picked, 0.0)
+        tl.store(y_ptr + row, loss)
+
+
 def expected(x: Any, dy: Any) -> Any:
     leaf = x.double().requires_grad_()
     labels = torch.tensor([label if 0 <= label < x.shape[1] else -100 for label in LABELS])
@@ -165,3 +203,46 @@ def test_a_barrier_separates_the_row_from_the_picked_element() -> None:
     last_loop = text.rindex("control.for")
     assert "program.barrier" in text[last_loop:]
     assert text.rindex("mem.load") > text.rindex("program.barrier")
+
+
+def gradient_of_rows(kernel: Any, x: Any, dy: Any, programs: int, end: int = 37) -> tuple[Any, Any]:
+    """The gradient by a kernel whose programs have several rows, and what computed it."""
+    rows = len(LABELS)
+    dx = torch.full_like(x, math.nan)
+    args = x, torch.tensor(LABELS), torch.zeros(rows), 37, 37, end, rows
+    backward = tw.grad(kernel)
+    backward[(programs,)](*args, BLOCK=16, grads={"y_ptr": dy}, into={"x_ptr": dx})
+    return dx, backward
+
+
+@KINDS
+@pytest.mark.parametrize("programs", [1, 4])
+@pytest.mark.parametrize("kernel", [rows_by_turns, chunks_of_rows])
+def test_each_iteration_adds_the_element_of_its_row(kernel: Any, programs: int, jit: Any) -> None:
+    x, dy = torch.randn(len(LABELS), 37), torch.randn(len(LABELS))
+    dx, backward = gradient_of_rows(jit(kernel), x, dy, programs)
+    torch.testing.assert_close(dx.double(), expected(x, dy), rtol=1e-5, atol=1e-5)
+    assert "then added by the same program for line" in backward.explain()
+    if jit is tw.jit:
+        assert atomics(backward) == [0]
+
+
+@pytest.mark.parametrize("end", [37, 38])
+def test_elements_that_other_iterations_may_have_are_added_atomically(end: int) -> None:
+    """Rows of one program are stored one after the other: an iteration must not add to another's
+    before that has stored it."""
+    kernel = label_of_another_turn if end == 37 else rows_by_turns
+    x, dy = torch.randn(len(LABELS), 37), torch.randn(len(LABELS))
+    dx, backward = gradient_of_rows(tw.jit(kernel), x, dy, 3, end)
+    labels = torch.tensor([label if 0 <= label < 37 else -100 for label in LABELS])
+    if end == 37:
+        other = torch.arange(6) ^ 1
+        inside = (labels[other] >= 0).double()
+        leaf = x.double().requires_grad_()
+        picked = leaf[other, labels[other].clamp(min=0)]
+        want = torch.autograd.grad((leaf.logsumexp(1) - picked) * inside, leaf, dy.double())[0]
+    else:
+        want = expected(x, dy)
+    torch.testing.assert_close(dx.double(), want, rtol=1e-5, atol=1e-5)
+    assert sum(atomics(backward)) > 0
+    assert "added atomically" in backward.explain()

@@ -27,7 +27,7 @@ modulo a number that it reaches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import gcd
 
@@ -42,8 +42,9 @@ from tilewright.autodiff.exclusive import exclusive_at
 from tilewright.autodiff.points import MAX_NUMBER, Array, Points, UnknownNumber, joined
 from tilewright.base.located import line_of
 from tilewright.base.record import record
-from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import shape_of
+from tilewright.ops.control import For
 
 
 @record
@@ -134,29 +135,63 @@ def lanes_are_distinct(
     return True
 
 
-def programs_are_apart(
-    accesses: Sequence[BlockAccess], points: Points, finder: BlockFinder
+def turns_are_apart(
+    region: Region, accesses: Sequence[BlockAccess], points: Points, finder: BlockFinder
 ) -> bool:
-    """Whether all elements that a program accesses come before those of any other one, or after
-    them. A scalar index that is not known is anywhere within its bounds."""
-    begins = np.full(points.count, MAX_NUMBER, np.int64)
-    ends = np.full(points.count, -MAX_NUMBER, np.int64)
+    """Whether all elements that one turn of a region accesses come before those of any other turn,
+    or after them. A turn is a program, or in it an iteration of the loops around the region. A
+    scalar index that is not known is anywhere within its bounds.
+
+    Args:
+        accesses: ops in the region, at any depth.
+    """
+    loops = [op for op in _around(region) if isinstance(op, For)]
+    turns: list[tuple[Array, ...]] = []
+    lows: list[Array] = []
+    highs: list[Array] = []
     try:
         for op in accesses:
             block = _block(op, finder)
             if block is not None:
-                program, low, high = _reach(block, points.inside(op)[0], finder)
-                np.minimum.at(begins, program, low)
-                np.maximum.at(ends, program, high)
+                here = points.inside(op)[0]
+                held, low, high = _reach(block, here, finder)
+                turns.append(tuple(n[held] for n in here.turns(loops)))
+                lows.append(low[held])
+                highs.append(high[held])
+        turn = _numbered([joined(numbers) for numbers in zip(*turns, strict=True)])
     except (UnknownNumber, NotProven):
         return False
+    count = int(turn.max(initial=-1)) + 1
+    begins = np.full(count, MAX_NUMBER, np.int64)
+    ends = np.full(count, -MAX_NUMBER, np.int64)
+    np.minimum.at(begins, turn, joined(lows))
+    np.maximum.at(ends, turn, joined(highs))
     order = np.argsort(begins, kind="stable")
-    order = order[begins[order] <= ends[order]]
     return bool(np.all(ends[order][:-1] < begins[order][1:]))
 
 
+def _around(region: Region) -> Iterator[Op]:
+    """The ops that a region is in, innermost first."""
+    if region.parent is not None:
+        yield region.parent
+        yield from region.parent.ancestors()
+
+
+def _numbered(columns: Sequence[Array]) -> Array:
+    """A number from 0 on for each row, the same for equal rows of nonnegative numbers."""
+    total, size = np.zeros(len(columns[0]) if columns else 0, np.int64), 1
+    for column in columns:
+        extent = int(column.max(initial=0)) + 1
+        size *= extent
+        if size >= MAX_NUMBER:
+            raise NotProven("there are too many iterations")
+        total = total * extent + column
+    return np.unique(total, return_inverse=True)[1]
+
+
 def _reach(block: Block, here: Points, finder: BlockFinder) -> tuple[Array, Array, Array]:
-    """The programs that access a block, with the first and the last element that each may reach."""
+    """The points that access a block, as a mask, with the first and the last element that each may
+    reach."""
     _require_no_wrapping(block, here, finder)
     low = high = here.polynomial(block.offset)
     held = np.ones(here.count, bool)
@@ -168,7 +203,7 @@ def _reach(block: Block, here: Points, finder: BlockFinder) -> tuple[Array, Arra
             raise NotProven("an index is too large")
         low = low + np.minimum(stride * first, stride * (end - 1))
         high = high + np.maximum(stride * first, stride * (end - 1))
-    return here.program[held], low[held], high[held]
+    return held, low, high
 
 
 def _bounds_along(axis: BlockAxis, here: Points) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ exactly what the kernel computes. A scalar that is loaded is known if the array'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, TypeGuard
 
@@ -86,6 +86,11 @@ class Points:
             else:
                 raise UnknownNumber("it is in a while loop")
         return points, surely
+
+    def turns(self, loops: Iterable[For]) -> tuple[Array, ...]:
+        """The number of each point's program, and of its iteration of each of these loops, in which
+        all points are."""
+        return self.program, *(self._iterations[loop] for loop in loops)
 
     def at_origin(self, axes: Sequence[int]) -> Points:
         """The points of programs whose index along these axes is 0."""

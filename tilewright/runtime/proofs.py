@@ -14,7 +14,7 @@ from tilewright.autodiff.distinct import (
     Verdict,
     distinct,
     lanes_are_distinct,
-    programs_are_apart,
+    turns_are_apart,
 )
 from tilewright.autodiff.enumerated import FEW_ACCESSES, are_distinct, sharing
 from tilewright.autodiff.errors import not_deterministic, stored_twice
@@ -194,12 +194,30 @@ class Proofs:
         rest = [op for op in array.loads if not distinct(fn, [op], points, finder).private]
         known = [op for op in array.loads if op not in rest]
         verdict = distinct(fn, known, points, finder)
-        if not known or not verdict.private or self._are_shared(rest):
+        if not known or not verdict.private:
             return found
-        ends = all(op.parent and op.parent.contains(k.result) for op in rest for k in known)
-        own = ends and not array.writes and programs_are_apart(array.loads, points, finder)
-        (self.last if own else self.rest)[array.name] = rest
+        if self._can_follow(array, rest, known, points, finder):
+            self.last[array.name] = rest
+        elif self._are_shared(rest):
+            return found
+        else:
+            self.rest[array.name] = rest
         return verdict
+
+    def _can_follow(
+        self, array: Array, rest: Sequence[Load], known: Sequence[Load], points: Points,
+        finder: BlockFinder,
+    ) -> bool:  # fmt: skip
+        """Whether the elements of scalar loads of which little is known can be added to in memory
+        at the end of the region that they are in, behind the stores of all others: nothing outside
+        of the region, and no other iteration or program that runs it, has any of the elements."""
+        region = rest[0].parent
+        if region is None or array.writes or any(shape_of(op.result.type) for op in rest):
+            return False
+        inside = all(op.parent is region for op in rest) and all(
+            region.contains(op.result) for op in known
+        )
+        return inside and turns_are_apart(region, array.loads, points, finder)
 
     def _in_common(
         self, array: Array, by_form: Verdict, points: Points, finder: BlockFinder
