@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from benchmarks.contestants import OURS, TRITON, Contestant
 from benchmarks.programs.__main__ import _kernels, _line
 from benchmarks.programs.calls import load, tensors
 from benchmarks.programs.compare import ROUNDS, Outcome, compare, difference
+from benchmarks.programs.libraries.absent import allow, bare
+from benchmarks.programs.libraries.inputs import with_gradients
 
 
 def test_calls_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,3 +92,36 @@ def test_failure_and_wrong_results_are_reported(tmp_path: Path) -> None:
     assert "tilewright: no kernel" in _line(outcome)
     assert math.isnan(outcome.ratio)
     assert "RESULTS DIFFER" in _line(Outcome("call", difference=0.5))
+
+
+def test_packages_that_are_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    monkeypatch.syspath_prepend(tmp_path)
+    for path, text in {
+        "a_library/__init__.py": "raise ImportError('for other purposes')",
+        "a_library/settings.py": "raise ImportError('of other purposes')",
+        "a_library/kernels.py": (
+            "import torch, a_missing_package.part as part\n"
+            "from a_library.settings import Settings\n"
+            "class Launcher(part.Base, frozen=True): pass\n"
+            "@part.decorator\n"
+            "def kernel(): return 3\n"
+        ),
+    }.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    allow("torch", "a_missing_package", "a_library.settings")
+    bare("a_library")
+    kernels = importlib.import_module("a_library.kernels")
+    assert kernels.kernel() == 3
+    assert kernels.torch is torch
+
+
+def test_gradients_of_a_call() -> None:
+    x, i = torch.tensor([2.0, 3.0]), torch.tensor([0, 1])
+    run = with_gradients(lambda x, i: (x[i] ** 2, None), [x, i])
+    y, dx = run()
+    assert torch.equal(y, x**2)
+    assert dx.shape == x.shape
+    assert torch.equal(dx, run()[1])  # the gradient of the result is the same in each run
