@@ -155,6 +155,8 @@ class Op:
 
     def reads(self) -> bool:
         """Whether the op, or one nested in it, reads memory."""
+        if not self.regions:  # as most ops, of which passes ask this often
+            return self.reads_memory
         return self.reads_memory or any(op.reads() for r in self.regions for op in r)
 
     def is_write(self) -> bool:
@@ -165,6 +167,8 @@ class Op:
 
     def writes(self) -> bool:
         """Whether the op, or one nested in it, has an effect as of `is_write`."""
+        if not self.regions:
+            return self.is_write()
         return self.is_write() or any(op.writes() for r in self.regions for op in r)
 
     @property

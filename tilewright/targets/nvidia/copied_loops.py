@@ -144,16 +144,19 @@ def find_loops(fn: Function, ctx: PassContext) -> list[CopiedLoop]:
 def with_rings(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list[CopiedLoop]:
     """Assign rings to the loops, with as many slots as memory allows; none if it is not enough
     for two."""
-    most = max((loop.slots for loop in loops), default=0)
+    if not loops:
+        return []
+    own = allocated_bytes(fn)
+    most = max(loop.slots for loop in loops)
     for slots in range(most, 1, -1):
         rings: dict[object, Ring] = {}
         for loop in loops:
             loop.slots = min(loop.slots, slots)
             loop.ring = rings.setdefault(loop.kind(), Ring(loop.slots))
-        if shared_bytes(fn, loops) <= ctx.gpu.shared_bytes:
+        if _with_own(fn, loops, own) <= ctx.gpu.shared_bytes:
             if releases_at_once(loops):
-                _add_free_slots(fn, loops, ctx)
-                _add_spare_slots(fn, loops, ctx)
+                _add_free_slots(fn, loops, own, ctx)
+                _add_spare_slots(fn, loops, own, ctx)
             return loops
     for loop in loops:
         ctx.missed(NAME, "there is not enough shared memory for two slots", loop.loop.loc)
@@ -174,11 +177,12 @@ def find_held(fn: Function, loops: Sequence[CopiedLoop], ctx: PassContext) -> li
     finder, scalars = BlockFinder(), Scalars(fn)
     held = [loop for op in around if (loop := _held(fn, op, finder, scalars)) is not None]
     added = max(_added_bytes(loop.loop) for loop in loops)
-    free = ctx.gpu.shared_bytes // max(ctx.gpu.shared_bytes // shared_bytes(fn, loops), 1)
+    own = allocated_bytes(fn)
+    free = ctx.gpu.shared_bytes // max(ctx.gpu.shared_bytes // _with_own(fn, loops, own), 1)
     for slots in (2, 1):
         for loop in held:
             loop.slots = loop.ring.slots = slots
-        needed = shared_bytes(fn, [*loops, *held])
+        needed = _with_own(fn, [*loops, *held], own)
         if held and needed + (added if slots > 1 else 0) <= free:
             return held
     return []
@@ -217,7 +221,7 @@ def releases_at_once(loops: Sequence[CopiedLoop]) -> bool:
     return all(loop.ring is ring and len(loop.parts) == 1 for loop in loops)
 
 
-def _add_free_slots(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> None:
+def _add_free_slots(fn: Function, loops: list[CopiedLoop], own: int, ctx: PassContext) -> None:
     """Give the ring the slots with which as many programs are resident as their registers, and the
     slots that the source requests, allow: up to `MOST_SLOTS`, and, of more than `FEW_PROGRAMS`,
     as many as copies of `BYTES_IN_FLIGHT` take.
@@ -230,7 +234,7 @@ def _add_free_slots(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> 
     gpu = ctx.gpu
     needed = results_of(loops, gpu) + OTHER_REGISTERS
     slot = sum(bytes_of(copied.share) for copied in loops[0].copies) + 2 * BARRIER_BYTES
-    memory, used = gpu.shared_bytes + RESERVED_SHARED, shared_bytes(fn, loops)
+    memory, used = gpu.shared_bytes + RESERVED_SHARED, _with_own(fn, loops, own)
     by_memory = memory // (loops[0].slots * slot + RESERVED_SHARED)  # at most
     programs = max(min(resident_by_registers(gpu.warps + 1, needed), by_memory), 1)
     if programs > FEW_PROGRAMS and all(loop.in_flight for loop in loops):
@@ -246,7 +250,7 @@ def _add_free_slots(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> 
         loop.slots = slots
 
 
-def _add_spare_slots(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> None:
+def _add_spare_slots(fn: Function, loops: list[CopiedLoop], own: int, ctx: PassContext) -> None:
     """Give the ring spare slots, up to `MOST_SLOTS`, as far as memory allows."""
     ring = loops[0].ring
     if not ctx.enabled(SPARE):
@@ -254,7 +258,7 @@ def _add_spare_slots(fn: Function, loops: list[CopiedLoop], ctx: PassContext) ->
     slot = sum(bytes_of(copied.share) for copied in loops[0].copies)
     per_slot = slot + 2 * BARRIER_BYTES
     # Buffers are aligned, and the memory behind which spare slots lie.
-    free = ctx.gpu.shared_bytes - shared_bytes(fn, loops) - 2 * ALIGN
+    free = ctx.gpu.shared_bytes - _with_own(fn, loops, own) - 2 * ALIGN
     ring.spare = max(0, min(free // per_slot, MOST_SLOTS - ring.slots))
 
 
@@ -273,10 +277,15 @@ def results_of(loops: Sequence[CopiedLoop], gpu: GpuMachine) -> int:
 
 def shared_bytes(fn: Function, loops: Sequence[CopiedLoop]) -> int:
     """An upper bound of the shared memory of a program with these rings."""
+    return _with_own(fn, loops, allocated_bytes(fn))
+
+
+def _with_own(fn: Function, loops: Sequence[CopiedLoop], own: int) -> int:
+    """As `shared_bytes`, of a function that takes `own` bytes without them."""
     rings = {loop.ring: loop for loop in loops}
     size = sum(loop.slots * sum(bytes_of(c.share) for c in loop.copies) for loop in rings.values())
     # The rings are live from the start; two upper bounds of the memory used in addition.
-    return size + min(_other_bytes(fn, loops), allocated_bytes(fn) + ALIGN)
+    return size + min(_other_bytes(fn, loops), own + ALIGN)
 
 
 def _other_bytes(fn: Function, loops: Sequence[CopiedLoop]) -> int:

@@ -12,6 +12,8 @@ from tilewright.ops.memory import Load
 from tilewright.passes.software_pipelining import up_to_end_of
 from tilewright.targets.nvidia.tensor_copies import TensorCopy
 
+_SHAPED = Tile, Shared, TensorMemory
+
 
 class Unsupported(Exception):
     def __init__(self, why: str, op: Op | None = None) -> None:
@@ -37,24 +39,24 @@ class Scalars:
     def _visit(self, region: Region) -> None:
         for op in region:
             match op:
+                case _ if not op.regions:
+                    if op.results and not self.can_clone(op):
+                        self.other.update(op.results)
                 case For():
                     self._visit_for(op)
                 case If():
                     self._visit_if(op)
                 case _:
-                    if not self.can_clone(op):
-                        self.other.update(op.results)
+                    self.other.update(op.results)
 
     def _visit_for(self, op: For) -> None:
-        self.other.update(
-            v for v in op.body.args if isinstance(v.type, Tile | Shared | TensorMemory)
-        )
-        if any(v in self.other for v in (op.start, op.stop, op.step)):
+        self.other.update(v for v in op.body.args if isinstance(v.type, _SHAPED))
+        if not self.other.isdisjoint((op.start, op.stop, op.step)):
             self.other.update(op.body.args)
         yields = op.body.terminator.operands
         carried = zip(op.inits, yields, op.body.args[1:], op.results, strict=True)
         for init, yielded, arg, result in carried:
-            if any(v in self.other for v in (init, yielded, arg)):
+            if not self.other.isdisjoint((init, yielded, arg)):
                 self.other.update((arg, result))
         self._visit(op.body)
 
@@ -63,14 +65,14 @@ class Scalars:
         self._visit(op.otherwise)
         yields = zip(op.then.terminator.operands, op.otherwise.terminator.operands, strict=True)
         for (a, b), result in zip(yields, op.results, strict=True):
-            if any(v in self.other for v in (op.condition, a, b)):
+            if not self.other.isdisjoint((op.condition, a, b)):
                 self.other.add(result)
 
     def can_clone(self, op: Op) -> bool:
         """Whether an op without regions can be cloned into the copying warp's code."""
-        if op.regions or not op.results or any(v in self.other for v in op.operands):
+        if op.regions or not op.results or not self.other.isdisjoint(op.operands):
             return False
-        if any(isinstance(v.type, Tile | Shared | TensorMemory) for v in op.results):
+        if any([isinstance(v.type, _SHAPED) for v in op.results]):
             return False
         if isinstance(op, Load):
             return not (
