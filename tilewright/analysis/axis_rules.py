@@ -10,6 +10,8 @@ For each axis d of a value (a scalar counts as one axis of length 1):
 - `constancy[d]` = K: along d the elements form runs of K equal values, which start at multiples of
   K; K divides the length of the axis.
 - `constant`: the value of all elements, if it is known.
+- `scaled`: for products by a power of two, the contiguity and the divisibility of the other factor,
+  and the power. They may have wrapped.
 
 The maximum vector length of an access of elements of s bytes is thus min(C, D // s); see
 `AxisInfo.vector_length`.
@@ -57,6 +59,7 @@ class AxisInfo(NamedTuple):
     divisibility: Facts
     constancy: Facts
     constant: int | None = None
+    scaled: tuple[Facts, Facts, int] | None = None
 
     @property
     def rank(self) -> int:
@@ -311,7 +314,8 @@ def _mul(op: arith.Mul, infos: Sequence[AxisInfo]) -> AxisInfo | None:
         return b
     whole = min(a.multiple_of_all() * b.multiple_of_all(), MAX_DIVISIBILITY)
     ones = (1,) * a.rank
-    return _combined(op, infos, ones, (whole,) * a.rank, lambda x, y: x * y)
+    product = _combined(op, infos, ones, (whole,) * a.rank, lambda x, y: x * y)
+    return _scaled(product, a, b.constant)
 
 
 @_rule(arith.Shl)
@@ -320,7 +324,15 @@ def _shl(op: arith.Shl, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     if b.constant is None or not 0 <= b.constant < 64:
         return only_constancy(op, infos)
     whole = min(a.multiple_of_all() << b.constant, MAX_DIVISIBILITY)
-    return _combined(op, infos, (1,) * a.rank, (whole,) * a.rank, lambda x, y: x << y)
+    shifted = _combined(op, infos, (1,) * a.rank, (whole,) * a.rank, lambda x, y: x << y)
+    return _scaled(shifted, a, 1 << b.constant)
+
+
+def _scaled(product: AxisInfo, a: AxisInfo, factor: int | None) -> AxisInfo:
+    """The information of a product of integers with that of one of them."""
+    if factor is None or factor < 2 or power_of_two_in(factor) != factor:
+        return product
+    return product._replace(scaled=(a.contiguity, a.divisibility, factor))
 
 
 @DIVISIONS.of(arith.IntDiv)
@@ -341,7 +353,8 @@ def _quotient(
     op: Op, infos: Sequence[AxisInfo], divisor: AxisInfo, rounds_down: bool
 ) -> AxisInfo | None:
     """Consecutive integers have equal quotients if they start at a multiple of their number, which
-    divides the divisor."""
+    divides the divisor. So have their products by a power of two, if it and their number do: they
+    are in one block of as many integers that starts at a multiple, also where they wrap."""
     a = infos[0]
     plain = only_constancy(op, infos)
     number = divisor.constant
@@ -355,6 +368,10 @@ def _quotient(
             run = gcd(a.contiguity[d], divisor.constancy[d])
             run = gcd(run, gcd(a.divisibility[d], divisor.multiple_of_all()))
             constancy[d] = max(constancy[d], run)
+            if a.scaled is not None:
+                contiguity, divisibility, factor = a.scaled
+                run = gcd(contiguity[d], divisor.constancy[d], divisibility[d])
+                constancy[d] = max(constancy[d], gcd(run, divisor.multiple_of_all() // factor or 1))
     whole = 1
     if number is not None and power_of_two_in(number) == number:
         whole = max(1, a.multiple_of_all() // number)
