@@ -15,7 +15,9 @@ import gc
 import os
 import secrets
 import shutil
+import sys
 import tempfile
+from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -24,7 +26,7 @@ import pytest
 
 # A pure function of the tests, so that a failure is reproducible; random seeds are an option.
 DEFAULT_FUZZ_SEED = 0
-DEFAULT_FUZZ_COUNT = 10
+DEFAULT_FUZZ_COUNT = 4
 
 
 def _load_hypothesis_profile() -> None:
@@ -75,6 +77,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=DEFAULT_FUZZ_COUNT,
         metavar="N",
         help=f"how many seeds each fuzz test tries (default {DEFAULT_FUZZ_COUNT})",
+    )
+    parser.addoption(
+        "--all-cases",
+        action="store_true",
+        help="run all cases of each test; by default one in n of those marked sampled(n)",
     )
     parser.addoption(
         "--kills",
@@ -139,20 +146,28 @@ def _refuse_slow_products(config: pytest.Config) -> None:
     _set_for_the_session(config, "TILEWRIGHT_STRICT_PRODUCTS", "1")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without a device, keep one case of each test that needs one, which tells the reason."""
-    if missing_cuda_device() is None:
-        return
+    """Keep a part of the cases of tests that are marked so, out of those that are selected by name;
+    and without a device one case of each test that needs one, which reports why it is skipped."""
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
-    seen: set[str] = set()
+    cases: Counter[str] = Counter()
     for item in items:
         test = item.nodeid.partition("[")[0]
-        again = test in seen and item.get_closest_marker("gpu") is not None
-        (dropped if again else kept).append(item)
-        seen.add(test)
+        number = cases[test]
+        cases[test] += 1
+        (dropped if number % _one_in(config, item) else kept).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=dropped)
+
+
+def _one_in(config: pytest.Config, item: pytest.Item) -> int:
+    """n if one in n cases of a test runs."""
+    if item.get_closest_marker("gpu") is not None and missing_cuda_device() is not None:
+        return sys.maxsize
+    sampled = item.get_closest_marker("sampled")
+    return 1 if sampled is None or config.option.all_cases else sampled.args[0]
 
 
 def pytest_collection_finish() -> None:

@@ -12,6 +12,7 @@ from tests.autodiff.mutants import mutants, mutated, notices
 from tests.autodiff.single_conditions import WITNESSES
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", WITNESSES)
 def test_the_witness_of_a_condition_notices_its_loss(name: str) -> None:
     witness = WITNESSES[name]

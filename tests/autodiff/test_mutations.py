@@ -660,6 +660,7 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_the_witness_of_a_condition_notices_its_loss(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -145,6 +145,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_each_condition_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place, attribute, replacement, case = MUTANTS[name]

@@ -19,6 +19,7 @@ def _tested() -> list[str]:
     return sorted({name for names in declared.values() for name in (names[0], names[-1])})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", _tested())
 def test_form_runs(name: str) -> None:
     torch.manual_seed(0)

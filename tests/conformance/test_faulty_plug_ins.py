@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from tilewright.conformance.claims import claims_of
 from tilewright.runtime import driver, launch
 from tilewright.runtime.device_array import DeviceArray
 from tilewright.targets import registry
+from tilewright.tools.cli import main
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,6 +115,7 @@ class Target(InterpreterTarget):
     def __init__(self, arch=""):
         raise OSError("no licence")
 """
+ABORTING = "import os; os.abort()\n"
 
 BROKEN = """
 class Target(InterpreterTarget):
@@ -124,9 +126,12 @@ class Target(InterpreterTarget):
 """
 
 
-def put(folder: Path, name: str, code: str = "") -> Path:
-    text = (GOOD + code).replace("NAME", name)
-    return install(folder, name, text, targets="Target", drivers="Driver", launchers="Launcher")
+def put(
+    folder: Path, name: str, code: str = "", kinds: Sequence[str] = ("Target", "Driver", "Launcher")
+) -> Path:
+    """Install a plug-in with classes of these kinds. `doctor` starts a process for each."""
+    entries = {f"{kind.lower()}s": kind for kind in kinds}
+    return install(folder, name, (GOOD + code).replace("NAME", name), **entries)
 
 
 def command(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
@@ -149,8 +154,29 @@ def conformance(
     return found
 
 
+UNUSABLE = {
+    "lacking": ("raise ImportError('no library')\n", "cannot be loaded: ImportError: no library"),
+    "leaving": (
+        "import sys; sys.exit('no device')\n",
+        "cannot be loaded: SystemExit: no device",
+    ),
+    "other": (
+        OTHER_VERSION,
+        "is written for version 7 of the interface of targets; this version of",
+    ),
+    "partial": (
+        INCOMPLETE,
+        "is not a target: it has no features, parse_options, frontend_options",
+    ),
+    "raising": (RAISING, "cannot be used: OSError: no licence"),
+}
+
+
 def test_good_plug_in_passes(tmp_path: Path) -> None:
+    """Whatever else is installed."""
     put(tmp_path, "good")
+    for name, (code, _) in UNUSABLE.items():
+        put(tmp_path, name, code)
     report = tmp_path / "results.json"
     found = conformance(
         tmp_path, "good", "--level", "0,1,R", "--part", "3/40", "--json", str(report), status=0
@@ -175,48 +201,30 @@ def test_hang_and_crash_of_a_launch_are_named_and_the_rest_runs(
     assert "| 1 elementwise | 6 |  |  |  | 1 |" in found.stdout
 
 
-UNUSABLE = {
-    "lacking": ("raise ImportError('no library')\n", "cannot be loaded: ImportError: no library"),
-    "leaving": (
-        "import sys; sys.exit('no device')\n",
-        "cannot be loaded: SystemExit: no device",
-    ),
-    "other": (
-        OTHER_VERSION,
-        "is written for version 7 of the interface of targets; this version of",
-    ),
-    "partial": (
-        INCOMPLETE,
-        "is not a target: it has no features, parse_options, frontend_options",
-    ),
-    "raising": (RAISING, "cannot be used: OSError: no licence"),
-}
-
-
-def test_plug_ins_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    """Each by itself, though all are installed."""
+def test_doctor_names_plug_ins_that_are_faulty(tmp_path: Path) -> None:
+    """Each by itself, though all are installed: the others are used."""
     for name, (code, _) in UNUSABLE.items():
-        put(tmp_path, name, code)
-    for name, (_, cause) in UNUSABLE.items():
-        found = conformance(tmp_path, name, status=2)
-        where = f"the plug-in tilewright.targets: {name} = {name}:Target, of {name} 1.5 "
-        assert where in found.stderr
-        assert cause in found.stderr
-        assert "Traceback" not in found.stderr
-    conformance(tmp_path, "cpu", "--only", "1/grid/5", status=0)  # the rest goes on
+        put(tmp_path, name, code, ["Target"])
+    put(tmp_path, "aborting", ABORTING, ["Target"])
+    put(tmp_path, "faulty", _faulty("Driver", "target_of", NONE), ["Driver"])
+    put(tmp_path, "silent", _faulty("Driver", "is_active", NONE), ["Driver"])
+    put(tmp_path, "good")
     doctor = command(tmp_path, "doctor")
     assert doctor.returncode == 1
     for name, (_, cause) in UNUSABLE.items():
         assert f"of {name} 1.5 {cause}" in doctor.stdout
+    killed = "of aborting 1.5 cannot be loaded: the process was killed by SIGABRT"
+    assert killed in doctor.stdout
+    for name, member in (("faulty", "target_of"), ("silent", "is_active")):
+        provider = f"the plug-in tilewright.drivers: {name} = {name}:Driver, of {name} 1.5"
+        assert f" {provider} is not a driver: its `{member}` returns None" in doctor.stdout
+    assert "PlugInError" not in doctor.stdout
     assert "kernel on cpu    compiled and ran" in doctor.stdout
+    assert "kernel on good:0 compiled and ran in" in doctor.stdout, doctor.stdout
 
 
 def test_plug_in_that_ends_the_process_is_named(tmp_path: Path) -> None:
-    put(tmp_path, "bad", "import os; os.abort()\n")
-    doctor = command(tmp_path, "doctor")
-    assert doctor.returncode == 1
-    assert "of bad 1.5 cannot be loaded: the process was killed by SIGABRT" in doctor.stdout
-    assert "kernel on cpu    compiled and ran" in doctor.stdout
+    put(tmp_path, "bad", ABORTING)
     found = conformance(tmp_path, "bad", status=-signal.SIGABRT)
     assert f'File "{tmp_path / "bad.py"}"' in found.stderr
 
@@ -238,12 +246,6 @@ def test_claim_that_does_not_hold_is_named(tmp_path: Path) -> None:
     assert "FAILED 1/x * y/fp32: rejected: at " in found.stderr
     assert "FAILED 1/x * y/i8" not in found.stderr
     assert "arith.mul is not supported" in found.stdout.partition("## Rejected")[2]
-
-
-def test_doctor_runs_a_kernel_on_the_devices_of_plug_ins(tmp_path: Path) -> None:
-    put(tmp_path, "good")
-    found = command(tmp_path, "doctor")
-    assert "kernel on good:0 compiled and ran in" in found.stdout, found.stdout
 
 
 @tw.jit
@@ -306,6 +308,19 @@ def discover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Discover:
         _forget(name)
 
     return found
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_plug_ins_that_cannot_be_used_are_named(
+    name: str, discover: Discover, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, cause = UNUSABLE[name]
+    discover(name, code)
+    assert main(["conformance", "--target", name, "-j1"]) == 2
+    found = capsys.readouterr().err
+    assert f"the plug-in tilewright.targets: {name} = {name}:Target, of {name} 1.5 " in found
+    assert cause in found
+    assert "Traceback" not in found
 
 
 RAISE, NONE = "raise OSError('no licence')", "return None"
@@ -394,16 +409,6 @@ def test_members_of_drivers_that_are_faulty_are_named(member: str, discover: Dis
         discover("faulty", _faulty("Driver", member, body))
         with pytest.raises(PlugInError, match=_named("Driver", cause)):
             ask()
-
-
-def test_doctor_names_a_faulty_member_once(tmp_path: Path) -> None:
-    put(tmp_path, "faulty", _faulty("Driver", "target_of", NONE))
-    put(tmp_path, "silent", _faulty("Driver", "is_active", NONE))
-    found = command(tmp_path, "doctor").stdout
-    for name, member in (("faulty", "target_of"), ("silent", "is_active")):
-        provider = f"the plug-in tilewright.drivers: {name} = {name}:Driver, of {name} 1.5"
-        assert f" {provider} is not a driver: its `{member}` returns None" in found, found
-    assert "PlugInError" not in found
 
 
 def test_launchers_that_are_faulty_are_named(discover: Discover) -> None:

@@ -419,6 +419,7 @@ def _samples() -> Sequence[Job]:
     return [job for jobs in FAMILIES.values() for job in jobs[:: max(1, len(jobs) // 3)][:3]]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("job", _samples(), ids=lambda job: job.name)
 def test_job_can_be_prepared(job: Job) -> None:
     """Without a GPU: it compiles, and the expected results are the interpreter's."""

@@ -25,27 +25,33 @@ def kernel(x, y, M, N, sm, sn, om, on, BM: tl.constexpr, BN: tl.constexpr, CHECK
 """
 
 
-@pytest.mark.parametrize("element", [t for t in SCALARS if not t.is_bool()], ids=str)
-def test_block_is_read_and_padded(element: Any) -> None:
-    rng = np.random.default_rng(1)
-    x = random_array(Tile((20, 37), element), rng)
-    for at, order, transposed, padding in (
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(
+    ("at", "order", "transposed", "padding"),
+    [
         ((8, 32), (1, 0), False, "zero"),
         ((-3, 5), (1, 0), False, "nan"),
         ((16, -7), (0, 1), True, "nan"),
         ((-16, 7), (0, 1), True, "zero"),
         ((2, 3), (0, 1), False, "zero"),
-    ):
-        if padding == "nan" and not has_nan(element):
-            padding = "zero"
-        a = x.T if transposed else x
-        y = np.zeros((8, 16), a.dtype)
-        constants = {"BM": 8, "BN": 16, "CHECK": (0, 1), "PAD": padding, "ORDER": order}
-        strides = (1, 37) if transposed else (37, 1)
-        run_everywhere(COPY, x.reshape(-1), y, *a.shape, *strides, *at, constexprs=constants)
-        fill = np.nan if padding == "nan" else np.zeros((), x.dtype)
-        want = block_of(a, at, (8, 16), fill)
-        np.testing.assert_array_equal(y.view(np.uint8), want.view(np.uint8))
+    ],
+)
+@pytest.mark.parametrize("element", [t for t in SCALARS if not t.is_bool()], ids=str)
+def test_block_is_read_and_padded(
+    element: Any, at: tuple[int, int], order: tuple[int, int], transposed: bool, padding: str
+) -> None:
+    rng = np.random.default_rng(1)
+    x = random_array(Tile((20, 37), element), rng)
+    if padding == "nan" and not has_nan(element):
+        padding = "zero"
+    a = x.T if transposed else x
+    y = np.zeros((8, 16), a.dtype)
+    constants = {"BM": 8, "BN": 16, "CHECK": (0, 1), "PAD": padding, "ORDER": order}
+    strides = (1, 37) if transposed else (37, 1)
+    run_everywhere(COPY, x.reshape(-1), y, *a.shape, *strides, *at, constexprs=constants)
+    fill = np.nan if padding == "nan" else np.zeros((), x.dtype)
+    want = block_of(a, at, (8, 16), fill)
+    np.testing.assert_array_equal(y.view(np.uint8), want.view(np.uint8))
 
 
 def test_only_the_named_axes_are_checked() -> None:

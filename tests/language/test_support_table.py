@@ -87,6 +87,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "target"), [run for run in RUNS if run != CALLS_BACK])
 def test_use_agrees_with_the_interpreter(name: str, target: str) -> None:
     assert not disagreement((USES | EXTRAS)[name], target, run_on=run_repaired)

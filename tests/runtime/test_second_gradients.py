@@ -80,12 +80,14 @@ def kernel(x_ptr, y_ptr):
     np.testing.assert_array_equal(found, limits)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*NAMES, OVERLAPPING])
 def test_second_gradients(name: str) -> None:
     text, grid, args, wrt, outputs, constexprs = case(name)
     check(text, grid, args, wrt, outputs, constexprs)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", LOOPS)
 def test_second_gradients_of_states(name: str) -> None:
     check(kernel(LOOPS[name]), 2, arguments(3), ("x_ptr", "w_ptr"), ("y_ptr",), {})

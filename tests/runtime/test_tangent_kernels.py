@@ -20,6 +20,7 @@ def named(name: str) -> Case:
     return case(name)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [*NAMES, OVERLAPPING, *LOOPS])
 def test_tangents_equal_those_of_the_interpreter(name: str) -> None:
     text, grid, args, wrt, outputs, constexprs = named(name)

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -37,6 +37,12 @@ DEVICE = "import pytest\n@pytest.mark.gpu\ndef test_it(): raise AssertionError\n
 WARNING = "import warnings\ndef test_it(): warnings.warn('careful')\n"
 MARKER = "import pytest\n@pytest.mark.gpus\ndef test_it(): pass\n"
 SEED = "def test_it(fuzz_seed): assert fuzz_seed != 8\n"
+SAMPLED = """
+import pytest
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("n", range(7))
+def test_it(n): print(f"case {n} of 7")
+"""
 CACHE = """
 import os, pathlib, pytest
 @pytest.mark.parametrize("n", range(4))
@@ -71,6 +77,20 @@ def test_random_seeds_are_the_same_for_all_workers(tmp_path: Path) -> None:
     tests = {"seed": "def test_it(fuzz_seed): pass\n"}
     output = _run_suite(tmp_path, tests, "-n2", "--fuzz-seed=random", "--fuzz-count=4")
     assert "4 passed" in output
+
+
+@pytest.mark.parametrize(
+    ("options", "cases"),
+    [
+        ((), (0, 3, 6)),
+        (("--all-cases",), range(7)),
+        (("-k", "5 or 4"), (4,)),
+        (("tests/test_sampled.py::test_it[2]",), (2,)),
+    ],
+)
+def test_one_in_n_cases_runs(options: Sequence[str], cases: Sequence[int], tmp_path: Path) -> None:
+    output = _run_suite(tmp_path, {"sampled": SAMPLED}, "-n0", "-rP", *options)
+    assert re.findall(r"case (\d) of 7", output) == [str(case) for case in cases]
 
 
 @pytest.mark.parametrize("options", [("-n2",), ("-d", "--tx=2*popen")], ids=" ".join)

@@ -223,9 +223,14 @@ PROGRAMS = {
 }
 
 
+MOST_EVENTS = 40
+
+
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*NAMES, *PROGRAMS])
 def test_every_removed_event_is_found(name: str) -> None:
-    """A removed event leaves two pipes unordered, whatever the timing."""
+    """A removed event leaves two pipes unordered, whatever the timing. Of programs with many, whose
+    loops repeat them, some are removed."""
     if name in PROGRAMS:
         compiled = Compiled(PROGRAMS[name], launched=True)
     else:
@@ -234,7 +239,7 @@ def test_every_removed_event_is_found(name: str) -> None:
         compiled = Compiled(body(), launched=False)
     events = compiled.launch(compiled.image())
     assert events
-    for event in events:
+    for event in sorted(events)[:: -(-len(events) // MOST_EVENTS)]:
         with pytest.raises(Unordered, match="is not ordered after"):
             compiled.launch(without(compiled.image(), event))
 

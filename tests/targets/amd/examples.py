@@ -1,9 +1,9 @@
 """Compiles the kernels of the examples for AMD processors, and prints what is known of each.
 
-    python -m tests.targets.amd.examples gfx942 gfx1100
+    python -m tests.targets.amd.examples gfx942 gfx1100:top_k,vector_add
 
-prints a line for each processor. A process of its own: LLVM ends the process if it cannot select an
-instruction.
+prints a line for each processor, about all examples or those that are named. A process of its
+own: LLVM ends the process if it cannot select an instruction.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,12 @@ def facts_of(hsaco: bytes) -> dict[str, Any]:
     return {"size": len(hsaco), "lds": kernel[".group_segment_fixed_size"]}
 
 
-def compiled(chip: str) -> dict[str, dict[str, Any]]:
-    """What is known of each kernel of the examples."""
+def compiled(chip: str, stems: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What is known of each kernel of these examples."""
     lanes = processor(chip).lanes
     target, options = GPUTarget("hip", chip, lanes), {"num_warps": THREADS // lanes}
     found: dict[str, dict[str, Any]] = {}
-    for stem in STEMS:
+    for stem in stems:
         module = import_script(ROOT / "examples" / f"{stem}.py")
         kernels = kernels_of(module)
         for name, (signature, constants) in module.__tilewright_signatures__.items():
@@ -55,9 +55,10 @@ def compiled(chip: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def in_a_process(chips: Sequence[str]) -> dict[str, dict[str, dict[str, Any]]]:
+def in_a_process(chips: Mapping[str, Sequence[str]]) -> dict[str, dict[str, dict[str, Any]]]:
     """The results of `compiled` by processor, of a process of its own."""
-    command = [sys.executable, "-m", "tests.targets.amd.examples", *chips]
+    words = [f"{chip}:{','.join(stems)}" for chip, stems in chips.items()]
+    command = [sys.executable, "-m", "tests.targets.amd.examples", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     found = dict(zip(chips, map(json.loads, done.stdout.splitlines()), strict=False))
     missing = next((chip for chip in chips if chip not in found), None)
@@ -66,5 +67,6 @@ def in_a_process(chips: Sequence[str]) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 if __name__ == "__main__":
-    for chip in sys.argv[1:]:
-        print(json.dumps(compiled(chip)), flush=True)
+    for word in sys.argv[1:]:
+        chip, _, named = word.partition(":")
+        print(json.dumps(compiled(chip, named.split(",") if named else STEMS)), flush=True)

@@ -60,6 +60,7 @@ def test_extrema_of_pairs(arch: str) -> None:
     np.testing.assert_array_equal(found, np.concatenate([np.maximum(x, y), np.minimum(x, y)]))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arch", "level"), [(arch, level) for arch, levels in PARTS.items() for level in levels]
 )

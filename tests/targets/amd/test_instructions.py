@@ -124,6 +124,7 @@ def test_barriers_order_shared_memory_only_within_a_compute_unit() -> None:
     assert not found["buffer_gl0_inv"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arch", "loop"), [(arch, loop) for arch, loops in RECORDED.items() for loop in loops], ids=str
 )

@@ -200,6 +200,7 @@ def _twice(module: Module) -> None:
 MUTANTS = {"no end of a turn": _without("pass"), "two turns for one": _twice}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_do_not_end(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program = _attention(640)

@@ -56,6 +56,7 @@ def of_one(element: ir.DType) -> list[Make]:
     return [*found, *MATH, *exact]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("element", ir.SCALARS, ids=ids)
 def test_every_op_on_every_type_assembles(element: ir.DType, arch: int) -> None:

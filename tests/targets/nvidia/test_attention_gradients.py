@@ -209,6 +209,7 @@ def _subject() -> tuple[Program, Module]:
     return program, module
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(name: str) -> None:
     program, module = _subject()

@@ -117,6 +117,7 @@ def _subject(lines: str) -> tuple[Program, Module]:
     return program, module
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MUTANTS)
 @pytest.mark.parametrize("lines", ["n", "k"])
 def test_mutants_are_found(name: str, lines: str) -> None:
@@ -139,6 +140,7 @@ def test_biases_are_copied(stages: int) -> None:
             check(program, module, seed=seed)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("kind", [LoadBlock, Arrive, ExpectBytes])
 def test_mutants_of_biases_are_found(kind: type[Op], number: int) -> None:

@@ -174,6 +174,7 @@ def _subject(steps: int) -> tuple[Program, Module]:
     return program, module
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MUTANTS)
 @pytest.mark.parametrize("steps", [2, 3])
 def test_mutants_are_found(name: str, steps: int) -> None:

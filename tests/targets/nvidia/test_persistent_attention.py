@@ -117,6 +117,7 @@ def _subject(keys: int, causal: bool, heads: int) -> tuple[Program, Module]:
     return program, looped(program)[0]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", HELD)
 @pytest.mark.parametrize("causal", [False, True])
 def test_mutants_of_the_copy_of_queries(name: str, causal: bool) -> None:
@@ -128,6 +129,7 @@ def test_mutants_of_the_copy_of_queries(name: str, causal: bool) -> None:
         check(program, module, blocks=1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_of_the_rings(name: str) -> None:
     program, module = _subject(384, True, 2)

@@ -404,6 +404,7 @@ def _subject(overlapped: bool, spare: bool, steps: int) -> tuple[Program, Module
     return program, module
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MUTANTS)
 @pytest.mark.parametrize("overlapped", [True, False])
 @pytest.mark.parametrize(("spare", "steps"), [(False, 7), (True, 12)])
@@ -432,6 +433,7 @@ def _arrival_before_the_product(module: Module) -> None:
     body.insert_before(arrival, user)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("spoil", [_without_fence, _arrival_before_the_product])
 @pytest.mark.parametrize(("type", "orders"), [("fp32", "nn"), ("fp32", "tn"), ("i8", "nn")])
 def test_mutants_of_loaded_operands_are_found(

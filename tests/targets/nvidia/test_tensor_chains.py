@@ -147,6 +147,7 @@ def _subject(rows: int) -> tuple[Program, Module]:
     return program, module
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("spoil", MUTANTS)
 def test_mutants_are_found(spoil: Callable[[Module], None]) -> None:
     program, module = _subject(64 if spoil is _without_the_barrier else 128)

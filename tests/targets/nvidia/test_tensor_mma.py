@@ -239,6 +239,7 @@ def _subject() -> tuple[Program, Module]:
     return program, module
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("spoil", MUTANTS)
 def test_mutants_are_found(spoil: Callable[[Module], None]) -> None:
     program, module = _subject()
