@@ -8,7 +8,9 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from benchmarks.gradients.kernels import matmul
 from tilewright.base.diagnostics import AutotunerError
+from tilewright.runtime.gradients import Gradient
 from tilewright.runtime.tuning.search import Search
 
 torch = pytest.importorskip("torch")
@@ -119,7 +121,8 @@ def test_results_are_stored_on_disk(searches: list[int]) -> None:
 
 
 def test_each_gradient_of_a_kernel_is_tuned(searches: list[int]) -> None:
-    """That of x alone, of both inputs, and of both in a fixed order."""
+    """That of x alone, of both inputs, and of both in a fixed order; and of both inputs that of w,
+    which a kernel of its own computes."""
     kernel = tw.jit(scale)
     x, w, dy = torch.randn(4, 50), torch.randn(50), torch.randn(4, 50)
     expected = {"x_ptr": dy * w, "w_ptr": (dy * x).sum(0)}
@@ -131,7 +134,7 @@ def test_each_gradient_of_a_kernel_is_tuned(searches: list[int]) -> None:
             backward[(4,)](*args, grads={"y_ptr": dy}, into=into)
             for name in names:
                 torch.testing.assert_close(into[name], expected[name])
-    assert len(searches) == 4
+    assert len(searches) == 6
 
 
 def test_configurations_without_a_gradient_are_skipped() -> None:
@@ -156,6 +159,89 @@ def test_configurations_without_a_gradient_are_skipped() -> None:
     assert launch([bad, good]) is good
     with pytest.raises(AutotunerError, match="it is not known that each element is stored once"):
         launch([bad, tw.Config({"BLOCK": 32, "STEP": 16})])
+
+
+PRODUCTS = [
+    tw.Config({"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 32}),
+    tw.Config({"BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_K": 16}),
+]
+
+
+class Products:
+    """Launches of the gradient of a product, whose times are those of a table.
+
+    Args:
+        times: of each configuration, that of the gradients of both operands, of the left one and of
+            the right one.
+    """
+
+    def __init__(self, times: list[tuple[float, float, float]], monkeypatch: Any) -> None:
+        self.launched: list[tuple[str, int]] = []  # the operands, and the configuration's BLOCK_M
+        self.times = {
+            (names, config.kwargs["BLOCK_M"]): time
+            for config, of_config in zip(PRODUCTS, times, strict=True)
+            for names, time in zip(("ab", "a", "b"), of_config, strict=True)
+        }
+        run = Gradient.run
+
+        def recorded(gradient: Any, *args: Any, **kwargs: Any) -> Any:
+            if not kwargs.get("warmup"):
+                names = "".join(name[0] for name in kwargs["into"])
+                self.launched.append((names, kwargs["BLOCK_M"]))
+            return run(gradient, *args, **kwargs)
+
+        monkeypatch.setattr(Gradient, "run", recorded)
+        monkeypatch.setattr(Gradient, "_native_launch", lambda *_: None)
+        self.backward = tw.autotune(PRODUCTS, key=["m", "n", "k"], do_bench=self.bench)(
+            tw.grad(matmul)
+        )
+
+    def bench(self, launch: Any, quantiles: Any = None) -> Any:
+        launch()
+        time = self.times[self.launched[-1]]
+        return [time] * 3
+
+    def launch(self, accumulate: bool = False) -> list[tuple[str, int]]:
+        """Launch, check the gradients, and return what was launched last for each operand."""
+        a, b, dc = torch.randn(40, 30), torch.randn(30, 50), torch.randn(40, 50)
+        begin = 1.0 if accumulate else torch.nan
+        da, db = torch.full_like(a, begin), torch.full_like(b, begin)
+        more = {"accumulate": True} if accumulate else {}
+        self.launched.clear()
+        self.backward[lambda meta: (tw.cdiv(40, meta["BLOCK_M"]) * tw.cdiv(50, meta["BLOCK_N"]),)](
+            a, b, torch.empty(40, 50), 40, 50, 30, GROUP=2, WRAPS=False,
+            grads={"c_ptr": dc}, into={"a_ptr": da, "b_ptr": db}, **more,
+        )  # fmt: skip
+        torch.testing.assert_close(da, dc @ b.T + int(accumulate), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(db, a.T @ dc + int(accumulate), rtol=1e-4, atol=1e-4)
+        return self.launched
+
+
+def test_each_kernel_of_a_gradient_has_a_configuration_of_its_own_if_that_is_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    products = Products([(10, 3, 6), (11, 6, 3)], monkeypatch)
+    assert products.launch()[-2:] == [("a", 16), ("b", 32)]
+    assert products.launch() == [("a", 16), ("b", 32)]
+    assert products.launch(accumulate=True)[-2:] == [("a", 16), ("b", 32)]
+
+
+def test_kernels_of_a_gradient_are_launched_together_if_that_is_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    products = Products([(10, 5, 6), (11, 7, 5)], monkeypatch)
+    assert products.launch()[-1:] == [("ab", 16)]
+    assert products.launch() == [("ab", 16)]
+
+
+def test_an_array_in_place_is_not_overwritten_before_all_gradients_are_computed() -> None:
+    """Its gradient takes the place of that of the result."""
+    backward = tw.grad(tw.jit(scale))
+    x, w, y = torch.randn(4, 50), torch.randn(50), torch.randn(4, 50)
+    dy = torch.randn(4, 50)
+    into = {"x_ptr": x, "y_ptr": dy}
+    parts = backward.parts(x, w, y, 50, 50, grid=(4,), BLOCK=16, grads={"y_ptr": dy}, into=into)
+    assert parts == [{"into": into}]
 
 
 def test_a_grid_function_is_evaluated_before_the_launch(in_python: list[int]) -> None:

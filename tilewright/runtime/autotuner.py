@@ -36,7 +36,7 @@ from tilewright.runtime.tuning import results
 from tilewright.runtime.tuning.call import Call
 from tilewright.runtime.tuning.devices import Device, device_of_call
 from tilewright.runtime.tuning.hooks import ResetAndRestore
-from tilewright.runtime.tuning.keys import general_key
+from tilewright.runtime.tuning.keys import HasParts, general_key
 from tilewright.runtime.tuning.prune import cheapest, number_kept
 from tilewright.runtime.tuning.results import import_tuning
 from tilewright.runtime.tuning.search import FULL, ONCE, Effort, fastest
@@ -126,6 +126,8 @@ class Autotuner(NativeInterface):
         self.cache_results = cache_results
         self._home: list[Any] = []
         self._tuned: dict[tuple[Any, ...], tuple[tuple[Any, ...], str]] = {}
+        self._best_times: dict[tuple[Any, ...], float] = {}  # by tuning key, where they are known
+        self._divided: dict[tuple[Any, ...], bool] = {}  # by tuning key of a call with parts
         self._tuning = Lock()
         _tuners.add(self)
 
@@ -207,12 +209,20 @@ class Autotuner(NativeInterface):
         return self.cache.get(self._tuning_key(named))
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Launch with the best configuration, tuning first if it is not known.
+        """Launch with the best configuration, tuning first if it is not known. What consists of
+        parts, as a gradient that several kernels compute, is launched part by part, each with the
+        best configuration for it, if that is faster.
 
         Raises:
             ValueError: a keyword is also set by the configurations.
             AutotunerError: pruning leaves no configuration, or every configuration fails.
         """
+        result: Any = None
+        for part in self._parts(args, kwargs):
+            result = self._run_whole(args, {**kwargs, **part})
+        return result
+
+    def _run_whole(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.nargs = nargs = dict(zip(self.arg_names, args, strict=False))
         config = self._config_for(nargs, args, kwargs)
         self.best_config = config
@@ -226,6 +236,42 @@ class Autotuner(NativeInterface):
             result = self.fn[grid](*args, **chosen)
         self.nargs = None
         return result
+
+    def _parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """The launches of a call, by the keywords in which they differ from it."""
+        whole: Sequence[Mapping[str, Any]] = ({},)
+        if len(self.configs) == 1 or not isinstance(self.fn, HasParts) or kwargs.get("warmup"):
+            return whole
+        nargs = dict(zip(self.arg_names, args, strict=False))
+        key = self._tuning_key({**nargs, **kwargs})
+        divided = self._divided.get(key)
+        if divided is False:
+            return whole
+        self.nargs = nargs
+        config = self._config_for(nargs, args, kwargs)
+        parts = self.fn.parts(*args, **self.merged(kwargs, config))
+        if divided is None:
+            divided = self._divided[key] = self._is_faster_divided(key, parts, nargs, args, kwargs)
+        return parts if divided else whole
+
+    def _is_faster_divided(
+        self, key: tuple[Any, ...], parts: Sequence[Mapping[str, Any]], nargs: dict[str, Any],
+        args: tuple[Any, ...], kwargs: dict[str, Any],
+    ) -> bool:  # fmt: skip
+        """Whether the parts of a call, each with the best configuration for it, take less time than
+        the call with the best one for all."""
+        whole = self._best_times.get(key)
+        if whole is None or len(parts) < 2:
+            return False
+        total = 0.0
+        for part in parts:
+            given = {**kwargs, **part}
+            try:
+                self._config_for(nargs, args, given)
+            except AutotunerError:
+                return False
+            total += self._best_times.get(self._tuning_key({**nargs, **given}), whole)
+        return total < whole
 
     def _config_for(
         self, nargs: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -333,6 +379,9 @@ class Autotuner(NativeInterface):
             found = results.load(stored, configs) if stored else None
             self.configs_timings = found or self._measured(key, call, configs, stored)
         best = fastest(self.configs_timings)
+        time = _median(self.configs_timings[best])
+        if time > 0:  # it was measured
+            self._best_times[key] = time
         if not found:
             self.pre_hook({**nargs, **kwargs, **best.all_kwargs()}, reset_only=True)
         self._notify(key, best, cache_hit=bool(found))
@@ -415,6 +464,11 @@ class Autotuner(NativeInterface):
             for key, (general, kind) in self._tuned.items()
             if key in self.cache
         ]
+
+
+def _median(times: Any) -> float:
+    """The first of a configuration's times, which is the median, or the only one."""
+    return times if isinstance(times, int | float) else float(times[0])
 
 
 def export_tuning(path: str | Path, kernels: Iterable[Autotuner] | None = None) -> int:

@@ -125,6 +125,7 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
         bool(setting.key.aliases), _text(proofs, steps), numbers,
         first.saved if first is not None else (),
         _places(proofs.others),
+        _groups(request.wrt, proofs.others),
     )  # fmt: skip
 
 
@@ -246,6 +247,17 @@ def _places(others: Regridded) -> dict[Made, Numbers]:
             if part.bounds is not None:
                 found["bounds", schedule.bounds_key(part)] = Numbers(part.bounds)
     return found
+
+
+def _groups(wrt: Sequence[str], others: Regridded) -> tuple[tuple[str, ...], ...]:
+    """See `Plan.groups`."""
+    found = [{name for name in wrt if name not in others.arrays}]
+    for schedule in others.schedules:
+        names = set(schedule.loads)
+        same = [group for group in found if group & names]
+        found = [group for group in found if group not in same] + [names.union(*same)]
+    groups = [tuple(name for name in wrt if name in group) for group in found if group]
+    return tuple(sorted(groups, key=lambda group: wrt.index(group[0])))
 
 
 def integer_paths(kernel: JITFunction, launch: Launch) -> tuple[ArgPath, ...]:

@@ -194,6 +194,7 @@ class Plan(NamedTuple):
         saved: the buffers that the first kernel writes for these.
         places: the positions and bounds of the programs of some of these, see
             `autodiff/regrid.py`.
+        groups: the arrays of `wrt`, those together that the same kernels compute.
     """
 
     grid: Grid
@@ -208,6 +209,7 @@ class Plan(NamedTuple):
     numbers: Mapping[Made, int]
     saved: tuple[Saved, ...]
     places: Mapping[Made, Numbers]
+    groups: tuple[tuple[str, ...], ...] = ()
 
 
 class Checked(NamedTuple):

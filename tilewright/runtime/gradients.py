@@ -102,6 +102,23 @@ class Gradient(Derivative):
         how = bool(named.get("accumulate")), self.deterministic
         return "gradient", tuple(into), tuple(grads), self.aux, *how
 
+    def parts(
+        self,
+        *args: Any,
+        grid: Any,
+        grads: Arrays,
+        into: Arrays,
+        accumulate: bool = False,
+        **kwargs: Any,
+    ) -> Sequence[Mapping[str, Any]]:
+        """Launches that together are one with these arguments, by the keywords in which they
+        differ from it: one for the gradients that each of its kernels computes. For `autotune`."""
+        if into.keys() & grads.keys():  # updated in place: the result's gradient is overwritten
+            return [{"into": into}]
+        how = How(True) if accumulate else NEW
+        plan, _ = self._planned(Call(args, kwargs, grid, into, grads, how))
+        return [{"into": {name: into[name] for name in names}} for names in plan.groups]
+
     def planned(
         self, *args: Any, grid: Any, grads: Arrays, into: Arrays, **kwargs: Any
     ) -> tuple[Plan, Launch]:

@@ -15,6 +15,16 @@ class HasTuningKey(Protocol):
         ...
 
 
+@runtime_checkable
+class HasParts(Protocol):
+    """A wrapper of a kernel whose launches may be several launches of it instead."""
+
+    def parts(self, *args: Any, grid: Any, **kwargs: Any) -> Sequence[Mapping[str, Any]]:
+        """Launches that together are one with these arguments: for each of them, the keywords that
+        it has instead of that one's."""
+        ...
+
+
 def general_key(
     fn: Any, keys: Sequence[str], parameters: frozenset[str], named: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], Any]:
