@@ -18,9 +18,8 @@ from tests.op_db import cases, run  # noqa: E402
 ROOT = Path(__file__).parents[2]
 
 CHOSEN = (
-    "softmax:bfloat16", "cumsum:int64", "std:float32", "gather:float32", "index_put:float32",
-    "nn.functional.gelu:bfloat16", "nn.functional.max_pool2d:float32", "masked.argmax:int64",
-    "bitwise_left_shift:int64", "addmm:float32",
+    "nn.functional.gelu:bfloat16", "std:float32", "cumsum:int64", "gather:float32",
+    "index_put:float32", "addmm:float32",
 )  # fmt: skip
 """Of each kind of kernel: pointwise, reductions, scans, gathers, atomics, extern calls."""
 
@@ -28,7 +27,7 @@ CHOSEN = (
 def test_chosen_operators_agree_with_eager_execution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes 10 seconds on an idle core; all cases take an hour."""
+    """All cases, of `python -m tests.op_db.run`, take an hour."""
     names, output = tmp_path / "cases.txt", tmp_path / "op_db.jsonl"
     names.write_text("\n".join(CHOSEN))
     arguments = ["--samples=1", f"--list={names}", f"--output={output}"]
@@ -38,7 +37,7 @@ def test_chosen_operators_agree_with_eager_execution(
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     assert [row["case"] for row in rows] == list(CHOSEN)
     assert {row["case"]: row["detail"] for row in rows if row["kind"] != "same"} == {}
-    assert sum(row["kernels"] > 0 for row in rows) >= len(CHOSEN) - 2
+    assert sum(row["kernels"] > 0 for row in rows) >= len(CHOSEN) - 1
     assert status == 0
 
 

@@ -52,7 +52,7 @@ def test_forms_of_each_target(explain: Explain) -> None:
         ("front", "cpu", "mem.store"),
         ("tile", "cpu", "mem.store"),
         ("llir", "cpu", "store <"),
-        ("asm", "cpu", "mov"),
+        ("asm", "cpu", "movups"),
         ("laid_out", "sm_90", "mem.store"),
         ("llir", "sm_90", "st.global"),
         ("ptx", "sm_90", "st.global"),
