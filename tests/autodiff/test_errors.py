@@ -47,7 +47,7 @@ REFUSED = {
     ),
     "in place": (
         "tl.store(x_ptr + at, x * x)\ntl.store(y_ptr + at, x)",
-        "x_ptr is loaded here and stored at line 4: the gradient needs the values from before",
+        "x_ptr is loaded here and stored at line 4: the gradient uses the values from before",
     ),
     "scratch": (
         "tl.store(z_ptr + at, x)\ntl.debug_barrier()\ntl.store(y_ptr + at, tl.load(z_ptr + at))",
@@ -71,7 +71,7 @@ REFUSED = {
     ),
     "result of an atomic": (
         "old = tl.atomic_add(z_ptr + at, 1.0)\ntl.store(y_ptr + at, x * old)",
-        "the result of atomic.rmw is needed again",
+        "the result of atomic.rmw cannot be recomputed",
     ),
     "atomic on an input": (
         "tl.store(y_ptr + at, x)\ntl.atomic_add(x_ptr + at, 1.0)",
@@ -92,11 +92,11 @@ REFUSED = {
     "compare and swap": (
         "o = tl.zeros([8], tl.int32)\nold = tl.atomic_cas(i_ptr + at, o, o + 1)\n"
         "tl.store(y_ptr + at, x * old)",
-        "the result of atomic.cas is needed again",
+        "the result of atomic.cas cannot be recomputed",
     ),
     "a recurrence": (
         "for i in range(n):\n    x = tl.sin(x)\ntl.store(y_ptr + at, x)",
-        "no gradient through this loop: its intermediate values are not kept",
+        "no gradient through this loop: its intermediate values are not recorded",
     ),
     "a running maximum that is a result": (
         "m = x - x\nfor i in range(n):\n    m = tl.maximum(m, x * i)\ntl.store(y_ptr + at, m)",
@@ -121,11 +121,11 @@ REFUSED = {
     "pointers from memory": (
         "p = tl.load(i_ptr + at).to(tl.int64).to(tl.pointer_type(tl.float64))\n"
         "tl.store(y_ptr + at, x * tl.load(p))",
-        "the address is not computed from one pointer argument",
+        "the address is not computed from a single pointer argument",
     ),
     "a chosen array": (
         "p = y_ptr\nif n > 2:\n    p = z_ptr\ntl.store(p + at, x)",
-        "the address is not computed from one pointer argument",
+        "the address is not computed from a single pointer argument",
     ),
     "another element type": (
         "tl.store(y_ptr + at, x)\n"
@@ -139,7 +139,7 @@ REFUSED = {
     ),
     "volatile": (
         "z = tl.load(z_ptr + at, volatile=True)\ntl.store(y_ptr + at, x * z)",
-        "the result of mem.load is needed again",
+        "the result of mem.load cannot be recomputed",
     ),
 }
 

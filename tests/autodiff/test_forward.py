@@ -109,7 +109,7 @@ def test_bits_of_a_float_are_an_error_with_the_line() -> None:
     with pytest.raises(CompilationError, match=r"no gradient through arith.bitcast") as info:
         forward_mode(module, ("x_ptr",), ("y_ptr",))
     assert "at 8:" in str(info.value)
-    assert "help: tl.stop_gradient(x)" in str(info.value)
+    assert "help: use tl.stop_gradient(x)" in str(info.value)
 
 
 def test_unknown_names_are_an_error() -> None:

@@ -220,5 +220,5 @@ def test_an_unknown_result_of_two_lanes_is_still_an_error() -> None:
     text = KERNEL.replace("y_ptr + at,", "y_ptr + at // 2,")
     backward = tw.grad(tw.jit(function_from(text.format(index="j = at"))), ("w_ptr",))
     grads: Collection[Any] = {"y_ptr": np.ones(64)}
-    with pytest.raises(CompilationError, match="not known that each element is stored once"):
+    with pytest.raises(CompilationError, match="may be stored more than once"):
         backward[4,](**arguments(), grads=grads, into={"w_ptr": np.zeros(64)})

@@ -111,7 +111,7 @@ def test_launches_add_up_rows(body: str, accumulate: bool) -> None:
             by_now = 1 + times * expected[name] if accumulate else expected[name]
             np.testing.assert_allclose(into[name], by_now, rtol=1e-9, atol=1e-12)
     if body is SCAN:
-        assert "stored by each program along axis 0 in a row of its own" in backward.explain()
+        assert "stored by each program along axis 0 in its own row" in backward.explain()
 
 
 BODIES = {

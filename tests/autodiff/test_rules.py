@@ -260,7 +260,7 @@ def kernel(x_ptr, y_ptr):
     tl.store(y_ptr + at, tl.gather(x, at // 2, 0))
 """
     module = forward_module(text, {"x_ptr": np.ones(512), "y_ptr": np.ones(512)}, {})
-    with pytest.raises(CompilationError, match="262144 pairs of an element and a place"):
+    with pytest.raises(CompilationError, match="262144 pairs of an element and an index"):
         reverse_mode(module, ("x_ptr",), ("y_ptr",))
 
 

@@ -177,12 +177,12 @@ TWICE = LANES.replace("r_ptr + row * n", "r_ptr + row // 2 * n")
 UNSTORED = LANES.replace("r_ptr + row * n + at, x,", "r_ptr + row * n + at, x * 2,")
 BRANCH = LANES.replace("tl.store(r_ptr", "if n > 2:\n        tl.store(r_ptr")
 REFUSED = {
-    "lanes": (LANES, "lanes that its mask excludes are used at line 5"),
+    "lanes": (LANES, "masked-off lanes of the store are used at line 5"),
     "running maximum": (MAXIMUM, "depends on the running maximum of the loop at line 4"),
-    "places": (PLACES, "several programs compute the same"),
-    "twice": (TWICE, "it is not known that each element of r_ptr is stored once"),
-    "not stored": (UNSTORED, "and it is not stored"),
-    "stored in a branch": (BRANCH, "and it is not stored"),
+    "places": (PLACES, "several programs compute the same value"),
+    "twice": (TWICE, "elements of r_ptr may be stored more than once"),
+    "not stored": (UNSTORED, "but is not stored"),
+    "stored in a branch": (BRANCH, "but is not stored"),
 }
 
 
@@ -239,7 +239,7 @@ def kernel(x_ptr, p_ptr, y_ptr):
         kernel[(programs,)](x, p, y)
         launch: Any = partial(backward[(programs,)], x, p, y, grads={"y_ptr": y * 0 + 1})
         if programs == 2:
-            with pytest.raises(CompilationError, match="several programs compute the same"):
+            with pytest.raises(CompilationError, match="several programs compute the same value"):
                 launch(into={"x_ptr": dx})
         else:
             launch(into={"x_ptr": dx})

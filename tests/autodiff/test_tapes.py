@@ -53,7 +53,7 @@ def test_a_loop_that_runs_more_often_than_there_are_slots(most: int) -> None:
 def test_a_tape_that_is_too_small_for_the_iterations_is_an_error() -> None:
     """9 iterations with 2 checkpoints and 2 slots between them."""
     with pytest.raises(
-        DeviceAssertionError, match="the tape of the loop at line 6 is too small: pass"
+        DeviceAssertionError, match="the tape of the loop at line 6 is too small: increase"
     ):
         gradients(LOOPS["while"], 9, 300)
 
@@ -61,8 +61,8 @@ def test_a_tape_that_is_too_small_for_the_iterations_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("body", "often"),
     [
-        (LOOPS["a recurrent network"], "(32 bytes) at 9 iterations in each program of 2"),
-        (LOOPS["while"], "(36 bytes) at an unknown number of iterations in each program of 2"),
+        (LOOPS["a recurrent network"], "(32 bytes) at 9 iterations in each of 2 programs"),
+        (LOOPS["while"], "(36 bytes) at an unknown number of iterations in each of 2 programs"),
     ],
 )
 def test_a_tape_that_takes_too_much_memory_is_an_error(body: str, often: str) -> None:
@@ -70,7 +70,7 @@ def test_a_tape_that_takes_too_much_memory_is_an_error(body: str, often: str) ->
     plan = TapePlan(launch_points(module, 2, arguments(9)), 2, 100)
     with pytest.raises(CompilationError) as info:
         reverse_mode(module, ("x_ptr",), ("y_ptr",), tapes=plan)
-    assert f"the gradient needs what this loop carries {often}" in str(info.value)
+    assert f"the tape of this loop has its carried values {often}" in str(info.value)
     assert "more than tape_bytes=100" in str(info.value)
     assert ("ad_checkpoint=k" in str(info.value)) == ("unknown" not in often)
     assert "^" in str(info.value)

@@ -63,7 +63,7 @@ def test_bounds_without_a_scale_are_rejected(low: float, high: float) -> None:
 
 
 def test_wrong_usage_is_rejected() -> None:
-    with pytest.raises(ValueError, match="give data, a tensor to be rounded, or size"):
+    with pytest.raises(ValueError, match="pass data, a tensor to round, or size"):
         MXFP4Tensor()
     with pytest.raises(TypeError, match=r"real numbers, not torch\.complex64"):
         MXFP4Tensor(data=torch.tensor([1j]))

@@ -149,7 +149,7 @@ def test_run_of_a_module_keeps_the_interpreters_options(program: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "give a script"),
+        ((), "specify a script"),
         (("absent.py",), "no such file: absent.py"),
     ],
 )

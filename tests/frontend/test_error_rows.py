@@ -172,7 +172,7 @@ def test_atomics_on_narrow_types(dtype: str) -> None:
 def test_notes_of_an_error_survive_pickling() -> None:
     error = fails("def kernel(n):\n    tl.exp(n)\n", 1)
     assert error.error_message == "Expected dtype ['fp32', 'fp64'] but got int32"
-    assert error.notes[-1] == "help: `n.to(tl.float32)`"
+    assert error.notes[-1] == "help: use `n.to(tl.float32)`"
     again: Any = pickle.loads(pickle.dumps(error))
     assert (str(again), again.notes) == (str(error), error.notes)
     assert again.__notes__ == error.__notes__

@@ -205,7 +205,7 @@ def test_key_without_a_hash_is_rejected(launcher: str) -> None:
     kernel, x = tuned(add_one, blocks(16, 32), key=["n", "out"]), np.zeros(SIZE, np.float32)
     for _ in range(2):
         with pytest.raises(
-            TypeError, match="key` of autotune names `out`, but a value of type nda"
+            TypeError, match="key` of autotune contains `out`, but a value of type n"
         ):
             kernel[grid](x, x, SIZE)
     assert not kernel.cache

@@ -146,7 +146,7 @@ def test_shipped_results_are_used(tmp_path: Path) -> None:
 def test_other_files_are_not_results(tmp_path: Path, text: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"other\.json holds no tuning results"):
+    with pytest.raises(ValueError, match=r"other\.json does not contain tuning results"):
         import_tuning(path)
 
 

@@ -105,7 +105,7 @@ def test_a_rebound_name_is_an_error_until_its_value_returns(
         for launch in (lambda: kernel[(1,)](out), bound):
             with pytest.raises(RuntimeError, match=CHANGED.format(name)) as caught:
                 launch()
-            assert "Define the kernel again" in str(caught.value)
+            assert "Redefine the kernel" in str(caught.value)
         with pytest.raises(RuntimeError, match=CHANGED.format(name)):
             kernel[(1,)](np.zeros(1, np.float32))  # another variant
     out[0] = 0

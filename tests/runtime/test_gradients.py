@@ -148,7 +148,7 @@ def test_shared_weights_are_added_up_by_workers(rows: int) -> None:
     bwd[(rows,)](*args, BLOCK=64, grads={"y_ptr": dy}, into={"x_ptr": dx, "w_ptr": dw})
     torch.testing.assert_close(dx, dy * w)
     torch.testing.assert_close(dw, (dy * x).sum(0), rtol=1e-4, atol=1e-4)
-    how = "added up by workers" if rows > 1 else "stored"
+    how = "accumulated by workers" if rows > 1 else "stored"
     assert f"w_ptr: {how}" in bwd.explain()
     bwd[(rows,)](*args, BLOCK=64, grads={"y_ptr": dy}, into={"w_ptr": dw}, accumulate=True)
     torch.testing.assert_close(dw, 2 * (dy * x).sum(0), rtol=1e-4, atol=1e-4)
@@ -206,8 +206,8 @@ def test_a_row_in_several_loops() -> None:
     expected = torch.autograd.grad(value, leaves, dy.double())
     torch.testing.assert_close(dx.double(), expected[0], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(dw.double(), expected[1], rtol=1e-4, atol=1e-4)
-    assert "x_ptr: added up in memory by the only program that loads" in bwd.explain()
-    assert "w_ptr: stored by each program along axis 0 in a row of its own, then added up" in (
+    assert "x_ptr: accumulated in memory by the only program that loads" in bwd.explain()
+    assert "w_ptr: stored by each program along axis 0 in its own row, then summed" in (
         bwd.explain()
     )
     bwd[(300,)](*args, BLOCK=128, accumulate=True, **further)
@@ -240,7 +240,7 @@ def test_the_proof_is_of_the_launch() -> None:
             expected[program * step :][:16] += 2 * dy[program * 16 :][:16]
         torch.testing.assert_close(dx, expected)
     assert "x_ptr: stored" in bwd.explain()
-    assert "x_ptr: added up by workers" in bwd.explain()
+    assert "x_ptr: accumulated by workers" in bwd.explain()
 
 
 def test_a_known_launch_derives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,13 +413,13 @@ def test_gathered_rows_are_added_up_atomically() -> None:
 
 
 def test_narrow_gradients_that_are_added_up_are_an_error() -> None:
-    with pytest.raises(TypeError, match="the gradient of w_ptr is added up by several programs"):
+    with pytest.raises(TypeError, match="the gradient of w_ptr is accumulated by several"):
         gathered(torch.float16)
 
 
 def test_a_result_that_is_stored_twice_is_an_error() -> None:
     x, y = torch.randn(5, 60), torch.empty(60)
-    with pytest.raises(tw.CompilationError, match="it is not known that each element is stored"):
+    with pytest.raises(tw.CompilationError, match="may be stored more than once"):
         tw.grad(tw.jit(softmax))[(5,)](
             x, y, 60, 0, BLOCK=64,
             grads={"y_ptr": torch.ones(60)}, into={"x_ptr": torch.empty(5, 60)},
@@ -427,7 +427,7 @@ def test_a_result_that_is_stored_twice_is_an_error() -> None:
 
 
 def test_deterministic_rejects_atomics() -> None:
-    with pytest.raises(tw.CompilationError, match="would be added up atomically") as info:
+    with pytest.raises(tw.CompilationError, match="requires atomic additions") as info:
         gathered(torch.float32, deterministic=True)
     assert "w = tl.load(w_ptr + tl.load(i_ptr + row) * BLOCK + at)" in str(info.value)
 

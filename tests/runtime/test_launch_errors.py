@@ -90,7 +90,7 @@ def test_wrong_options(kernel: JITFunction, option: Any, error: Any, text: str) 
 
 # -- grids ----------------------------------------------------------------------------------------
 
-NO_GRID = "a grid is a tuple of one to three ints, or a function that gives one, not "
+NO_GRID = "a grid is a tuple of one to three ints, or a function that returns one, not "
 GRIDS: list[tuple[Any, Any, str]] = [
     *((g, TypeError, NO_GRID) for g in (None, 1.5, 4, "1", b"1", {1: 2}, {1}, 10**30, object())),
     *((g, TypeError, NO_GRID) for g in (np.array(3), torch.tensor([1]), float("nan"), Ellipsis)),
@@ -161,9 +161,9 @@ def test_wrong_kinds(kernel: JITFunction, value: Any, error: Any, text: str) -> 
 def test_descriptor_modified_into_an_invalid_one() -> None:
     kernel = jit(fill)
     for field, value, text in (
-        ("strides", [2], "a descriptor's strides are multiples of 16 bytes, and the last is 1"),
-        ("shape", [-1], "a descriptor's extents fit into int32"),
-        ("shape", [8, 8], "have one length, not 2, 1 and 1"),
+        ("strides", [2], "a descriptor's strides must be multiples of 16 bytes, the last one 1"),
+        ("shape", [-1], "a descriptor's extents must fit into int32"),
+        ("shape", [8, 8], "must have the same length, not 2, 1 and 1"),
     ):
         descriptor = TensorDescriptor.from_tensor(OUT, [4])
         setattr(descriptor, field, value)

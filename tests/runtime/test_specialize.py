@@ -506,11 +506,11 @@ def test_descriptor() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"strides": [12, 1]}, "strides are multiples of 16 bytes"),
+        ({"strides": [12, 1]}, "strides must be multiples of 16 bytes"),
         ({"strides": [8, 8]}, "the last is 1"),
         ({"strides": [8]}, "one length, not 2, 1 and 2"),
-        ({"shape": [8, 1 << 31]}, "extents fit into int32"),
-        ({"shift": 1}, "base lies at a multiple of 16 bytes"),
+        ({"shape": [8, 1 << 31]}, "extents must fit into int32"),
+        ({"shift": 1}, "base must be 16-byte aligned"),
     ],
 )
 def test_descriptor_of_an_unsupported_form(changes: dict[str, Any], message: str) -> None:
@@ -575,7 +575,7 @@ def test_wrong_calls_raise_pythons_own_error(args: Any, kwargs: Any, message: st
 
 
 def test_keyword_parameters_are_rejected() -> None:
-    with pytest.raises(TypeError, match=r"called by kernels, not launched"):
+    with pytest.raises(TypeError, match=r"cannot be launched, only called by kernels"):
         _binder(kernel)
 
 

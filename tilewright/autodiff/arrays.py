@@ -67,9 +67,9 @@ def arrays_of(fn: Function) -> dict[Value, Array]:
             if array is None:
                 raise derivative_error(
                     op,
-                    "the address is not computed from one pointer argument",
-                    "help: a kernel whose pointers are loaded, chosen element by element, or moved "
-                    "to another array by a loop, has no derivative; pass each array as an argument",
+                    "the address is not computed from a single pointer argument",
+                    "help: pass each array as an argument: pointers that are loaded, selected "
+                    "element by element, or changed to another array by a loop have no derivative",
                 )
             _list(array, op)
     return found

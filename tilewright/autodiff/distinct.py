@@ -56,7 +56,7 @@ class Verdict:
         private: whether it is proven that no element is accessed by two programs, nor by two lanes
             of an access. Iterations and accesses of one program may have the same elements.
         shared: whether it is known, but for masks, that several programs access an element.
-        reason: why it is not, as half a sentence; "" if it is.
+        reason: why it is not, as a clause; "" if it is.
         at: the access that the reason is about.
         elements: how many elements are accessed, if that is known.
     """
@@ -276,7 +276,7 @@ def _block(op: BlockAccess, finder: BlockFinder) -> Block | None:
     if isinstance(block, NoBlock):
         raise NotProven(block.located(line_of))
     if block.base.op is not None:
-        raise NotProven("the pointer is cast or chosen")
+        raise NotProven("the pointer is cast or selected")
     return None if block.never else block
 
 
@@ -352,13 +352,13 @@ def _add_axis(axes: dict[int, tuple[Array, Array]], stride: int, low: Array, hig
         stride, low, high = -stride, 1 - high, 1 - low
     if stride == 0:
         if np.any(high - low > 1):
-            raise NotProven("lanes of a tile have the same element, as its stride is 0")
+            raise NotProven("lanes of a tile access the same element, as its stride is 0")
         return
     if stride in axes:
         # The sum of two indices with one stride is a single index only if one of them is fixed.
         before, after = axes[stride]
         if np.any(after - before > 1) and np.any(high - low > 1):
-            raise NotProven(f"two axes have the stride {stride}")
+            raise NotProven(f"two axes have stride {stride}")
         low, high = low + before, high + after - 1
     axes[stride] = low, high
 
@@ -378,7 +378,7 @@ def _require_no_wrapping(block: Block, points: Points, finder: BlockFinder) -> N
         low, high = range_of(finder.forms.of(value), shape_of(value.type), points)
         least, most = _signed_range(value) if value in block.read_signed else type_range(value)
         if points.count and (int(low.min()) < least or int(high.max()) > most):
-            raise NotProven("an index wraps around: it does not fit into its type")
+            raise NotProven("an index overflows its type")
 
 
 def range_of(form: Affine, shape: tuple[int, ...], points: Points) -> tuple[Array, Array]:
@@ -436,7 +436,7 @@ def _verdict(found: Sequence[_Boxes], at: Op | None) -> Verdict:
         _require_mixed_radix(axes)
     boxes = list(axes.values())
     if not _have_different_boxes(boxes, joined([b.program for b in found])):
-        reason = "several iterations or accesses of a program have the same elements"
+        reason = "several iterations or accesses of a program access the same elements"
         return Verdict(False, True, reason=reason, at=at)
     sizes = [high - low for low, high in boxes]
     total = np.prod(sizes, axis=0).sum() if sizes else sum(counts)
@@ -487,8 +487,8 @@ def _require_mixed_radix(axes: dict[int, tuple[Array, Array]]) -> None:
         span = int(high.max()) - 1 - int(low.min())
         if span and stride <= reach:
             raise NotProven(
-                f"indices with the stride {stride} meet those with smaller ones, which reach "
-                f"{reach} elements further"
+                f"indices with stride {stride} overlap those with smaller strides, which extend "
+                f"over {reach} elements"
             )
         reach += stride * span
 
@@ -502,14 +502,14 @@ def _have_different_boxes(axes: Sequence[tuple[Array, Array]], program: Array) -
         ends = np.full(len(begins), np.iinfo(np.int64).min)
         np.maximum.at(ends, place, high)
         if np.any(ends[:-1] > begins[1:]):
-            raise NotProven("tiles of different programs or iterations overlap in part")
+            raise NotProven("tiles of different programs or iterations partially overlap")
         _, code = _ranked(code * len(begins) + place)
     if int(code.max(initial=0)) + 1 == count:
         return True
     first = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(first, code, program)
     if np.any(first[code] != program):
-        raise SharedElements("several programs have the same elements")
+        raise SharedElements("several programs access the same elements")
     return False
 
 

@@ -1,4 +1,4 @@
-"""The errors of differentiation: what has no derivative, where, and what to do about it."""
+"""Errors of differentiation, with the source line and a suggested fix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def no_gradient(op: Op, why: str) -> Exception:
     return derivative_error(
         op,
         f"no gradient through {name}{of}: {why}",
-        "help: tl.stop_gradient(x) for an operand whose gradient is not needed",
+        "help: use tl.stop_gradient(x) for operands without a gradient",
     )
 
 
@@ -28,12 +28,13 @@ def _a(type: Type) -> str:
 
 
 def unnamed_output(op: Op, array: Array) -> Exception:
-    """The error of a float that is stored to an array of which the caller said nothing."""
+    """The error of a float that is stored to an array which is neither an output nor auxiliary."""
     return derivative_error(
         op,
-        f"{array.name} is stored here, and its values depend on the inputs",
-        f'help: name it in outputs=("{array.name}", …), or in aux=("{array.name}", …) if its '
-        "derivative is not needed",
+        f"{array.name} is stored here, and its values depend on the inputs, but it is not an "
+        "output",
+        f'help: add it to outputs=("{array.name}", …), or to aux=("{array.name}", …) if it has no '
+        "gradient",
     )
 
 
@@ -49,9 +50,9 @@ def result_of_atomic(op: Op) -> Exception:
     """The error of an atomic that takes part in a derivative and is not a plain sum."""
     return derivative_error(
         op,
-        f"no gradient through {op.name}: its result, or what is in memory after it, depends on the "
-        "order of programs",
-        "help: tl.atomic_add whose result is not used has a gradient",
+        f"no gradient through {op.name}: its result, or the memory after it, depends on the order "
+        "of programs",
+        "help: use tl.atomic_add without its result, which has a gradient",
     )
 
 
@@ -59,8 +60,8 @@ def unknown_loop(op: Op, what: str) -> Exception:
     """The error of a loop that cannot be recorded."""
     return derivative_error(
         op,
-        f"no gradient through {what}: its intermediate values are not kept",
-        "help: a `for` loop whose carried values are sums has a gradient",
+        f"no gradient through {what}: its intermediate values are not recorded",
+        "help: use a `for` loop whose carried values are sums",
     )
 
 
@@ -69,26 +70,26 @@ def unknown_carried(loop: For, index: int) -> Exception:
     kind = text_of(loop.inits[index].type)
     return derivative_error(
         loop,
-        f"no gradient through this loop: value {index + 1} that it carries ({kind}) is needed in "
-        "each iteration, and intermediate values are not kept",
-        "help: a carried value has a gradient where the loop only adds to it, something that does "
-        "not depend on it",
+        f"no gradient through this loop: its carried value {index + 1} ({kind}) is used in each "
+        "iteration, and intermediate values are not recorded",
+        "help: a carried value has a gradient if the loop only adds terms to it that do not depend "
+        "on it",
     )
 
 
 def long_tape(loop: Op, trips: int | None, size: int, programs: int, most: int) -> Exception:
     """The error of a loop whose intermediate values take too much memory."""
     often = "an unknown number of" if trips is None else str(trips)
-    more = "help: pass more tape_bytes to grad"
+    more = "help: increase tape_bytes of grad"
     if trips is not None:
         more += (
-            ", or tl.range(…, ad_checkpoint=k), which keeps every k-th iteration and computes "
-            "those between them again"
+            ", or use tl.range(…, ad_checkpoint=k), which records every k-th iteration and "
+            "recomputes those between them"
         )
     return derivative_error(
         loop,
-        f"the gradient needs what this loop carries ({size} bytes) at {often} iterations in each "
-        f"program of {programs}: that is more than tape_bytes={most}",
+        f"the tape of this loop has its carried values ({size} bytes) at {often} iterations in "
+        f"each of {programs} programs: that is more than tape_bytes={most}",
         more,
     )
 
@@ -97,19 +98,17 @@ def stored_twice(array: Array, verdict: Verdict) -> Exception:
     """The error of a result whose elements may be stored more than once."""
     return derivative_error(
         verdict.at,
-        f"the gradient of {array.name} is used once for each store of an element, and it is not "
-        f"known that each element is stored once: {verdict.reason}",
-        "help: store each element by one program, once; arrays that an index is loaded from can be "
-        "named in tables",
+        f"elements of the result {array.name} may be stored more than once: {verdict.reason}",
+        "help: store each element once, by one program; declare arrays from which indices are "
+        "loaded in tables=(…)",
     )
 
 
 def not_deterministic(array: Array, verdict: Verdict) -> Exception:
-    """The error of gradients that are added up in any order, though deterministic ones are
-    required."""
+    """The error of gradients that require atomic additions, with deterministic=True."""
     return derivative_error(
         verdict.at,
-        f"the gradient of {array.name} would be added up atomically, in any order: "
+        f"the gradient of {array.name} requires atomic additions, in an unspecified order: "
         f"{verdict.reason}",
-        "help: leave out deterministic=True to allow it",
+        "help: omit deterministic=True to allow them",
     )

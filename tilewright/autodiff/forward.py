@@ -111,9 +111,8 @@ class _Forward(AmongDerived):
                 raise derivative_error(
                     array.loads[0],
                     f"{array.name} is loaded here and stored at {stored}: its tangents are "
-                    "both given and computed",
-                    f'help: name it in both, wrt=("{array.name}", …) and '
-                    f'outputs=("{array.name}", …)',
+                    "both inputs and results",
+                    f'help: add it to both wrt=("{array.name}", …) and outputs=("{array.name}", …)',
                 )
             loads += [op.result for op in array.loads if given]
         return loads

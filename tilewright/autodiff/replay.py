@@ -155,9 +155,9 @@ class Replay:
         op = owner if isinstance(owner, Op) else owner.parent
         return derivative_error(
             op,
-            "a value of this loop is needed in each iteration, and it depends on those before",
-            "help: only loops that add up have a gradient: a value that the loop carries is "
-            "increased by something that does not depend on it",
+            "a carried value of this loop is used in each iteration, and depends on previous ones",
+            "help: a carried value has a gradient if the loop only adds terms to it that do not "
+            "depend on it",
         )
 
     def _replayed(self, value: Value, reload: Reload | None) -> Value:
@@ -195,7 +195,7 @@ class Replay:
                 return [self.programs[axis]]
             case ProgramId() if not self.has_programs:
                 raise derivative_error(
-                    op, "the index of the program is needed besides its coordinates"
+                    op, "the program index is used in addition to the computed coordinates"
                 )
             case NumPrograms(axis) if axis in self.extents:
                 return [self.extents[axis]]
@@ -218,8 +218,8 @@ class Replay:
         elif op.writes() or op.reads() or isinstance(op, Call):
             raise derivative_error(
                 op,
-                f"the result of {op.name} is needed again, and running it again may give another",
-                "help: store the result from a kernel of its own, and load it in this one",
+                f"the result of {op.name} cannot be recomputed: it may differ each time",
+                "help: store the result in a separate kernel, and load it in this one",
             )
 
     def _clone(self, op: Op) -> list[Value]:
@@ -261,7 +261,7 @@ class Replay:
         return self._builder.insert(If(condition, then=branches[0], otherwise=branches[1])).results
 
     def _region(self, source: Region, region: Region) -> None:
-        """Replay what a region yields, and what that needs."""
+        """Replay the values that a region yields, and their dependencies."""
         with self.scope(source, region) as scope:
             scope.values.update(zip(source.args, region.args, strict=True))
             end = source.terminator
@@ -275,8 +275,7 @@ def loaded_and_stored(array: Array, load: Op) -> Exception:
     stored = place_of(array.writes[0].loc, load.loc)
     return derivative_error(
         load,
-        f"{array.name} is loaded here and stored at {stored}: the gradient needs the values "
-        "from before the kernel ran",
-        "help: store to another array; what gradients need of the stored values, they can load: "
-        "mark that with tl.save",
+        f"{array.name} is loaded here and stored at {stored}: the gradient uses the values from "
+        "before the launch",
+        "help: store to another array, or mark stored values for use by the gradient with tl.save",
     )

@@ -448,7 +448,7 @@ class ReverseWalk:
             case Pair(_, adjoint):
                 adjoint(self, op, adjoints)
             case _:
-                raise no_gradient(op, "the walk does not know it")
+                raise no_gradient(op, "it has no derivative rule")
 
     def _require_no_effect(self, op: Op, active: bool) -> None:
         if isinstance(op, AnyAtomic) and active:

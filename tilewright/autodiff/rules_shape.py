@@ -162,7 +162,7 @@ def _gather(d: AdjointPoint, op: Gather, adjoints: list[Value | None]) -> None:
         raise derivative_error(
             op,
             f"no gradient through tl.gather of so many elements: {prod(lengths)} pairs of an "
-            f"element and a place would be compared, of at most {MOST_PAIRS}",
+            f"element and an index would be compared, more than {MOST_PAIRS}",
             "help: load the elements from memory at the same indices instead",
         )
     index = _within(d, d.plain(op.index), lengths[axis] - 1)

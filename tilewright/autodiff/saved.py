@@ -95,15 +95,15 @@ def require_saved(fn: Function, outputs: Collection[str], stored: Stored) -> Non
         if store is None:
             raise derivative_error(
                 op,
-                "this value is to be loaded by gradient kernels, and it is not stored",
-                "help: tl.store(saved_ptr + …, x), in the same block, loop or branch, for x = "
-                'tl.save(…), and aux=("saved_ptr",) of grad',
+                "this value is marked with tl.save, but is not stored",
+                "help: add tl.store(saved_ptr + …, x), in the same block, loop or branch as x = "
+                'tl.save(…), and pass aux=("saved_ptr",) to grad',
             )
         raise derivative_error(
             store,
-            f"this is to be loaded by gradient kernels, and it is not known that each element of "
-            f"{arrays[base_of(store.ptr)].name} is stored once, and not loaded",
-            "help: store each element by one program, once, or leave out tl.save",
+            f"the stored value is marked with tl.save, but elements of "
+            f"{arrays[base_of(store.ptr)].name} may be stored more than once, or loaded",
+            "help: store each element once, by one program, or omit tl.save",
         )
 
 
@@ -128,14 +128,14 @@ def _stores_of(op: Residual) -> Iterator[Store]:
 
 
 def _require_same_programs(op: Residual, store: Store, single: Collection[int]) -> None:
-    """Raise if the value is the same in programs that store it in different places: it may be
-    needed where it is not known which of them."""
+    """Raise if programs store the same value to different elements: it is unknown which of them a
+    use in another program should load."""
     if not _axes(store.ptr) - set(single) <= _axes(op.src):
         raise derivative_error(
             store,
-            "this is to be loaded by gradient kernels, and several programs compute the same, "
-            "which they store in different places",
-            "help: leave out tl.save, so that it is computed again",
+            "the stored value is marked with tl.save, but several programs compute the same value "
+            "and store it to different elements",
+            "help: omit tl.save, so that the value is recomputed",
         )
 
 
@@ -186,9 +186,9 @@ def _require_lanes(op: Residual, store: Store) -> None:
 def _unknown_lanes(store: Store, user: Op) -> Exception:
     return derivative_error(
         store,
-        "this is to be loaded by gradient kernels, and lanes that its mask excludes are used at "
+        "the stored value is marked with tl.save, but masked-off lanes of the store are used at "
         f"{place_of(user.loc, store.loc)}",
-        "help: tl.where(mask, x, 0) there, with the same mask, or store without a mask",
+        "help: use tl.where(mask, x, 0) there, with the same mask, or store without a mask",
     )
 
 
@@ -201,10 +201,10 @@ def _require_fixed(op: Residual, maxima: Collection[RunningMaximum]) -> None:
         if op.result in reached_by([*inner, *running.replaced]) and not _is_fixed(op, running):
             raise derivative_error(
                 op,
-                "this value is to be loaded by gradient kernels, and it depends on the running "
-                f"maximum of the loop at {place_of(running.loop.loc, op.loc)}, in whose place they "
-                "have the last one",
-                "help: leave out tl.save, so that it is computed again",
+                "this value is marked with tl.save, but depends on the running maximum of the loop "
+                f"at {place_of(running.loop.loc, op.loc)}, which gradient kernels replace by the "
+                "last one",
+                "help: omit tl.save, so that the value is recomputed",
             )
 
 

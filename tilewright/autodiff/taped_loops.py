@@ -361,7 +361,7 @@ class TapedLoop:
         if not memory.slots.surely:
             fits = value(Cmp(length, checkpoints, "le"))
             loop = f"the loop at line {line_of(steps.op.loc)}"
-            message = f"the tape of {loop} is too small: pass more tape_bytes to grad"
+            message = f"the tape of {loop} is too small: increase tape_bytes of grad"
             self._emit.builder.insert(Assert(fits, message))
         body = Region([steps.number, *[v.type for v in steps.inits]])
         with self._emit.builder.at_end(body):

@@ -133,7 +133,7 @@ def _with_replaced(
         except KeyError:
             raise StageOverrideError(
                 f"compilation.override replaces the stage {stage!r} of {name}, which "
-                f"{target.name} does not make; its stages are {', '.join(lowered.stages)}"
+                f"{target.name} does not produce; its stages are {', '.join(lowered.stages)}"
             ) from None
     return lowered
 

@@ -86,7 +86,7 @@ class Reproducer:
         text = path.read_text("utf-8")
         lines = text.split("\n", 2)
         if len(lines) < 3 or "reproducer" not in lines[0] or not lines[1].startswith("# {"):
-            raise ValueError(f"{path} is not a reproducer: it does not begin as one")
+            raise ValueError(f"{path} is not a reproducer: it lacks the header of one")
         facts = json.loads(lines[1][2:])
         options = {k: _tuples(v) for k, v in facts["options"].items()}
         return cls(

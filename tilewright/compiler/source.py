@@ -225,8 +225,8 @@ class IRSource:
         self.path = pathlib.Path(path)
         if self.path.suffix not in IR_EXTENSIONS:
             raise ValueError(
-                f"{self.path}: compiling starts from a kernel or from tile IR "
-                f"({', '.join('*' + e for e in IR_EXTENSIONS)}), not from {self.path.suffix!r}"
+                f"{self.path}: compile takes a kernel or a file of tile IR "
+                f"({', '.join('*' + e for e in IR_EXTENSIONS)}), not {self.path.suffix!r}"
             )
         self._arg_names: list[str] = []
         self._take(self.path.read_text("utf-8"))

@@ -317,7 +317,7 @@ class JITCallable:
             now = scope.get(name, ABSENT)
             if now is not before and not _are_same(before, now):
                 raise RuntimeError(
-                    f"{_changed(name, before, now)}. Define the kernel again, and the functions "
+                    f"{_changed(name, before, now)}. Redefine the kernel, and the functions "
                     f"through which it uses {name}"
                 )
 

@@ -115,8 +115,8 @@ class Derivative:
             raise TypeError(f"{kernel!r} is not a kernel: pass a function decorated with @jit")
         if kernel.vjp is not None:
             raise TypeError(
-                f"{kernel.__name__} has a derivative rule, {kernel.vjp.__name__}: that is for "
-                "calls of it in a kernel, and does not replace the gradient of a launch"
+                f"{kernel.__name__} has a derivative rule, {kernel.vjp.__name__}, which applies to "
+                "calls in a kernel, not to the gradient of a launch"
             )
         self.kernel: JITFunction = kernel
         self.fn = kernel
@@ -293,8 +293,8 @@ class Derivative:
         for name in (*wrt, *outputs):
             if isinstance(named[name], tuple):
                 raise TypeError(
-                    f"{name} is a tuple: arrays in tuples have no derivatives; pass each as an "
-                    "argument of its own"
+                    f"{name} is a tuple: arrays in tuples have no derivatives; pass each as a "
+                    "separate argument"
                 )
         if callable(grid):
             grid = computed(grid, named)

@@ -32,7 +32,7 @@ Made = tuple[str, str]
 
 
 class NarrowSumError(TypeError):
-    """Gradients that several programs add up would be rounded at each addition.
+    """Gradients accumulated by several programs would be rounded at each addition.
 
     Attributes:
         names: the inputs whose gradients need an array of fp32.
@@ -41,8 +41,8 @@ class NarrowSumError(TypeError):
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
         super().__init__(
-            f"the gradient of {', '.join(names)} is added up by several programs, and its elements "
-            "are narrower than 32 bits: pass an array of fp32"
+            f"the gradient of {', '.join(names)} is accumulated by several programs, and has fewer "
+            "than 32 bits per element: pass an array of fp32"
         )
 
 

@@ -41,15 +41,15 @@ def check_descriptor(value: Any, address: int, element_bytes: int) -> None:
     strides = [int(n) for n in value.strides]
     if not len(value.shape) == len(strides) == rank:
         raise ValueError(
-            f"a descriptor's shape, strides and block_shape have one length, not "
+            f"a descriptor's shape, strides and block_shape must have the same length, not "
             f"{len(value.shape)}, {len(strides)} and {rank}"
         )
     if any(not 0 <= n < EXTENT_LIMIT for n in value.shape):
-        raise ValueError(f"a descriptor's extents fit into int32, not {list(value.shape)}")
+        raise ValueError(f"a descriptor's extents must fit into int32, not {list(value.shape)}")
     if address % ALIGNMENT:
-        raise ValueError(f"a descriptor's base lies at a multiple of 16 bytes, not at {address:#x}")
+        raise ValueError(f"a descriptor's base must be 16-byte aligned, not at {address:#x}")
     if strides[-1] != 1 or any(n * element_bytes % ALIGNMENT for n in strides[:-1]):
         raise ValueError(
-            f"a descriptor's strides are multiples of 16 bytes, and the last is 1, not {strides} "
+            f"a descriptor's strides must be multiples of 16 bytes, the last one 1, not {strides} "
             f"elements of {element_bytes} bytes"
         )

@@ -137,9 +137,8 @@ class Gradient(Derivative):
         for name in missing:
             if name in call.of_outputs:
                 raise ValueError(
-                    f"{name} is updated in place, and has elements that the kernel does not "
-                    "update, or that is not known: their gradients are those of the result; pass "
-                    "a view of the elements that are updated"
+                    f"{name} is updated in place, and the kernel may leave elements unchanged, "
+                    "whose gradients are those of the result: pass a view of the updated elements"
                 )
 
 

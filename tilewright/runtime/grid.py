@@ -41,7 +41,7 @@ def _checked_extents(grid: Any) -> Grid:
     if type(grid) not in (tuple, list) and not _is_sequence(grid):
         along_x = f"; along one axis, ({grid},)" if isinstance(grid, int) else ""
         raise TypeError(
-            "a grid is a tuple of one to three ints, or a function that gives one, not "
+            "a grid is a tuple of one to three ints, or a function that returns one, not "
             f"{grid!r}{along_x}"
         )
     # Slowly from the fourth on: it may be a range of a million.

@@ -29,7 +29,7 @@ def require_apart(
             if other != name and name in own and _share(own[name], value):
                 raise ValueError(
                     f"{name}, which the kernel stores, shares memory with {other}: the derivative "
-                    "needs the values from before the kernel ran"
+                    "uses the values from before the launch"
                 )
 
 

@@ -309,21 +309,21 @@ class Proofs:
         if name in self.rest:
             return f"stored, then added atomically for {_lines(self.rest[name])}: {_INDIRECT}"
         if name in self.last:
-            how = "stored" if self.loads[name].distinct else "added up in memory"
+            how = "stored" if self.loads[name].distinct else "accumulated in memory"
             return f"{how}, then added by the same program for {_lines(self.last[name])}"
         if self.loads[name].distinct:
             return "stored"
         if self.coarse is not None and name in self.coarse.arrays:
             axes = ", ".join(map(str, self.coarse.axes))
             where = ", in memory" if name in self.coarse.rows else ""
-            return f"added up by workers, each for a range of programs along axis {axes}{where}"
+            return f"accumulated by workers, each for a range of programs along axis {axes}{where}"
         if self.parts is not None and name in self.parts.axes:
             axes = ", ".join(map(str, self.parts.axes[name]))
-            return f"stored by each program along axis {axes} in a row of its own, then added up"
+            return f"stored by each program along axis {axes} in its own row, then summed"
         if name in self.others.arrays:
-            return "added up in registers by a kernel of its own, with a program for each tile"
+            return "accumulated in registers by a separate kernel, with a program for each tile"
         if self.loads[name].private:
-            return "added up in memory by the only program that loads an element"
+            return "accumulated in memory by the only program that loads an element"
         return f"added atomically: {self.loads[name].reason}"
 
 

@@ -263,8 +263,8 @@ def binder_source(name: str, signature: Signature, params: Sequence[KernelParam]
     for parameter in signature.parameters.values():
         if parameter.kind is Parameter.VAR_KEYWORD:
             raise TypeError(
-                f"{name} can be called by kernels, not launched: a launch takes further named "
-                f"arguments as options, so there are none for **{parameter.name}"
+                f"{name} cannot be launched, only called by kernels: further named arguments of a "
+                f"launch are options, not **{parameter.name}"
             )
     every = range(len(params))
     runtime = [i for i in every if not params[i].is_constexpr]

@@ -303,8 +303,8 @@ def _read_dlpack(tensor: Any) -> Reading:
     device = int(tensor.__dlpack_device__()[0])
     if device not in _DLPACK_CPU:
         raise TypeError(
-            f"a {type(tensor).__name__} offers its memory by DLPack only, on a device of DLPack's "
-            f"type {device}; off the CPU, data_ptr() or __cuda_array_interface__ is needed"
+            f"a {type(tensor).__name__} supports only DLPack, on a device of DLPack type {device}: "
+            "arrays that are not on the CPU require data_ptr() or __cuda_array_interface__"
         )
     array = np.from_dlpack(tensor)
     address, element, _, low, high, writable = _read_numpy(array)

@@ -287,13 +287,13 @@ def parse_grid(text: str, known: Sequence[str]) -> tuple[str, str, str]:
         )
     if not _GRID_TEXT.fullmatch(text) or "//" in text or "/*" in text or "**" in text:
         raise ExportError(
-            f"the grid {text!r} is no expression of C over the arguments; there `/` divides whole "
+            f"the grid {text!r} is not a C expression of the arguments; in C, `/` divides whole "
             "numbers as `//` does in Python"
         )
     for name in re.findall(r"(?<![\w.])[^\W\d]\w*", text):
         if name not in known:
             raise ExportError(
-                f"the grid uses {name!r}, which is none of the kernel's numbers: "
+                f"the grid uses {name!r}, which is not one of the kernel's scalar arguments: "
                 f"{', '.join(known) or 'it takes none'}"
             )
     x, y, z = (*axes, "1", "1")[:3]

@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     file, _, name = args.path.partition("::")
     if name and args.kernel_name not in ("", name):
-        raise UsageError(f"two kernels are named: {name} and {args.kernel_name}")
+        raise UsageError(f"two kernels are specified: {name} and {args.kernel_name}")
     values = parse_pairs(args.constexpr, "--constexpr")
     options = parse_pairs(args.option, "--option")
     _, files = compile_kernel(

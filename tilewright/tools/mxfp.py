@@ -50,7 +50,7 @@ class _Codes:
     ) -> None:
         torch = _torch()
         if data is None and size is None:
-            raise ValueError("give data, a tensor to be rounded, or size, a shape")
+            raise ValueError("pass data, a tensor to round, or size, a shape")
         if data is None:
             self.data = torch.zeros(tuple(size or ()), dtype=torch.uint8, device=device)
         else:

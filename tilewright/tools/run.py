@@ -47,7 +47,7 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     command: list[str] = args.command
     if not command:
-        raise UsageError("give a script: `python -m tilewright run SCRIPT [arguments]`")
+        raise UsageError("specify a script: `python -m tilewright run SCRIPT [arguments]`")
     if sys.flags.ignore_environment:
         raise UsageError(
             "this command works by PYTHONPATH, which Python's options -E and -I ignore"

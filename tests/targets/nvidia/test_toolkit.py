@@ -61,7 +61,9 @@ def test_named_program_excludes_others(places: dict[str, Path], tmp_path: Path) 
     program(places["wheel"] / "ptxas")
     mine = program(tmp_path / "mine" / "ptxas-12")
     assert find_program("ptxas", mine) == mine
-    with pytest.raises(FileNotFoundError, match="missing is no program, but a setting names it"):
+    with pytest.raises(
+        FileNotFoundError, match="missing as ptxas, which is not an executable file"
+    ):
         find_program("ptxas", str(tmp_path / "missing"))
 
 
@@ -76,7 +78,7 @@ def test_library_comes_from_the_first_place_that_has_it(
         expected.touch()
         assert find_library(pattern) == str(expected)
     assert find_library(pattern, str(expected)) == str(expected)
-    with pytest.raises(FileNotFoundError, match="is no file, but a setting names it"):
+    with pytest.raises(FileNotFoundError, match="which is not a file"):
         find_library(pattern, str(tmp_path / "missing"))
 
 

@@ -165,7 +165,7 @@ def describe(value: Any) -> str:
 def print_values(values: str) -> str:
     """The suggestion for a string with run-time values."""
     return (
-        "strings cannot contain run-time values; pass them to print after the text: "
+        "strings cannot contain run-time values: pass them to print after the string, "
         f"`print({values + ' ='!r}, {values})`"
     )
 

@@ -48,9 +48,8 @@ def inline_asm(
     """One tensor for each dtype; see `tl.inline_asm_elementwise`."""
     if not s.options.assembly:
         raise ValueError(
-            f"inline_asm_elementwise is not possible on {s.options.backend_name!r}, which takes no "
-            "assembly; write the kernel for it without, say where "
-            "`tl.target_info.current_target()` is another"
+            f"inline_asm_elementwise is not supported on {s.options.backend_name!r}: use other "
+            "operations there, selected by `tl.target_info.current_target()`"
         )
     operands = convert.broadcast_all(s, [convert.to_tensor(s, a) for a in _listed(args)])
     plain = dtype.value if isinstance(dtype, constexpr) else dtype

@@ -58,9 +58,9 @@ class InterpreterLaunch:
     def start(self, grid: Grid, values: Sequence[Any], slots: Sequence[Any]) -> None:
         if self._cooperative and prod(grid) > 1:
             raise InterpreterError(
-                f"{self._module.entry.name} is launched with launch_cooperative_grid, and the "
-                "interpreter runs programs one after the other: one that waits for a later one "
-                "would wait for ever. A grid of one program can be interpreted"
+                f"{self._module.entry.name} is launched with launch_cooperative_grid, but the "
+                "interpreter runs programs sequentially: a program that waits for a later one "
+                "would not end. Only a grid of one program can be interpreted"
             )
         given = [at_path(values, path) for path, _ in self._arguments]
         beyond = reachable_tensors()

@@ -55,10 +55,10 @@ def _require_hashes(keys: Sequence[str], named: Mapping[str, Any]) -> None:
             hash(value)
         except TypeError:
             raise TypeError(
-                f"`key` of autotune names `{name}`, but a value of type "
-                f"{type(value).__qualname__} cannot be part of a key: it has no hash. Name "
-                "what decides about the best configuration instead, such as an extent that is "
-                "an argument of its own; element types of arrays are part of every key."
+                f"`key` of autotune contains `{name}`, but a value of type "
+                f"{type(value).__qualname__} is not hashable. Use scalar arguments that "
+                "determine the best configuration, such as extents; element types of arrays are "
+                "part of every key."
             ) from None
 
 

@@ -108,7 +108,7 @@ def import_tuning(path: str | os.PathLike[str]) -> int:
             raise ValueError(f"format {content['format']}, where {FORMAT} is known")
         results = {(e["kernel"], e["device"], e["key"]): dict(e) for e in content["results"]}
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} holds no tuning results: {error}") from None
+        raise ValueError(f"{path} does not contain tuning results: {error}") from None
     _shipped.update(results)
     return len(results)
 

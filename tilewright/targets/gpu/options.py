@@ -18,4 +18,4 @@ def check_common_options(options: Any) -> None:
         f"default_dot_input_precision must be one of {options.allowed_dot_input_precisions}, not "
         f"{options.default_dot_input_precision!r}",
     )
-    check(not options.extern_libs, "extern_libs are not supported: there is nothing to link yet")
+    check(not options.extern_libs, "extern_libs are not supported")

@@ -134,7 +134,7 @@ def find_assembler() -> Assembler | None:
             return NvJitLink(path)
     if choice in (None, "driver"):
         return None
-    raise FileNotFoundError(f"the setting nvidia.assembler asks for {choice}, which is not found")
+    raise FileNotFoundError(f"the setting nvidia.assembler = {choice!r}: {choice} was not found")
 
 
 # -- ptxas ----------------------------------------------------------------------------------------

@@ -56,7 +56,9 @@ def find_program(name: str, given: str | None = None) -> str | None:
     if given:
         found = shutil.which(given)
         if found is None:
-            raise FileNotFoundError(f"{given} is no program, but a setting names it as {name}")
+            raise FileNotFoundError(
+                f"a setting specifies {given} as {name}, which is not an executable file"
+            )
         return found
     for root in _toolkits():
         if found := shutil.which(name, path=root / "bin"):
@@ -72,7 +74,9 @@ def find_library(pattern: str, given: str | None = None) -> str | None:
     """
     if given:
         if not Path(given).is_file():
-            raise FileNotFoundError(f"{given} is no file, but a setting names it as {pattern}")
+            raise FileNotFoundError(
+                f"a setting specifies {given} as {pattern}, which is not a file"
+            )
         return given
     for root in (*_toolkits(), USUAL_TOOLKIT):
         for folder in (root / "lib", root / "lib64"):

@@ -30,26 +30,26 @@ def needs_constant(mistake: Mistake) -> str | None:
         if isinstance(value, constexpr) and hasattr(value.value, "item"):
             kind = type(value.value)
             return (
-                f"`{name}` is a {kind.__module__}.{kind.__qualname__}: pass `{name}=int(…)` of it"
+                f"`{name}` is a {kind.__module__}.{kind.__qualname__}: convert it, `{name}=int(…)`"
             )
         if not isinstance(value, tensor) or value.handle.type != value.type:
             continue
         if name in frame.fn.arg_names and value.handle.op is None:
             if not isinstance(value.type, Pointer):
                 return (
-                    f"`{name}` is known only when the kernel runs; make it a compile-time "
-                    f"parameter: `def {frame.fn.__name__}(…, {name}: tl.constexpr)`"
+                    f"`{name}` is a run-time value: make it a compile-time "
+                    f"parameter, `def {frame.fn.__name__}(…, {name}: tl.constexpr)`"
                 )
         elif _is_loop_index(frame.definition, name):
             return (
-                f"`{name}` is the index of a loop at run time: `for {name} in tl.static_range(…)` "
-                "unrolls it, and makes the index a compile-time value"
+                f"`{name}` is the index of a run-time loop: `for {name} in tl.static_range(…)` "
+                "unrolls the loop and makes the index a compile-time value"
             )
         elif _constant(value):
-            return f"`{name}` is a local variable: write `{name}: tl.constexpr = …` to keep it one"
+            return f"`{name}` is a run-time variable: write `{name}: tl.constexpr = …`"
         elif value.type is value.dtype:
             return (
-                f"`{name}` is computed when the kernel runs: compute it from `tl.constexpr` "
+                f"`{name}` is computed at run time: compute it from `tl.constexpr` "
                 f"parameters{', with `//`' if value.dtype.is_floating() else ''}"
             )
     return None
@@ -77,7 +77,8 @@ def float_for_int(mistake: Mistake) -> str | None:
             continue
         match node:
             case ast.BinOp(left=left, op=ast.Div(), right=right):
-                return f"of ints, `/` gives a float: `{ast.unparse(left)} // {ast.unparse(right)}`"
+                whole = f"{ast.unparse(left)} // {ast.unparse(right)}"
+                return f"`/` returns a float: use `{whole}`"
             case ast.Name(id=name) if name in mistake.frame.fn.arg_names and number.is_integer():
                 return f"`{name}` is the float {number}: pass `{name}={int(number)}`"
             case _:
@@ -105,7 +106,7 @@ def derived_extent(mistake: Mistake) -> str | None:
     if not tiles or [d for d in shape if d <= 0] != [-1] or math.prod(tiles[0].shape) % known:
         return None
     extents = [math.prod(tiles[0].shape) // known if d == -1 else d for d in shape]
-    return f"each extent is stated: {', '.join(map(str, extents))}"
+    return f"extents are not inferred: write {', '.join(map(str, extents))}"
 
 
 @suggests("run-time-text")
@@ -119,7 +120,7 @@ def run_time_text(mistake: Mistake) -> str | None:
         if isinstance(statement, ast.Assert) and statement.msg is mistake.node:
             condition = ast.unparse(statement.test)
             return (
-                "the text of an assertion cannot contain run-time values: `assert "
+                "an assertion's message cannot contain run-time values: use `assert "
                 f"{condition}, {condition!r}`"
             )
     return print_values(values)
@@ -129,9 +130,8 @@ def run_time_text(mistake: Mistake) -> str | None:
 def constexpr_reassigned(mistake: Mistake) -> str:
     name = mistake.facts["name"]
     return (
-        f"`{name}` has one value in all of the function, unrolled iterations too: write the "
-        f"expression in its place, or move the body into a function with a parameter "
-        f"`{name}: tl.constexpr`"
+        f"`{name}` has one value in the whole function, including unrolled iterations: repeat the "
+        f"expression, or move the loop body to a function with a parameter `{name}: tl.constexpr`"
     )
 
 
@@ -140,14 +140,14 @@ def number_of_python(mistake: Mistake) -> str | None:
     """`int(x)`, `np.float32(x)` and `math.sqrt(x)` of a tensor; a launch within a kernel."""
     if isinstance(mistake.node, ast.Call) and isinstance(mistake.node.func, ast.Subscript):
         called = ast.unparse(mistake.node.func.value)
-        return f"a kernel launches no other; a function of the language is called: `{called}(…)`"
+        return f"kernels cannot launch kernels: call the function, `{called}(…)`"
     name = getattr(mistake.facts["function"], "__name__", "")
     kinds = {"int": "tl.int32", "float": "tl.float32"}
     operand = mistake.tensors[0] if mistake.tensors else None
     if name in kinds and operand is not None:
-        return f"of a run-time value, `{operand.bracketed}.to({kinds[name]})`"
+        return f"use `{operand.bracketed}.to({kinds[name]})`"
     if operand is not None and isinstance(getattr(tl, name, None), DType):
-        return f"`{operand.bracketed}.to(tl.{name})`"
+        return f"use `{operand.bracketed}.to(tl.{name})`"
     return counterpart(name)
 
 
@@ -158,37 +158,37 @@ def text_first(mistake: Mistake) -> str | None:
     if not values:
         return None
     text = values[0].text
-    return f"the first argument is a text: `tl.device_print({text + ' ='!r}, {text})`"
+    return f"the first argument is a string: use `tl.device_print({text + ' ='!r}, {text})`"
 
 
 @suggests("combine-function")
 def combine_function(mistake: Mistake) -> str:
-    """A function of Python's, or of the language, that is to combine elements."""
+    """A Python function, or one of `tl`, as the combine function."""
     name = getattr(mistake.facts["function"], "__name__", "")
     found = getattr(tl, name, None)
     if callable(found) and is_builtin(found) and "axis" in signature(found).parameters:
-        return f"`tl.{name}(x, axis)`"
-    return "write a function of two elements at module level with `@triton.jit`"
+        return f"use `tl.{name}(x, axis)`"
+    return "define a function of two elements at module level, with `@triton.jit`"
 
 
 # -- suggestions that depend on the code only ------------------------------------------------------
 
 _INSTEAD: dict[Code, str] = {
-    "kernel-result": "store it, `tl.store(ptr, value)`, with a pointer as a parameter; functions "
-    "that return values are called by kernels",
-    "invert": "`~` takes integers; a condition is negated by `not` or `~` of a comparison",
-    "mask-type": "a mask is a comparison: `mask=offsets < n`, or `mask=m != 0` of integers",
-    "membership": "compare with each: `(x == a) | (x == b)`",
-    "matmul-operator": "the product of two matrices is `tl.dot(a, b)`",
-    "nested-comprehension": "write one comprehension within the other",
-    "other-without-mask": "`other` is the value where `mask` is false: pass `mask=offsets < n`, or "
-    "omit `other`",
-    "power-of-two": "use the next power of two, and mask elements after the end: "
+    "kernel-result": "pass a pointer and store the value, `tl.store(ptr, value)`: only functions that "
+    "kernels call may return values",
+    "invert": "`~` takes integers: negate a condition with `not`",
+    "mask-type": "a mask has type int1: use a comparison, `mask=offsets < n` or `mask=m != 0`",
+    "membership": "compare with each element: `(x == a) | (x == b)`",
+    "matmul-operator": "use `tl.dot(a, b)`",
+    "nested-comprehension": "nest one comprehension inside the other",
+    "other-without-mask": "`other` replaces masked-off elements: pass `mask=offsets < n`, or omit "
+    "`other`",
+    "power-of-two": "use the next power of two, and mask off the elements beyond the end: "
     "`mask=offsets < n`",
     "several-targets": "write one assignment per line",
-    "tile-condition": "a branch is taken by the whole program: choose element by element with "
-    "`tl.where`, or reduce the condition, as in `tl.max(condition.to(tl.int32)) != 0`",
-    "too-many-elements": "make the tile smaller, and loop over the rest or start more programs",
+    "tile-condition": "a branch requires a scalar condition: select elements with `tl.where`, or "
+    "reduce the condition, as in `tl.max(condition.to(tl.int32)) != 0`",
+    "too-many-elements": "use a smaller tile, with a loop or with more programs",
 }
 
 
@@ -200,14 +200,14 @@ for _code, _text in _INSTEAD.items():
     suggests(_code)(_always(_text))
 
 _SYNTAX = {
-    "Lambda": "write a function at module level with `@triton.jit`",
+    "Lambda": "define a function at module level, with `@triton.jit`",
     "ClassDef": "define it at module level, with `@tl.core._aggregate`",
     "Dict": "use a tuple, or a named tuple",
     "Set": "use a tuple",
-    "Delete": "omit it: a value takes no space after its last use",
-    "Try": "kernels raise nothing; check with `tl.device_assert`",
-    "Raise": "use `tl.device_assert`, or `tl.static_assert` of what is known at compile time",
-    "Match": "write `if` and `elif`",
+    "Delete": "omit it: values are not kept after their last use",
+    "Try": "kernels cannot raise exceptions: use `tl.device_assert`",
+    "Raise": "use `tl.device_assert`, or `tl.static_assert` for compile-time conditions",
+    "Match": "use `if` and `elif`",
     "Import": "import at module level",
     "ImportFrom": "import at module level",
     "Global": "pass values as arguments, and return them",
@@ -220,8 +220,8 @@ _SYNTAX = {
 def comprehension_source(mistake: Mistake) -> str:
     """A comprehension over a tile, or over a range."""
     if isinstance(mistake.facts["source"], tensor):
-        return "operators and functions take a whole tile"
-    return "write out the tuple: `for i in (0, 1, 2, 3)`; or loop over `tl.static_range(n)`"
+        return "apply operators and functions to the whole tile"
+    return "iterate over a tuple, `for i in (0, 1, 2, 3)`, or use a loop over `tl.static_range(n)`"
 
 
 @suggests("tile-choice")
@@ -229,7 +229,7 @@ def tile_choice(mistake: Mistake) -> str | None:
     """`a if condition else b` with a tile as the condition."""
     match mistake.node:
         case ast.IfExp(test=test, body=a, orelse=b):
-            return f"`tl.where({', '.join(map(ast.unparse, (test, a, b)))})`"
+            return f"use `tl.where({', '.join(map(ast.unparse, (test, a, b)))})`"
         case _:
             return None
 
@@ -237,20 +237,20 @@ def tile_choice(mistake: Mistake) -> str | None:
 @suggests("loop-iterable", "iterated-tensor")
 def loop_iterable(mistake: Mistake) -> str:
     if any(o.shape for o in mistake.tensors):
-        return "operators and functions take a whole tile: to add up its elements, `tl.sum(x)`"
-    return "write `for i in range(n)`"
+        return "apply functions to the whole tile: `tl.sum(x)` returns the sum of its elements"
+    return "use `for i in range(n)`"
 
 
 @suggests("context-manager")
 def context_manager(mistake: Mistake) -> str:
     """`with torch.no_grad():`."""
-    return "omit it, or enter it around the launch: it would have no effect on a kernel"
+    return "omit it, or enter it around the launch: it has no effect on a kernel"
 
 
 @suggests("tensor-class")
 def tensor_class(mistake: Mistake) -> str:
     """`tl.tensor([1.0, 2.0])`."""
-    return "a tile is computed, as by `tl.full` and `tl.arange`, or loaded from memory"
+    return "create a tile with `tl.full` or `tl.arange`, or load it from memory"
 
 
 @suggests("unpacked-value")
@@ -261,13 +261,13 @@ def unpacked_value(mistake: Mistake) -> str | None:
             function: Any = getattr(tl, name, None)
             if is_builtin(function) and "return_indices" in signature(function).parameters:
                 inside = ast.unparse(reduction).removesuffix(")")
-                return f"`{inside}, return_indices=True)` returns both"
+                return f"use `{inside}, return_indices=True)`, which returns both"
         case _:
             pass
     value = mistake.facts["value"]
     if not isinstance(value, tensor) or not shape_of(value.type):
         return None
-    return "a tile is one value; `tl.split(x)` returns the two columns of a tile of shape (…, 2)"
+    return "a tile is one value: `tl.split(x)` returns the two halves of a tile of shape (…, 2)"
 
 
 @suggests("not-a-type")
@@ -278,13 +278,13 @@ def not_a_type(mistake: Mistake) -> str | None:
         extents = ", ".join(ast.unparse(a) for a in mistake.node.args)
         function = ast.unparse(mistake.node.func)
         if function.endswith("zeros"):  # `zeros(m, n)`, as PyTorch has it
-            return f"a shape is a tuple: `{function}(({extents}), tl.float32)`"
+            return f"a shape is a tuple: use `{function}(({extents}), tl.float32)`"
     # `np.float16` is a class, `torch.float16` and NumPy's dtypes are named by their text.
     text = value if isinstance(value, str) else getattr(value, "__name__", str(value))
     name = C_TYPES.get(text, text.removeprefix("torch."))
     found = [n for n in dir(tl) if isinstance(getattr(tl, n), DType)]
     named = [n for n in found if name in (n, getattr(tl, n).name)]
-    return f"`tl.{named[0]}`" if named else "an element type is written as `tl.float32`"
+    return f"use `tl.{named[0]}`" if named else "use a type of `tl`, such as `tl.float32`"
 
 
 @suggests("loop-bounds")
@@ -294,9 +294,9 @@ def integer_bounds(mistake: Mistake) -> str | None:
     for bound in arguments:
         if isinstance(bound, ast.BinOp) and isinstance(bound.op, ast.Div):
             whole = ast.unparse(ast.BinOp(bound.left, ast.FloorDiv(), bound.right))
-            return f"`/` is the quotient of floats: `{whole}`"
+            return f"`/` returns a float: use `{whole}`"
     floats = [o for o in mistake.tensors if o.value.dtype.is_floating()]
-    return f"`{floats[0].bracketed}.to(tl.int32)`" if floats else None
+    return f"use `{floats[0].bracketed}.to(tl.int32)`" if floats else None
 
 
 @suggests("syntax")
@@ -310,15 +310,15 @@ def not_a_tensor(mistake: Mistake) -> str | None:
     """Another kind of value where a tensor or a number is required."""
     value = mistake.facts["value"]
     if isinstance(value, tuple):
-        return "a list is a tuple here, not a tile: a tile is computed, or loaded from memory"
+        return "a list is a tuple, not a tile: compute the tile, or load it from memory"
     if hasattr(value, "__array__"):
         return array_of_host(mistake)
     if isinstance(value, str):
-        return "write `name: tl.constexpr = …` for compile-time values that are not numbers"
+        return "use `name: tl.constexpr = …` for compile-time values that are not numbers"
     if isinstance(value, tl.range):
-        return "write `for i in range(n)`: a range is not a value in kernels"
+        return "use `for i in range(n)`: a range is not a value in kernels"
     if isinstance(value, JITCallable):
-        return "call a function by its own name, or annotate the new one: `name: tl.constexpr = …`"
+        return "call the function by its own name, or use `name: tl.constexpr = …`"
     return None
 
 
@@ -328,4 +328,4 @@ def array_of_host(mistake: Mistake) -> str:
         case ast.Call(func=ast.Attribute(attr=name)) if (known := counterpart(name)) is not None:
             return known
         case _:
-            return "an array of the host is passed as an argument, which is a pointer in the kernel"
+            return "pass the array as an argument of the kernel, which is then a pointer"

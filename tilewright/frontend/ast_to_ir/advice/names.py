@@ -27,24 +27,26 @@ def _nearest(name: str, names: Iterable[str]) -> str | None:
 
 # Unsupported builtins of Python -> alternatives.
 _BUILTINS = {
-    "all": "of a tile of conditions, `tl.min(condition.to(tl.int32)) != 0`",
-    "any": "of a tile of conditions, `tl.max(condition.to(tl.int32)) != 0`",
-    "bool": "of a run-time value, `x != 0`",
+    "all": "use `tl.min(condition.to(tl.int32)) != 0`",
+    "any": "use `tl.max(condition.to(tl.int32)) != 0`",
+    "bool": "use `x != 0`",
     "complex": "kernels have no complex numbers: use two tiles",
     "dict": "use a tuple, or a named tuple",
-    "divmod": "`x // y` and `x % y`",
-    "enumerate": "write `for i in range(n)`, or `tl.static_range(n)` to index a tuple",
-    "map": "operators and functions take a whole tile",
-    "pow": "`x * x`; of floats, `tl.exp2(y * tl.log2(x))`",
-    "round": "of floats, `tl.extra.libdevice.rint(x)`",
+    "divmod": "use `x // y` and `x % y`",
+    "enumerate": "use `for i in range(n)`, or `tl.static_range(n)` to index a tuple",
+    "map": "apply operators and functions to the whole tile",
+    "pow": "use `x * x`, or `tl.exp2(y * tl.log2(x))` for floats",
+    "round": "use `tl.extra.libdevice.rint(x)`, for floats",
     "set": "use a tuple",
-    "str": "print takes values after its text: `print('n =', n)`",
-    "tuple": "write `(a, b)`, or a comprehension",
+    "str": "pass values to print after the string: `print('n =', n)`",
+    "tuple": "use `(a, b)`, or a comprehension",
     "type": "`x.dtype` is the element type of a tile; `isinstance(x, tl.tensor)` tests for one",
-    "zip": "write `for i in range(n)`, or `tl.static_range(n)` to index tuples",
+    "zip": "use `for i in range(n)`, or `tl.static_range(n)` to index tuples",
 }
 
-_SUM_IN_A_LOOP = "`tl.sum` takes a tile; of a tuple, `for i in tl.static_range(n): total += x[i]`"
+_SUM_IN_A_LOOP = (
+    "`tl.sum` takes a tile: for a tuple, use `for i in tl.static_range(n): total += x[i]`"
+)
 
 
 @suggests("unknown-name")
@@ -53,7 +55,7 @@ def unknown_name(mistake: Mistake) -> str | None:
     name, frame = mistake.facts["name"], mistake.frame
     line = _assigned_before(frame.definition, name, getattr(mistake.node, "lineno", 0))
     if line:
-        return f"`{name}` is assigned at line {line}, but not on every path to here"
+        return f"`{name}` is assigned at line {line}, but not on every path to this use"
     if name == "sum" and (written := _sum_of_tuple(mistake)) is not None:
         return written
     if hasattr(tl, name) and not name.startswith("_"):
@@ -74,7 +76,7 @@ def _sum_of_tuple(mistake: Mistake) -> str | None:
     match added:
         case ast.List(elts=[first, *others]) | ast.Tuple(elts=[first, *others]):
             terms = reduce(lambda left, right: ast.BinOp(left, ast.Add(), right), others, first)
-            return f"of a few values, `{ast.unparse(terms)}`"
+            return f"use `{ast.unparse(terms)}`"
         case ast.ListComp() | ast.GeneratorExp():
             return _SUM_IN_A_LOOP
         case ast.Name(id=name) if isinstance(mistake.frame.names.get(name), tuple):
@@ -85,15 +87,15 @@ def _sum_of_tuple(mistake: Mistake) -> str | None:
 
 @suggests("global-variable")
 def global_array(mistake: Mistake) -> str | None:
-    """An array that the kernel takes from its module."""
+    """A global array."""
     name, value = mistake.facts["name"], mistake.facts["value"]
     return array_of_host(name) if hasattr(value, "__array__") else None
 
 
 def array_of_host(name: str) -> str:
     return (
-        f"`{name}` is an array of the host: pass it as an argument, which is a pointer in the "
-        "kernel, or its value as a number, `.item()`"
+        f"`{name}` is a host array: pass it as an argument of the kernel, which is then a pointer, "
+        "or pass its value, `.item()`"
     )
 
 
@@ -122,53 +124,53 @@ def unknown_attribute(mistake: Mistake) -> str | None:
         return f"did you mean `{near}`?"
     if owner is not tl and hasattr(tl, name):
         is_value = isinstance(owner, tensor)
-        return f"it is a function: `tl.{name}(…)`" if is_value else f"did you mean `tl.{name}`?"
+        return f"did you mean `tl.{name}(…)`?" if is_value else f"did you mean `tl.{name}`?"
     return None
 
 
-# Names that other libraries and languages have where `tl` has an expression -> that expression.
+# Names in other libraries and languages -> the equivalent expression with `tl`.
 _ELSEWHERE = {
     "all": _BUILTINS["all"],
     "any": _BUILTINS["any"],
-    "atomic_sub": "`tl.atomic_add(pointer, -value)`",
-    "ceil_div": "`tl.cdiv(a, b)`",
-    "clip": "`tl.clamp(x, low, high)`",
-    "empty": "`tl.zeros(shape, dtype)`",
-    "eye": "`tl.where(rows[:, None] == columns[None, :], 1.0, 0.0)`",
-    "empty_like": "`tl.zeros_like(x)`",
-    "full_like": "`tl.full(x.shape, value, x.dtype)`",
-    "gelu": "`0.5 * x * (1 + tl.erf(x * 0.70710678))`",
-    "logical_and": "`a & b` of conditions",
-    "logical_not": "`not a`, or `~a`, of a condition",
-    "logical_or": "`a | b` of conditions",
-    "mean": "`tl.sum(x, axis) / n`",
-    "mod": "`a % b`",
-    "ones": "`tl.full(shape, 1, dtype)`",
-    "ones_like": "`tl.full(x.shape, 1, x.dtype)`",
-    "prod": "`tl.reduce(x, axis, multiply)`, where `multiply` is a `@triton.jit` function",
-    "relu": "`tl.maximum(x, 0.0)`",
-    "roll": "`tl.gather(x, (tl.arange(0, n) + n - shift) % n, axis)`, of n elements",
-    "scatter": "`tl.store(pointer + indices, values, mask=…)`",
-    "select": "`tl.where(condition, a, b)`",
-    "shared": "there is nothing to declare: the compiler places tiles in shared memory",
-    "sign": "`tl.where(x > 0, 1, tl.where(x < 0, -1, 0))`",
-    "silu": "`x * tl.sigmoid(x)`",
-    "softplus": "`tl.log(1 + tl.exp(x))`",
-    "square": "`x * x`",
-    "transpose": "`tl.trans(x)`; of more axes, `tl.permute(x, order)`",
+    "atomic_sub": "use `tl.atomic_add(pointer, -value)`",
+    "ceil_div": "use `tl.cdiv(a, b)`",
+    "clip": "use `tl.clamp(x, low, high)`",
+    "empty": "use `tl.zeros(shape, dtype)`",
+    "eye": "use `tl.where(rows[:, None] == columns[None, :], 1.0, 0.0)`",
+    "empty_like": "use `tl.zeros_like(x)`",
+    "full_like": "use `tl.full(x.shape, value, x.dtype)`",
+    "gelu": "use `0.5 * x * (1 + tl.erf(x * 0.70710678))`",
+    "logical_and": "use `a & b`, with conditions",
+    "logical_not": "use `not a`, or `~a`, with a condition",
+    "logical_or": "use `a | b`, with conditions",
+    "mean": "use `tl.sum(x, axis) / n`",
+    "mod": "use `a % b`",
+    "ones": "use `tl.full(shape, 1, dtype)`",
+    "ones_like": "use `tl.full(x.shape, 1, x.dtype)`",
+    "prod": "use `tl.reduce(x, axis, multiply)`, where `multiply` is a `@triton.jit` function",
+    "relu": "use `tl.maximum(x, 0.0)`",
+    "roll": "use `tl.gather(x, (tl.arange(0, n) + n - shift) % n, axis)`, for n elements",
+    "scatter": "use `tl.store(pointer + indices, values, mask=…)`",
+    "select": "use `tl.where(condition, a, b)`",
+    "shared": "omit the declaration: the compiler allocates shared memory",
+    "sign": "use `tl.where(x > 0, 1, tl.where(x < 0, -1, 0))`",
+    "silu": "use `x * tl.sigmoid(x)`",
+    "softplus": "use `tl.log(1 + tl.exp(x))`",
+    "square": "use `x * x`",
+    "transpose": "use `tl.trans(x)`, or `tl.permute(x, order)` for more than two axes",
 }
 for _names, _text in (
-    (("inf", "infinity"), "`float('inf')`"),
-    (("nan",), "`float('nan')`"),
-    (("pi",), "a global of the module, `PI = tl.constexpr(3.14159265)`"),
-    (("bmm", "einsum", "gemm", "matmul", "mm"), "the product of two matrices is `tl.dot(a, b)`"),
-    (("concat", "concatenate"), "`tl.cat(a, b, dim=0)`"),
-    (("stack",), "`tl.join(a, b)`, along a new last axis"),
-    (("std", "var"), "from the mean of squares and the square of the mean, each by `tl.sum`"),
-    (("barrier", "sync", "syncthreads"), "`tl.debug_barrier()`; tiles are complete without it"),
+    (("inf", "infinity"), "use `float('inf')`"),
+    (("nan",), "use `float('nan')`"),
+    (("pi",), "define a global, `PI = tl.constexpr(3.14159265)`"),
+    (("bmm", "einsum", "gemm", "matmul", "mm"), "use `tl.dot(a, b)`"),
+    (("concat", "concatenate"), "use `tl.cat(a, b, dim=0)`"),
+    (("stack",), "use `tl.join(a, b)`, which adds a last axis"),
+    (("std", "var"), "compute it from the means of `x` and `x * x`, with `tl.sum`"),
+    (("barrier", "sync", "syncthreads"), "omit it, or use `tl.debug_barrier()`"),
     (
         ("blockIdx", "block_id", "block_idx", "threadIdx", "thread_id", "thread_idx"),
-        "`tl.program_id(axis)` numbers the programs; threads have no names: functions take tiles",
+        "use `tl.program_id(axis)`: kernels are written for programs, not threads",
     ),
 ):
     _ELSEWHERE.update(dict.fromkeys(_names, _text))
@@ -185,13 +187,13 @@ def _missing_function(name: str) -> str | None:
         return _ELSEWHERE[name]
     device = {"is_inf": "isinf", "is_nan": "isnan"}.get(name, name)
     if device in _public(tl.extra.libdevice):
-        return f"`tl.extra.libdevice.{device}`, of floats"
+        return f"use `tl.extra.libdevice.{device}`, for floats"
     return None
 
 
 def counterpart(name: str) -> str | None:
-    """What kernels have instead of a function of another library."""
-    return f"kernels have `tl.{name}`" if hasattr(tl, name) else _missing_function(name)
+    """The equivalent, with `tl`, of a function of another library."""
+    return f"use `tl.{name}`" if hasattr(tl, name) else _missing_function(name)
 
 
 # Names of types in PyTorch and C -> names in `tl`.
@@ -203,33 +205,33 @@ C_TYPES = {
 _EXTENTS = frozenset({"nelement", "ndim", "numel", "shape", "size", "stride", "strides"})
 # Other attributes of arrays in NumPy and PyTorch -> alternatives for tiles.
 _OF_ARRAYS = {
-    "all": "`tl.min({x}.to(tl.int32), axis) != 0`",
-    "any": "`tl.max({x}.to(tl.int32), axis) != 0`",
-    "astype": "`{x}.to(dtype)`, as in `{x}.to(tl.float32)`",
-    "clamp": "`tl.clamp({x}, low, high)`",
-    "clip": "`tl.clamp({x}, low, high)`",
-    "copy": "a tile does not change, so it needs no copy",
-    "clone": "a tile does not change, so it needs no copy",
-    "contiguous": "a tile is a value: there is nothing to make contiguous",
-    "dot": "`tl.dot({x}, b)`",
-    "expand": "`tl.broadcast_to({x}, shape)`",
-    "flatten": "`{x}.ravel()`",
-    "masked_fill": "`tl.where(mask, value, {x})`",
-    "matmul": "`tl.dot({x}, b)`",
-    "mean": "`tl.sum({x}, axis) / n`",
-    "mm": "`tl.dot({x}, b)`",
-    "ndim": "`len({x}.shape)`",
-    "pow": "`{x} * {x}`; of floats, `tl.exp2(y * tl.log2({x}))`",
-    "prod": "`tl.reduce({x}, axis, multiply)`, where `multiply` is a `@triton.jit` function",
-    "repeat": "`tl.broadcast_to({x}, shape)`",
-    "size": "`{x}.numel`; of one axis, `{x}.shape[axis]`",
-    "squeeze": "`tl.reshape({x}, shape)`",
-    "t": "`{x}.T`",
-    "std": "the root of the mean of squares less the square of the mean, each by `tl.sum`",
-    "transpose": "`tl.trans({x})`; of more axes, `tl.permute({x}, order)`",
-    "type": "`{x}.to(dtype)`, as in `{x}.to(tl.float32)`",
-    "unsqueeze": "`tl.expand_dims({x}, axis)`",
-    "var": "the mean of squares less the square of the mean, each by `tl.sum`",
+    "all": "use `tl.min({x}.to(tl.int32), axis) != 0`",
+    "any": "use `tl.max({x}.to(tl.int32), axis) != 0`",
+    "astype": "use `{x}.to(dtype)`, as in `{x}.to(tl.float32)`",
+    "clamp": "use `tl.clamp({x}, low, high)`",
+    "clip": "use `tl.clamp({x}, low, high)`",
+    "copy": "omit it: tiles are immutable",
+    "clone": "omit it: tiles are immutable",
+    "contiguous": "omit it: a tile is a value, not memory",
+    "dot": "use `tl.dot({x}, b)`",
+    "expand": "use `tl.broadcast_to({x}, shape)`",
+    "flatten": "use `{x}.ravel()`",
+    "masked_fill": "use `tl.where(mask, value, {x})`",
+    "matmul": "use `tl.dot({x}, b)`",
+    "mean": "use `tl.sum({x}, axis) / n`",
+    "mm": "use `tl.dot({x}, b)`",
+    "ndim": "use `len({x}.shape)`",
+    "pow": "use `{x} * {x}`, or `tl.exp2(y * tl.log2({x}))` for floats",
+    "prod": "use `tl.reduce({x}, axis, multiply)`, where `multiply` is a `@triton.jit` function",
+    "repeat": "use `tl.broadcast_to({x}, shape)`",
+    "size": "use `{x}.numel`, or `{x}.shape[axis]` for one axis",
+    "squeeze": "use `tl.reshape({x}, shape)`",
+    "t": "use `{x}.T`",
+    "std": "compute it from the means of `{x}` and `{x} * {x}`, with `tl.sum`",
+    "transpose": "use `tl.trans({x})`, or `tl.permute({x}, order)` for more than two axes",
+    "type": "use `{x}.to(dtype)`, as in `{x}.to(tl.float32)`",
+    "unsqueeze": "use `tl.expand_dims({x}, axis)`",
+    "var": "compute it from the means of `{x}` and `{x} * {x}`, with `tl.sum`",
 }
 _OF_LISTS = frozenset({"append", "extend", "insert", "pop", "remove", "reverse", "sort"})
 
@@ -238,8 +240,8 @@ def _known_attribute(mistake: Mistake, owner: Any, name: str) -> str | None:
     """The alternative to an attribute that arrays, lists or modules of other libraries have."""
     if isinstance(owner, tuple) and name in _OF_LISTS:
         return (
-            "a list is a tuple here and does not change: write `values = values + [value]`, in a "
-            "loop only if it is unrolled (`tl.static_range`), or keep the values in a tile"
+            "lists are immutable in kernels: use `values = values + [value]` (in a loop only if it "
+            "is unrolled, `tl.static_range`), or a tile"
         )
     operand = next((o for o in mistake.tensors if o.value is owner), None)
     if operand is None:
@@ -248,11 +250,11 @@ def _known_attribute(mistake: Mistake, owner: Any, name: str) -> str | None:
         return _pass_extents(operand)
     x = operand.bracketed
     if name in C_TYPES:
-        return f"`{x}.to(tl.{C_TYPES[name]})`"
+        return f"use `{x}.to(tl.{C_TYPES[name]})`"
     if name in _OF_ARRAYS:
         return _OF_ARRAYS[name].format(x=x)
     if name.endswith("_"):
-        return f"a tile does not change: assign a new one, as in `{x} = {x} + 1`"
+        return f"tiles are immutable: assign a new one, as in `{x} = {x} + 1`"
     return None
 
 
@@ -272,7 +274,7 @@ def unpacked_shape(mistake: Mistake) -> str | None:
 
 def _pass_extents(pointer: Operand) -> str:
     return (
-        f"`{pointer.text}` is a pointer to the first element, without a length: pass lengths and "
+        f"`{pointer.text}` is a pointer to the first element, without a shape: pass extents and "
         "strides to the kernel as arguments"
     )
 
@@ -284,7 +286,7 @@ def subscripted_function(mistake: Mistake) -> str | None:
         return None
     function, arguments = mistake.node.value, mistake.node.slice
     shown = arguments.elts if isinstance(arguments, ast.Tuple) else [arguments]
-    return f"it is a function: `{ast.unparse(ast.Call(function, shown, []))}`"
+    return f"call the function: `{ast.unparse(ast.Call(function, shown, []))}`"
 
 
 @suggests("length-of-tensor")
@@ -293,7 +295,7 @@ def length(mistake: Mistake) -> str | None:
     if pointers:
         return _pass_extents(pointers[0])
     tiles = [o for o in mistake.tensors if o.shape]
-    return f"`{tiles[0].bracketed}.shape[0]`" if tiles else None
+    return f"use `{tiles[0].bracketed}.shape[0]`" if tiles else None
 
 
 @suggests("tuple-index")
@@ -313,7 +315,7 @@ def conversion(mistake: Mistake) -> str | None:
     if not isinstance(mistake.facts["value"], DType) or not isinstance(mistake.node, ast.Call):
         return None
     x = mistake.tensors[0].bracketed if mistake.tensors else "x"
-    return f"`{x}.to({ast.unparse(mistake.node.func)})`"
+    return f"use `{x}.to({ast.unparse(mistake.node.func)})`"
 
 
 @suggests("one-value")
@@ -351,7 +353,7 @@ def plain_function(mistake: Mistake) -> str:
         if known is not None:
             return known
         if library in _OF_HOST_ARRAYS:
-            return f"`{name}` of {library} computes with arrays, not with tiles of a kernel"
+            return f"`{name}` of {library} takes arrays, not tiles: use a function of `tl`"
     return (
         f"`{name}` is a Python function: decorate it with `@triton.jit`, or with "
         "`@triton.constexpr_function` if it computes with compile-time values"
@@ -376,7 +378,7 @@ def wrong_arguments(mistake: Mistake) -> str | None:
         return advice
     if function in _RANDOM:
         called = ast.unparse(mistake.node.func)
-        return f"`{called}(seed, offsets)` has a number for each of a tile of offsets"
+        return f"use `{called}(seed, offsets)`: it returns a number for each offset"
     if (advice := _without_list(function, mistake.node)) is not None:
         return advice
     return f"the parameters of {ast.unparse(mistake.node.func)} are ({', '.join(names)})"
@@ -392,7 +394,7 @@ _KEYWORDS = {
 
 
 def _parameter_like(keyword: str, names: list[str]) -> str | None:
-    """The parameter that a keyword is taken for."""
+    """The parameter that a keyword resembles."""
     alike = _KEYWORDS.get(keyword)
     return alike if alike in names else _nearest(keyword, names)
 
@@ -403,17 +405,14 @@ def _as_arange(call: ast.Call) -> str | None:
     if of_type is not None:
         rest = [k for k in call.keywords if k.arg != "dtype"]
         plain = ast.unparse(ast.Call(call.func, call.args, rest))
-        return f"a range is of int32: `{plain}.to({ast.unparse(of_type)})`"
+        return f"the result has type int32: use `{plain}.to({ast.unparse(of_type)})`"
     match [ast.unparse(a) for a in call.args]:
         case [end]:
-            return f"`tl.arange(0, {end})`"
+            return f"use `tl.arange(0, {end})`"
         case ["0", _, step]:
-            return f"a step is a factor: `tl.arange(0, n) * {step}`, with the number of elements n"
+            return f"use `tl.arange(0, n) * {step}`, where n is the number of elements"
         case [start, _, step]:
-            return (
-                f"a step is a factor: `{start} + tl.arange(0, n) * {step}`, with the number of "
-                "elements n"
-            )
+            return f"use `{start} + tl.arange(0, n) * {step}`, where n is the number of elements"
         case _:
             return None
 
@@ -429,7 +428,7 @@ def _without_list(function: Any, call: ast.Call) -> str | None:
         inspect.signature(function).bind(*items, **{k.arg: k for k in call.keywords if k.arg})
     except (TypeError, ValueError):
         return None
-    return f"the items are separate arguments: `{ast.unparse(separate)}`"
+    return f"pass the items as separate arguments: `{ast.unparse(separate)}`"
 
 
 def _parameters(function: Any) -> list[str]:

@@ -21,7 +21,7 @@ def broadcast(mistake: Mistake) -> str:
     """Incompatible shapes; suggests an additional axis if that makes them compatible."""
     tiles = [o for o in mistake.tensors if o.shape]
     if any(o.is_pointer for o in tiles) and isinstance(mistake.node, ast.Call):
-        return "`mask`, `other` and a stored value need a shape that broadcasts to the pointer's"
+        return "`mask`, `other` and the stored value must broadcast to the shape of the pointer"
     for a in tiles:
         for b in tiles:
             if a is not b and len(a.shape) == 1 and _differ(a, b):
@@ -31,7 +31,7 @@ def broadcast(mistake: Mistake) -> str:
                         f"`{a.bracketed}[:, None]` has shape {[a.shape[0], 1]}, which "
                         f"broadcasts with `{b.text}` to {list(shape)}"
                     )
-    return "two shapes fit if, counted from the last axis, extents are equal or one of them is 1"
+    return "shapes broadcast if, from the last axis, extents are equal or one of them is 1"
 
 
 def _differ(a: Operand, b: Operand) -> bool:
@@ -52,7 +52,7 @@ def _fitting(
 
 @suggests("added-pointers")
 def added_pointers(mistake: Mistake) -> str:
-    return f"to add the values, load them: `tl.load({mistake.pointers[0].text})`"
+    return f"load the values first: `tl.load({mistake.pointers[0].text})`"
 
 
 @suggests("operand-types")
@@ -69,11 +69,11 @@ def operand_types(mistake: Mistake) -> str | None:
     )
     if moves and others:
         return (
-            f"an offset is an integer: `{others[0].bracketed}.to(tl.int64)`; or load the "
-            f"value first: `tl.load({pointers[0].text})`"
+            f"offsets are integers: use `{others[0].bracketed}.to(tl.int64)`, or load the "
+            f"value first, `tl.load({pointers[0].text})`"
         )
     if moves and len(mistake.tensors) == 1:
-        return "an offset is an integer: it counts elements"
+        return "offsets are integers, in elements"
     return _load(pointers[0])
 
 
@@ -93,13 +93,13 @@ def _around(mistake: Mistake) -> str | None:
 def _bits_of(operand: Operand) -> str:
     bits = operand.value.dtype.primitive_bitwidth
     return (
-        f"this takes integers: `{operand.bracketed}.to(tl.int32)` for its value, "
-        f"`.to(tl.int{bits}, bitcast=True)` for its bits"
+        f"convert to an integer: `{operand.bracketed}.to(tl.int32)` converts the value, "
+        f"`.to(tl.int{bits}, bitcast=True)` reinterprets the bits"
     )
 
 
 def _load(pointer: Operand) -> str:
-    return f"`{pointer.text}` is a pointer; to read the value, `tl.load({pointer.text})`"
+    return f"`{pointer.text}` is a pointer: load the value, `tl.load({pointer.text})`"
 
 
 @suggests("wrong-element-type", "needs-float", "fp8-mix", "floor-division", "axis")
@@ -118,16 +118,16 @@ def axes_of_tile(mistake: Mistake) -> str | None:
     x, rank = tiles[0], len(tiles[0].shape)
     match mistake.node:
         case ast.Call(func=ast.Attribute(attr="expand_dims")):
-            return f"axes are inserted one at a time: `{x.bracketed}[{':, ' * rank}None, None]`"
+            return f"use `{x.bracketed}[{':, ' * rank}None, None]` to insert several axes"
         case _:
-            axes = ("the axis 0", "the axes 0 and 1")[rank - 1 : rank]
-            return f"`{x.text}` has {axes[0] if axes else f'the axes 0 to {rank - 1}'}"
+            axes = ("only axis 0", "axes 0 and 1")[rank - 1 : rank]
+            return f"`{x.text}` has {axes[0] if axes else f'axes 0 to {rank - 1}'}"
 
 
 @suggests("grid-axis")
 def axis_of_grid(mistake: Mistake) -> str:
     return (
-        "a grid has the axes 0, 1 and 2: launch `rows * columns` programs along one of them, with "
+        "a grid has axes 0, 1 and 2: launch `rows * columns` programs along one of them, and use "
         "the indices `program // columns` and `program % columns`"
     )
 
@@ -136,7 +136,7 @@ def axis_of_grid(mistake: Mistake) -> str:
 def other_axis(mistake: Mistake) -> str | None:
     """Sorting along an axis that is not the last."""
     tiles = [o for o in mistake.tensors if len(o.shape) == 2]
-    return f"`tl.trans({tiles[0].text})` has the columns as rows" if tiles else None
+    return f"transpose first: `tl.trans({tiles[0].text})`" if tiles else None
 
 
 @suggests("bitcast-width")
@@ -145,8 +145,8 @@ def bitcast_width(mistake: Mistake) -> str | None:
         return None
     x, bits = mistake.tensors[0], mistake.facts["source"].primitive_bitwidth
     return (
-        f"`{x.bracketed}.to({_named(mistake.facts['to'])})` converts the value; its bits have a "
-        f"type of {bits} bits, such as tl.int{bits}"
+        f"use `{x.bracketed}.to({_named(mistake.facts['to'])})` to convert the value, or a type of "
+        f"{bits} bits, such as tl.int{bits}, to reinterpret its bits"
     )
 
 
@@ -174,18 +174,17 @@ def value_as_pointer(mistake: Mistake) -> str | None:
         return None
     if isinstance(mistake.node, ast.Call) and len(mistake.pointers) == 1:
         function, pointer = ast.unparse(mistake.node.func), mistake.pointers[0].text
-        return f"the pointer is the first argument: `{function}({pointer}, …)`"
+        return f"pass the pointer as the first argument: `{function}({pointer}, …)`"
     number = _first_parameter(mistake, values[0].node)
     if number is not None and number.value.dtype.is_floating():
         return (
-            f"`{number.text}` is a number, {number.value.dtype}: the launch passed one where the "
-            "kernel takes an array"
+            f"the launch passed a number, {number.value.dtype}, for `{number.text}`: pass an array"
         )
     if number is not None and number.value.type in (tl.int64, tl.uint64):
         address = number.text
         return (
-            f"`{address}` is a number: pass the array itself instead of its address, or convert "
-            f"the address, as in `{address}.to(tl.pointer_type(tl.float32))`"
+            f"`{address}` is an integer: pass the array instead of its address, or convert the "
+            f"address, as in `{address}.to(tl.pointer_type(tl.float32))`"
         )
     return f"`{values[0].text}` is not a pointer: add it to one, as in `ptr + {values[0].text}`"
 
@@ -220,17 +219,17 @@ def element_of_array(mistake: Mistake) -> str | None:
     if isinstance(index, ast.expr) and _is_condition(mistake, index):
         condition, x = ast.unparse(index), owner.text
         return (
-            f"elements under a condition are `tl.load({x} + offsets, mask={condition})`"
+            f"use a mask: `tl.load({x} + offsets, mask={condition})`"
             if owner.is_pointer
-            else f"a tile keeps its shape: `tl.where({condition}, {x}, 0)`, with a value that "
-            "does not count in what follows, 0 in a sum"
+            else f"use `tl.where({condition}, {x}, 0)`, with the identity of the computation that "
+            "follows, such as 0 for a sum"
         )
     if not owner.is_pointer:
         return None
     pointer = owner.text
     if not isinstance(index, ast.expr) or isinstance(index, ast.Slice | ast.Tuple):
-        return f"a block of elements is `tl.load({pointer} + tl.arange(0, BLOCK), mask=…)`"
-    return f"an element is `tl.load({_sum(owner.node, index)})`"
+        return f"load a block: `tl.load({pointer} + tl.arange(0, BLOCK), mask=…)`"
+    return f"load the element: `tl.load({_sum(owner.node, index)})`"
 
 
 def _sum(pointer: ast.expr, offset: ast.expr) -> str:
@@ -245,27 +244,27 @@ def item_assignment(mistake: Mistake) -> str:
     index = ast.unparse(target.slice)
     if _is_condition(mistake, target.slice):
         return (
-            f"to write to memory, `tl.store({owner.text} + offsets, value, mask={index})`"
+            f"store with a mask: `tl.store({owner.text} + offsets, value, mask={index})`"
             if owner.is_pointer
-            else f"a tile does not change: `{owner.text} = tl.where({index}, value, {owner.text})`"
+            else f"tiles are immutable: use `{owner.text} = tl.where({index}, value, {owner.text})`"
         )
     if any(isinstance(part, ast.Slice) for part in ast.walk(target.slice)):
         return (
-            f"a tile does not change: `{owner.text} = tl.where(chosen, value, {owner.text})`, with "
-            "a comparison of a `tl.arange` for `chosen`; to write to memory, `tl.store(pointer + "
-            "tl.arange(0, BLOCK), value, mask=chosen)`"
+            f"tiles are immutable: use `{owner.text} = tl.where(mask, value, {owner.text})`, where "
+            "`mask` compares a `tl.arange`; to write to memory, use `tl.store(pointer + "
+            "tl.arange(0, BLOCK), value, mask=mask)`"
         )
     if owner.is_pointer:
         address = _sum(target.value, target.slice)
         if isinstance(mistake.node, ast.AugAssign):
             return (
-                f"to change memory, `tl.store({address}, …)` of `tl.load({address})` and the "
-                f"operand; if several programs may change an element, `tl.atomic_add({address}, …)`"
+                f"to update memory, use `tl.load({address})` and `tl.store({address}, …)`, or "
+                f"`tl.atomic_add({address}, …)` if several programs may update an element"
             )
-        return f"to write to memory, `tl.store({address}, value)`"
+        return f"to write to memory, use `tl.store({address}, value)`"
     return (
-        f"a tile does not change: `{owner.text} = tl.where(index == {index}, value, {owner.text})`;"
-        f" to write to memory, `tl.store(pointer + {index}, value)`"
+        f"tiles are immutable: use `{owner.text} = tl.where(index == {index}, value, {owner.text})`"
+        f"; to write to memory, use `tl.store(pointer + {index}, value)`"
     )
 
 
@@ -276,25 +275,25 @@ def operator(mistake: Mistake) -> str | None:
         case "**", [base, exponent, *_] if base.is_tensor:
             return _power(base, exponent, mistake.facts["rhs"])
         case "**", [base, exponent] if unwrap(base.value) == 2:
-            return f"`1 << {exponent.bracketed}`, or `tl.exp2({exponent.text})` of floats"
+            return f"use `1 << {exponent.bracketed}`, or `tl.exp2({exponent.text})` for floats"
         case "%" | "+", [text, value, *_] if value.is_tensor and _is_text(text):
             return print_values(value.text)
         case "==" | "!=", operands if mistake.facts["rhs"] is None and operands[0].is_tensor:
-            return "a run-time value is never None; `x is None` is known at compile time"
+            return "use `x is None`, which is decided at compile time: run-time values are not None"
         case "==" | "!=", [a, b] if _is_text(a) != _is_text(b):
             value = b.text if _is_text(a) else a.text
-            return f"a text is a compile-time value: `{value}` must be one, `{value}: tl.constexpr`"
+            return f"strings are compile-time values: declare `{value}: tl.constexpr`"
         case _, operands:
             return next((t for o in operands if (t := _no_number(o)) is not None), None)
 
 
 def _no_number(operand: Operand) -> str | None:
-    """How to get at the numbers of a tuple or of an array of the host; that there is none."""
+    """A suggestion for an operand that is None, a tuple or a host array."""
     value = operand.value
     if _is_none(operand):
         return _none_tested(operand)
     if isinstance(value, tuple) and isinstance(operand.node, ast.Name):
-        return f"`{operand.text}` is a tuple of {len(value)}: an element is `{operand.text}[0]`"
+        return f"`{operand.text}` is a tuple of {len(value)}: index it, as in `{operand.text}[0]`"
     if isinstance(value, constexpr) and hasattr(value.value, "__array__"):
         return array_of_host(operand.text)
     return None
@@ -310,7 +309,7 @@ def _is_none(operand: Operand) -> bool:
 
 def _none_tested(operand: Operand) -> str:
     return (
-        f"`{operand.text}` is None here: `if {operand.text} is not None:` around its uses is "
+        f"`{operand.text}` is None: guard its uses with `if {operand.text} is not None:`, which is "
         "decided at compile time"
     )
 
@@ -322,35 +321,36 @@ def _is_text(operand: Operand) -> bool:
 def _power(base: Operand, exponent: Operand, number: Any) -> str:
     if isinstance(number, int) and 2 <= number <= 4:
         product = " * ".join([base.text if isinstance(base.node, ast.Name) else "x"] * number)
-        return f"`{product}`" if base.text in product else f"`{product}`, with `x = {base.text}`"
+        text = f"use `{product}`"
+        return text if base.text in product else f"{text}, with `x = {base.text}`"
     if isinstance(number, float) and abs(number) == 0.5:
-        return f"`tl.{'sqrt' if number > 0 else 'rsqrt'}({base.text})`"
-    return f"of positive numbers, `tl.exp2({exponent.bracketed} * tl.log2({base.text}))`"
+        return f"use `tl.{'sqrt' if number > 0 else 'rsqrt'}({base.text})`"
+    return f"use `tl.exp2({exponent.bracketed} * tl.log2({base.text}))`, for a positive base"
 
 
 @suggests("stored-shape")
 def stored_shape(mistake: Mistake) -> str:
     shape = list(mistake.facts["shape"])
     return (
-        f"a store writes one value through each pointer: it takes pointers of shape {shape}, as "
-        "`ptr + rows[:, None] * stride + columns[None, :]` has two axes"
+        f"store through pointers of shape {shape}, such as "
+        "`ptr + rows[:, None] * stride + columns[None, :]` for two axes"
     )
 
 
 @suggests("dot-shapes")
 def dot_shapes(mistake: Mistake) -> str | None:
-    """A product with a vector, or with an operand that is to be transposed."""
+    """A product with a vector, or with an operand that must be transposed."""
     if len(mistake.tensors) < 2:
         return None
     a, b = mistake.tensors[:2]
     match a.shape, b.shape:
         case (_, k), (n,) if k == n:
             x = b.bracketed
-            return f"of a vector, `tl.sum({a.bracketed} * {x}[None, :], 1)`"
+            return f"use `tl.sum({a.bracketed} * {x}[None, :], 1)` for a matrix and a vector"
         case (k,), (n,) if k == n:
-            return f"of two vectors, `tl.sum({a.bracketed} * {b.bracketed}, 0)`"
+            return f"use `tl.sum({a.bracketed} * {b.bracketed}, 0)` for two vectors"
         case (*_, k), (*_, _, n) if k == n:
-            return f"`tl.dot({a.text}, {b.bracketed}.T)` is the product with the transposed operand"
+            return f"transpose the right operand: `tl.dot({a.text}, {b.bracketed}.T)`"
         case _:
             return None
 
@@ -361,7 +361,7 @@ def number_range(mistake: Mistake) -> str | None:
     if not tensors:
         return None
     wide = next((t for t in ("int32", "int64") if abs(number) < 1 << int(t[3:]) - 1), None)
-    return f"`{tensors[0].bracketed}.to(tl.{wide})`" if wide else None
+    return f"use `{tensors[0].bracketed}.to(tl.{wide})`" if wide else None
 
 
 @suggests("signedness")
@@ -370,7 +370,7 @@ def signedness(mistake: Mistake) -> str | None:
     if not unsigned:
         return None
     bits = unsigned[0].value.dtype.primitive_bitwidth
-    return f"`{unsigned[0].bracketed}.to(tl.int{bits})`, if its values fit"
+    return f"use `{unsigned[0].bracketed}.to(tl.int{bits})`, if its values fit"
 
 
 def _numbers(mistake: Mistake) -> list[Operand]:
@@ -384,7 +384,7 @@ def needs_float(mistake: Mistake) -> str | None:
         return None
     for o in _numbers(mistake):
         if o.value.dtype.name not in ("fp32", "fp64"):
-            return f"`{o.bracketed}.to(tl.float32)`"
+            return f"use `{o.bracketed}.to(tl.float32)`"
     return None
 
 
@@ -393,7 +393,7 @@ def unlike_types(mistake: Mistake) -> str | None:
     numbers = _numbers(mistake)
     if len(numbers) < 2:
         return None
-    return f"`{numbers[1].bracketed}.to({numbers[0].bracketed}.dtype)`"
+    return f"use `{numbers[1].bracketed}.to({numbers[0].bracketed}.dtype)`"
 
 
 @suggests("fp8-mix")
@@ -401,14 +401,14 @@ def fp8_mix(mistake: Mistake) -> str | None:
     narrow = [o for o in _numbers(mistake) if o.value.dtype.is_fp8()]
     if not narrow:
         return None
-    return f"`{narrow[0].bracketed}.to(tl.float32)`: fp8 and integers do not mix"
+    return f"use `{narrow[0].bracketed}.to(tl.float32)`: fp8 and integers are not promoted"
 
 
 @suggests("floor-division")
 def floor_division(mistake: Mistake) -> str | None:
     if not _numbers(mistake):
         return None
-    return "`//` takes integers; of floats, `tl.floor(a / b)`"
+    return "`//` takes integers: use `tl.floor(a / b)` for floats"
 
 
 @suggests("loop-type")
@@ -417,8 +417,8 @@ def changed_type(mistake: Mistake) -> str:
     name, before, after = (mistake.facts[k] for k in ("name", "before", "after"))
     if not isinstance(before, DType | Pointer) or not isinstance(after, DType | Pointer):
         return (
-            f"the type and shape of `{name}` must not change in a loop: initialise it with a value "
-            f"like the one that is assigned, {in_words(after)}, not {in_words(before)}"
+            f"the type and shape of `{name}` must not change in a loop: the loop assigns "
+            f"{in_words(after)}, so initialise it alike, not with {in_words(before)}"
         )
     return (
         f"the type of `{name}` must not change in a loop: initialise it with a value of type "
@@ -434,8 +434,8 @@ def branches_differ(mistake: Mistake) -> str:
         return f"cast one of the values of `{name}`: to {first}, or to {second}"
     return (
         f"the type and shape of `{name}` must not depend on a run-time condition, "
-        f"{in_words(first)} or {in_words(second)}: assign values alike, or make the condition "
-        "compile-time"
+        f"{in_words(first)} or {in_words(second)}: assign values of one type and shape, or make "
+        "the condition compile-time"
     )
 
 
@@ -445,4 +445,4 @@ def branches_differ(mistake: Mistake) -> str:
 @suggests("tile-through-scalar-pointer")
 def one_address(mistake: Mistake) -> str:
     pointer = next((o.text for o in mistake.tensors if o.is_pointer), "the pointer")
-    return f"`{pointer}` is one address: a tile of them is `{pointer} + tl.arange(0, …)`"
+    return f"`{pointer}` is a single address: use a tile of pointers, `{pointer} + tl.arange(0, …)`"
