@@ -1,17 +1,17 @@
-"""The order of the axes of an access of which no elements are known to be adjacent in memory.
+"""The order of the axes of an access without elements that are known to be adjacent in memory.
 
-Strides are often numbers that are known at launch only, such as those of a tensor that is not
-contiguous, or of the filters of a convolution. Memory is transferred in sectors, so lanes should
-lie along the axis along which elements may share them:
+Strides are often known at launch only, such as those of a non-contiguous tensor, or of the filters
+of a convolution. Memory is transferred in sectors, so lanes are assigned along the axis along which
+elements may share sectors:
 
-- first an axis with a constant stride of less than a sector, the least first, also of most elements
-  only: those of an image, whose rows are parts of the axis;
-- then one whose stride is not known to be a multiple of a sector, that of the least known factor
-  first. Of a row-major tensor, each stride is a multiple of the next one: the filters of 3 x 3
-  elements of 64 channels have the strides 576 and 9, of which 16 divides the first;
-- then the others, of which each element has a sector of its own, or all have the same element.
+- first axes with a constant stride of less than a sector, by increasing stride, even if only most
+  elements have it, such as those of an image, whose rows are parts of the axis;
+- then axes whose stride is not known to be a multiple of a sector, by increasing known factor. Each
+  stride of a row-major tensor is a multiple of the next: filters of 3 x 3 elements and 64 channels
+  have strides 576 and 9, and 16 divides the first;
+- then the others, along which each element has its own sector, or all elements are the same.
 
-Axes that are alike are in row-major order, the last one first.
+Equal axes are in row-major order, the last one first.
 """
 
 from __future__ import annotations

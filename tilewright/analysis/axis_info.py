@@ -3,8 +3,8 @@
 The terms, the rules for each op and what these assume are in `axis_rules.py`. This is the forward
 dataflow analysis over the structured control flow. For loop-carried values it computes the greatest
 fixed point: it starts from the initial values, takes the meet with the yielded values, and repeats;
-after `MAX_ROUNDS` rounds the values become unknown. A loop in a loop is visited again only if what
-it depends on has changed. Linear in the number of ops times the rounds of the enclosing loops. The
+after `MAX_ROUNDS` rounds the values become unknown. A nested loop is revisited only if its
+inputs have changed. Linear in the number of ops times the rounds of the enclosing loops. The
 IR is not modified.
 """
 

@@ -1,4 +1,4 @@
-"""Axis information of a value, and how it follows from that of an op's operands.
+"""Axis information of a value, and the rules that derive it from that of an op's operands.
 
 For each axis d of a value (a scalar counts as one axis of length 1):
 

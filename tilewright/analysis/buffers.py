@@ -1,12 +1,11 @@
-"""The buffers that accesses of global memory are in, for GPUs whose buffers check their bounds.
+"""The buffers of accesses of global memory, for GPUs whose buffers check bounds.
 
-A buffer has a uniform address and 4 GiB at most, in which each lane has an offset. So it exists for
+A buffer has a uniform address and at most 4 GiB, in which each lane has an offset. It is used for
 
-- offsets whose range is known to be non-negative, and less than 2 GiB; if they are computed from
+- offsets whose range is known to be non-negative and less than 2 GiB; if they are computed from
   negative numbers, the buffer begins before its address (`_has_negative_term`);
-- any offset from an argument with the attribute `pointer_range`, all accesses through which are
-  less than 2 GiB apart from it. What counts is the sum of all offsets, which may be added modulo
-  2^32.
+- any offset from an argument with the attribute `pointer_range`, if all accesses through it are
+  within 2 GiB. Only the sum of all offsets matters, which may be computed modulo 2^32.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Whether floats may be computed from converted integers alone, so that LLVM may compute with the
-integers instead. The IR is not modified."""
+"""Floats that are computed only from converted integers, which LLVM may replace by computations on
+the integers. The IR is not modified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Differences to a maximum, as the exponents of a softmax, which are not positive."""
+"""Differences from a maximum, such as the exponents of a softmax, which are not positive."""
 
 from __future__ import annotations
 

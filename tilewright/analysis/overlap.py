@@ -2,8 +2,8 @@
 
     overlap(fn, a, b)    # SAME, DISJOINT or POSSIBLE
 
-The result holds within one program and one iteration of each enclosing loop. It says nothing about
-accesses of different iterations or programs. Linear in the number of axes.
+The result holds within one program and one iteration of each enclosing loop, not for accesses of
+different iterations or programs. Linear in the number of axes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What precision the uses of a value require."""
+"""The precision that the uses of a value require."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Whether integers are not negative, for rules about quotients and remainders.
 
-`//` and `%` round toward 0, so what holds of the quotients of consecutive integers that are not
-negative does not hold of others: -16 // 16 is -1, and -15 // 16 is 0.
+`//` and `%` round toward 0, so properties of the quotients of consecutive non-negative integers do
+not hold for negative ones: -16 // 16 is -1, and -15 // 16 is 0.
 
 The proof goes backwards through the ops that compute a value, by the signs of operands, and by
 ranges (`ranges.py`) where signs do not suffice. It makes one assumption: offsets do not overflow.
-These are sums, and products with constants up to `MAX_FACTOR`, of integers of 32 bits or more; a
-kernel in which they do accesses memory outside its arrays. Loop-carried values are proven by
+Offsets are sums, and products with constants up to `MAX_FACTOR`, of integers of 32 bits or more; a
+kernel in which one overflows accesses memory outside its arrays. Loop-carried values are proven by
 induction, and induction variables also from the fact that the loop has iterations. A proof looks
 through at most `MAX_DEPTH` definitions. The IR is not modified.
 """

@@ -1,18 +1,18 @@
-"""By how much adjacent elements of a tile of integers or pointers differ along an axis: bounds.
+"""Bounds of the differences between adjacent elements of a tile of integers or pointers.
 
 Indices such as ``(i + 251) % 256``, ``min(max(i - 2, 0), 63)`` or ``abs(i - 2)`` are consecutive
-except at a few places, which lie anywhere. Whether those of a vector are is known when the program
-runs. Their first and last ones tell, if no step is above 1: n steps of at most 1 have the sum n
-only if each of them is 1.
+except in a few unknown places. Whether those of a vector are consecutive is determined at run time
+from the first and the last one, if no step is above 1: n steps of at most 1 have the sum n only if
+each of them is 1.
 
     arange(0, 64)            steps of 1
     (i + 251) % 256          steps of at most 1, as those back to 0 are negative
     min(i, 63)               steps of 0 or 1
     abs(i - 2)               steps of -1 to 1
 
-As in `axis_info`, integers of 32 bits and more are assumed not to wrap: they are offsets of arrays,
-which are within these. Of others nothing is known. A query looks through at most `MAX_DEPTH`
-definitions. The IR is not modified.
+As in `axis_info`, integers of 32 bits and more are assumed not to wrap, since they are offsets into
+arrays; no bounds are computed for others. A query looks through at most `MAX_DEPTH` definitions.
+The IR is not modified.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which values of a function have a derivative: those that depend on the chosen loads."""
+"""Activity analysis: the values with a derivative, which depend on the loads of the inputs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The arrays of a kernel: which arguments its loads and stores access, and their derivatives'
-addresses."""
+"""The arrays of a kernel, by the pointer arguments that its loads and stores access, and the
+addresses of their derivatives."""
 
 from __future__ import annotations
 

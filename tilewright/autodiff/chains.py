@@ -1,4 +1,4 @@
-"""Chains of updates: what the body of a loop does with a value that it carries."""
+"""Chains of updates of a loop-carried value in the body of the loop."""
 
 from __future__ import annotations
 

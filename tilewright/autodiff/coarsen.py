@@ -4,25 +4,25 @@
     tl.store(y_ptr + row * stride + columns, x * w)
 
 The gradient of `w` is a sum over programs. The gradient kernel is launched on fewer programs, the
-*workers*. Each of them does the work of a range of the kernel's programs in a loop, adds up the
-gradient of `w` in registers, and stores its sum once, into a row of its own:
+*workers*. Each worker runs a range of the kernel's programs in a loop, accumulates the gradient of
+`w` in registers, and stores its partial sum once, in its own row:
 
     worker  0   1   2   3               of the kernel's programs
     loop    ▒▒▒ ▒▒▒ ▒▒▒ ▒▒▒             each stores its part of the gradient of x
             ↓   ↓   ↓   ↓
-    partial ─── ─── ─── ───             one row each, added up at the end
+    partial ─── ─── ─── ───             one row each, summed at the end
 
-The loop goes over one or more axes of the grid. It is possible for arrays whose addresses and masks
-do not depend on these axes, and are distinct for what remains of the grid. Other arrays, whose
-addresses depend on the program or are in a loop, are added up in the worker's row itself, in
-memory, if they are small. In either case two runs give the same bits: the order of additions is
-fixed.
+The loop runs over one or more axes of the grid. This requires arrays whose addresses and masks do
+not depend on these axes, and are distinct along the remaining axes of the grid. The gradients of
+other small arrays, whose addresses depend on the program or are in a loop, are accumulated in
+memory, in the worker's row. The order of additions is fixed in either case, so results are
+deterministic.
 
 If arrays are loaded in loops, and programs share their elements along axes with few programs, there
-are no workers: each program stores its *part* of the gradient, in the row of partial sums that
-belongs to its indices along these axes. In a selective scan, B of a sequence is loaded by all
-programs of channels, each step of the loop by itself; they have a row each, and sequences have
-other elements of it.
+are no workers: each program stores its *part* of the gradient in the row of partial sums of its
+indices along these axes. In a selective scan, B of a sequence is loaded by all programs of
+channels, in each step of the loop; each of them has a row, in which sequences have disjoint
+elements.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The combine function of a scan or reduction, emitted on tiles, and its vector-Jacobian products.
 
 A scan or reduction has its combine function as a region on scalars. Its gradient, which
-`rules_scan.py` emits, needs the function and its partial derivatives at many pairs of elements at
-once: before and after each element of the scan. So the ops of the region are emitted on tiles here,
-and reversed there by the rules of their classes.
+`rules_scan.py` emits, evaluates the function and its partial derivatives for all pairs of elements
+at once. So the ops of the region are emitted on tiles here, and reversed there by the rules of
+their classes.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ A kernel may also compute them, to visit tiles in another order:
     row = group * SIZE + program % SIZE             # coordinates: row and column
     column = program % (SIZE * columns) // SIZE
 
-No pattern of that is known. Candidates are found by dataflow, and accepted if programs and
-coordinates correspond one to one in the launch, and the coordinates fill a box. A persistent kernel
-has a loop over tiles; then each of its iterations counts as a program.
+No patterns are matched: candidates are found by dataflow, and accepted if the map from programs to
+coordinates is one-to-one in the launch and fills a box. In a persistent kernel, which has a loop
+over tiles, each iteration is treated as a program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A derived kernel, and what its arguments are."""
+"""A derived kernel, and the roles of its arguments."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Whether accesses of one array touch each of its elements at most once in a launch.
 
-A store of a gradient needs that: if two programs, iterations, lanes or loads have the same element,
-the later store overwrites the earlier one. Likewise each element of a result must be stored once.
+This is required for storing a gradient: if two programs, iterations, lanes or loads access the same
+element, the later store overwrites the earlier one. Likewise, each element of a result must be
+stored once.
 
-The proof is in the integers of one launch. The block of an access (`analysis/blocks`) says that its
-addresses are
+The proof is for the integer arguments of one launch. By its block (`analysis/blocks`), an access
+has the addresses
 
     offset + sum of stride[d] * index[d],     low[d] <= index[d] < high[d]
 
@@ -21,7 +22,7 @@ access. They are computed for all points. Then two facts are sufficient, and bot
 
 Accesses that differ by a constant distance are considered together: the distance is a further
 index. Masks that are bounds shrink the boxes; other masks are ignored, which is conservative.
-Anything else is not proven, and the reason is given: an index that is loaded or selected, or taken
+Other accesses are not proven distinct, with a reason: an index that is loaded or selected, or taken
 modulo a number that it reaches.
 """
 

@@ -1,9 +1,9 @@
-"""Arithmetic on tangents and adjoints, and in which lanes they are zero.
+"""Arithmetic on tangents and adjoints, which tracks the lanes in which they are zero.
 
-A lane that a mask excludes may hold anything in the forward function, also an infinity or a NaN
-that is never stored. Its derivative is zero, but 0 · inf is NaN, and one sum over lanes would
-spread that. So the emitter tracks for derivatives the masks outside of which they are zero, and
-where lanes are summed or stored it inserts `select(mask, x, 0)`.
+A masked-off lane may hold any value in the forward function, including an infinity or a NaN that is
+never stored. Its derivative is zero, but 0 · inf is NaN, and a sum over lanes would propagate it.
+So the emitter tracks the masks outside of which derivatives are zero, and inserts
+`select(mask, x, 0)` where lanes are summed or stored.
 """
 
 from __future__ import annotations

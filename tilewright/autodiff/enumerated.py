@@ -1,10 +1,10 @@
-"""Which elements of an array accesses have in common, by going through all of them.
+"""The elements that accesses of an array have in common, by enumeration.
 
-`distinct.py` proves that from the form of an index. An index of any other form, such as that of an
-image's windows, (y + shift) % height * width + …, or one that is loaded from a table of tokens, is
-computed here: for all points of the launch at once, by the `evaluate` of the ops, as `points.py`
-does with scalars. That is exact, and takes time and memory for each element; so it is for accesses
-of which nothing else is known, and only up to `MOST_ACCESSES`.
+`distinct.py` proves that elements are distinct from the form of an index. An index of another form,
+such as that of the windows of an image, (y + shift) % height * width + …, or one that is loaded
+from a table of tokens, is computed here: for all points of the launch at once, by the `evaluate` of
+the ops, as `points.py` does for scalars. This is exact, but takes time and memory for each element,
+so it is the last resort, limited to `MOST_ACCESSES`.
 """
 
 from __future__ import annotations

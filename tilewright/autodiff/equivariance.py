@@ -1,10 +1,10 @@
-"""Equivariance: how each value of a kernel changes if a maximum is replaced by another number.
+"""Equivariance analysis: the effect on each value of replacing a maximum by another number.
 
 Online softmax subtracts a running maximum m from its exponents, and divides by a sum of such
-exponentials at the end. What it stores does not depend on m. That is proven here, for
+exponentials at the end. Its results do not depend on m. This analysis proves it, for
 `running_maxima.py`, which finds the maxima and the loops, and for modules that load stored results
-in their place (`residuals.py`, `softmax_results.py`, `saved.py`). If m is replaced by m + c, for
-any number c, a value changes in one of these ways:
+instead (`residuals.py`, `softmax_results.py`, `saved.py`). If m is replaced by m + c, for any
+number c, a value changes in one of these ways:
 
     inv          not at all
     plus(a)      by the summand a c:         m itself, log of a sum of exponentials
@@ -16,9 +16,9 @@ number c in each lane: a symbol therefore says which axis of a value runs along 
 maximum. m[:, None] - m[None, :] has two symbols, and the equivariance of a sum along an axis is
 known only if no symbol runs along it.
 
-The maximum of values that change differently is a new symbol: results must not depend on that
-either. The constants 0 and -inf fit several ways: `ZERO` fits each factor, and `MINUS_INFINITY`
-each summand. Of a value about which nothing is known the equivariance is None.
+The maximum of values that change differently is a new symbol, on which results must not depend
+either. The constants 0 and -inf change in several ways: `ZERO` by any factor, and `MINUS_INFINITY`
+by any summand. An unknown equivariance is None.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Accesses of which at most one is made: in different branches, or after an early return.
+"""Mutually exclusive accesses: in different branches, or before and after an early return.
 
-An early return within two branches is a flag that they yield, and what follows is in a branch for
-which the flag must not be set.
+An early return within two branches is a flag that they yield; the ops after them are in a branch
+that is taken if the flag is not set.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Forward mode: a kernel that computes its results and how they change with its inputs.
+"""Forward mode: a kernel that computes its results and their directional derivatives.
 
     derived = forward_mode(module, wrt=("x_ptr",), outputs=("y_ptr",))
 
 The derived kernel is the kernel itself, on the same grid, in which each float that depends on an
-input has a *tangent*: its derivative in the direction that the tangents of the inputs give. The
-tangents of an array lie in an array of their own, at the same addresses. As the kernel runs as it
-is, arrays may be loaded and stored in any order, loops may carry anything, and addresses need no
-analysis.
+input has a *tangent*: its derivative in the direction of the tangents of the inputs. The tangents
+of an array are in a separate array, at the same offsets. Since the control flow and accesses of the
+kernel do not change, arrays may be loaded and stored in any order, loops may carry any values, and
+addresses need no analysis.
 """
 
 from __future__ import annotations

@@ -3,16 +3,16 @@
     y = tl.load(y_ptr + at, mask=inside)
     tl.store(y_ptr + at, y + tl.sin(x), mask=inside)
 
-As an input the array has the values from before the launch, as a result those from after it. Both
-are told apart where no load has what the launch has stored:
+As an input, the array has its values before the launch; as a result, those after it. The two are
+distinguished if no load returns a value stored by the launch:
 
 - Each store is of the address of one load before it in the same region, under the same mask, and
   each load has one such store.
-- Each element is loaded once in a launch (`distinct.py`): by the run of a load that is followed by
-  the store of that element.
+- Each element is loaded once in a launch (`distinct.py`), by the execution of a load that is
+  followed by the store of that element.
 
-Reverse mode then takes the loads for those of an input, and the stores for those of a result. The
-values from before the launch are gone: a gradient that needs them is an error (`replay.py`).
+Reverse mode then treats the loads as those of an input, and the stores as those of a result. The
+values before the launch are overwritten: a gradient that uses them is an error (`replay.py`).
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Loops that load the same tiles have one schedule.
+"""Joint schedules of loops that load the same tiles.
 
     for j in range(diagonal):                       # causal attention, program i
         acc += p(q[i], k[j]) @ v[j]
     for j in range(diagonal, end):
         acc += masked(p(q[i], k[j])) @ v[j]
 
-The gradient of a tile of keys has contributions from either loop. One program adds up both: it
-loads the tile once, and stores its gradient once, without a rounding in between.
+The gradient of a tile of keys has contributions from both loops. One program sums them: it loads
+the tile once, and stores its gradient once, without rounding in between.
 
-The tiles are the same if both loops have the same iterations, or one has some of those of the
-other, and compute the addresses and masks of their loads from the counter by the same ops.
+The tiles are the same if the iterations of one loop are among those of the other, and both compute
+the addresses and masks of their loads from the induction variable by the same ops.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Sums of the adjoints of lanes that have the same element.
+"""Sums of the adjoints of lanes that access the same element.
 
     channel = at // pixels % channels           # lanes of a tile have a channel in common
     w = tl.load(w_ptr + channel)
 
-A program that adds to the gradient of `w` in memory must add once for each element. The lanes are
-sorted by element, a scan adds up the adjoints of each, and its last lane has the sum:
+A program that accumulates the gradient of `w` in memory must add to each element once. The lanes
+are sorted by element, and a segmented scan sums the adjoints of each element in its last lane:
 
     element   3 3 3 0 0 1   sorted   0 0   1 3 3   3
     adjoint   a b c d e f   scan     d d+e f a a+b a+b+c
                             added      *   *       *
 
-That is right for any addresses. The order of additions is that of the lanes, so two runs give the
-same bits. The combine function (k, v) (k', v') = (k', v' + (v if k = k' else 0)) is associative
+This is correct for any addresses. The order of additions is that of the lanes, so results are
+deterministic. The combine function (k, v) (k', v') = (k', v' + (v if k = k' else 0)) is associative
 where equal keys are adjacent: if the keys at the ends of two sorted ranges are equal, the second
 range has no other.
 """

@@ -1,7 +1,7 @@
-"""The destination of the lanes of a tile along one axis.
+"""Propagation of the lanes of a tile along one axis to the accesses that use them.
 
-Each op keeps the lanes apart, if its index map takes the axis to an axis of the result, up to the
-memory accesses that use them. Reductions and products along the axis, and scans, mix them.
+An op keeps lanes separate if its index map takes the axis to an axis of the result. Reductions and
+products along the axis, and scans, mix them.
 """
 
 from __future__ import annotations

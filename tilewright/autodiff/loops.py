@@ -1,7 +1,6 @@
 """Loop-carried values, and their reversal in reverse mode.
 
-A value that a loop carries is a *sum* if the only thing that happens to it is that something is
-added which does not depend on it:
+A loop-carried value is a *sum* if the loop only adds terms to it that do not depend on it:
 
     for k in range(n):
         total += f(k)            # also tl.dot(a, b, acc=total), total -= f(k), and inner loops
@@ -9,8 +8,8 @@ added which does not depend on it:
 The adjoint of each f(k) is that of the final total, so that the iterations are independent of each
 other in reverse, and no intermediate total is needed. Values that are scaled by a running maximum
 on which no result depends are treated as sums, too (`running_maxima.py`). Any other value with a
-derivative is a *state*: iterations are reversed one by one, and what they start with is recorded
-(`tapes.py`).
+derivative is a *state*: iterations are reversed one by one, and the value at the start of each is
+recorded (`tapes.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Marks for differentiation, which a derived kernel does not need."""
+"""Removal of marks for differentiation from derived kernels."""
 
 from __future__ import annotations
 

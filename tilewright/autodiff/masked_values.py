@@ -1,16 +1,17 @@
-"""What values may be in masked-off lanes, so that gradient kernels mask them only where they must.
+"""The possible values of masked-off lanes, which determine where gradient kernels must mask.
 
     inside = (i < m)[:, None] & (j < n)[None, :]      rows: i < m, columns: j < n
 
-While `reverse.py` emits a gradient kernel, `emitter.py` asks here before it multiplies an adjoint:
-a product adds up a whole axis, and an adjoint that is 0 in a row that is masked off multiplies what
-the other operand has there, where 0 · NaN is NaN. A mask is split into conditions along one axis
-each, and what an element may be where one does not hold is followed from the loads, which are the
-number `other` there: exp(q @ k - lse) is exp(0 - 0) in rows that q and lse do not have, and
-q / sqrt(sum(q * q)) is 0 / 0, a NaN.
+While `reverse.py` emits a gradient kernel, `emitter.py` queries this analysis before it multiplies
+an adjoint: a matrix product sums over a whole axis, and an adjoint that is 0 in a masked-off row is
+multiplied by the other operand, where 0 · NaN is NaN. A mask is split into conditions along one
+axis each. Where a condition is false, the value of an element is propagated from the loads, which
+return `other` there: exp(q @ k - lse) is exp(0 - 0) in masked-off rows, and q / sqrt(sum(q * q)) is
+0 / 0, a NaN.
 
-Data in memory counts as finite where the kernel loads it and no mask of the adjoint excludes it:
-results of the kernel depend on it. So do sums and products of finite numbers, which may overflow.
+Loaded data is assumed to be finite where no mask of the adjoint excludes it, since results of the
+kernel depend on it. Sums and products of finite numbers are assumed to be finite, too, although
+they may overflow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recursion over values that share operands: x = f(x, x), 60 times, has 2^60 paths."""
+"""Memoised recursion over values that share operands: x = f(x, x), 60 times, has 2^60 paths."""
 
 from __future__ import annotations
 

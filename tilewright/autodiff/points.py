@@ -1,11 +1,11 @@
-"""The numbers that scalars of a kernel are in each program of a launch.
+"""The values of a kernel's scalars in each program of a launch.
 
     points = Points({n: 1000}, grid=(8, 1, 1))
     points.value(scalar)           # an array with one element for each program
 
 A *point* is a program, or one iteration of loops in it. A scalar that is computed from program ids,
-scalar arguments and loop counters is evaluated for all points at once by the `evaluate` of its ops:
-exactly what the kernel computes. A scalar that is loaded is known if the array's elements are.
+scalar arguments and loop counters is evaluated for all points at once by the `evaluate` of its ops,
+exactly as the kernel computes it. A loaded scalar is known if the array's elements are.
 """
 
 from __future__ import annotations

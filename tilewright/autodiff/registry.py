@@ -13,8 +13,8 @@ adjoint of the result, once for each operand.
 Other ops have a `Pair`: a tangent and an adjoint. A `Zero` op has a derivative that is zero
 wherever it exists (comparisons, roundings, integer arithmetic). A `NotDifferentiable` op has none;
 with an operand that depends on an input it is an error. `Structural` ops (memory, control flow) are
-handled by the walks themselves. `rule_of` raises for a class without a declaration, and a test
-requires one of every registered op, so that no op is skipped silently.
+handled by forward and reverse mode directly. `rule_of` raises for a class without a declaration,
+and a test requires one for every registered op, so that no op is skipped silently.
 """
 
 from __future__ import annotations

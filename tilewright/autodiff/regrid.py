@@ -4,18 +4,18 @@
         acc += A[i, k] @ B[k, j]
     C[i, j] = f(acc)
 
-All programs of a row i load the same tile of A. Its gradient gets a kernel of its own, whose
-programs are the tiles of A: the iteration k becomes an axis of the grid, and the axis j a loop.
+All programs of a row i load the same tile of A. Its gradient is computed by a separate kernel, with
+a program for each tile of A: the iteration k becomes an axis of the grid, and the axis j a loop.
 
     Ā[i, k] = sum over j:  ācc[i, j] @ B[k, j]ᵀ     # program (i, k)
 
-Each program stores its tile once. What an iteration needs of its program (the adjoint of `acc`, and
-a running maximum) is computed again if it needs no loop; otherwise the kernel on the forward grid
-saves it, a row for each program: see `saved_adjoints.py`.
+Each program stores its tile once. Values of the original program that an iteration uses (the
+adjoint of `acc`, and a running maximum) are recomputed if that takes no loop; otherwise the kernel
+on the forward grid saves them, in a row for each program: see `saved_adjoints.py`.
 
-A launch takes this schedule if its numbers prove that it is right: the coordinates of programs fill
-a box, together with the iterations; the address and the mask depend on some coordinates and the
-iteration only; and the tiles of different programs of the new grid have no element in common.
+A launch uses this schedule if it is proven correct for its arguments: the coordinates of programs
+and iterations fill a box; the address and the mask depend only on some coordinates and the
+iteration; and the tiles of different programs of the new grid are disjoint.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Values that the kernel has stored, and which are loaded instead of being reduced again.
+"""Stored values that gradient kernels load instead of repeating a reduction.
 
     mean = tl.sum(x) / n                        # from the array, in the gradient kernel
     rstd = 1 / tl.sqrt(variance + epsilon)      # likewise, and the root is 1 / rstd
     tl.store(mean_ptr + row, mean)
     tl.store(rstd_ptr + row, rstd)
 
-A store keeps a value exactly if it is not converted before, and not masked. A load is cheaper than
-what led to the value if that contains a reduction of a tile that is much larger. What is compared
-with other values is computed again, together with them: the kernel that stored it may have rounded
-otherwise, and then no element of a row is equal to its maximum. Likewise the root is not 1 / rstd
-if something is chosen by it (`smooth.py`). Results of loops are left to `residuals.py`: they may
-depend on a running maximum, which the gradient may replace.
+A store preserves a value if it is neither converted nor masked. A load is cheaper than recomputing
+the value if that takes a reduction of a much larger tile. Values that are compared with others are
+recomputed together with them: the kernel that stored them may have rounded differently, and then no
+element of a row would equal its maximum. Likewise, the root is not 1 / rstd if it is used in a
+condition (`smooth.py`). Results of loops are left to `residuals.py`: they may depend on a running
+maximum, which the gradient may replace.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Rematerialisation of values of the forward function in a derived function.
 
-`Replay.plain(value)` returns a value of the forward function at the present place, and computes it
-there if necessary: the op that defines it is cloned on replayed operands. A *scope* maps a region
-of the forward function to a region of the derived one; a value is replayed in the scope of the
-region that defines it, so a load under an `if` stays under that `if`, and what an outer scope has
-computed serves all inner ones.
+`Replay.plain(value)` returns a value of the forward function at the insertion point, and
+rematerialises it if necessary: the op that defines it is cloned on replayed operands. A *scope*
+maps a region of the forward function to a region of the derived one; a value is replayed in the
+scope of the region that defines it, so a load under an `if` stays under that `if`, and values of an
+outer scope are available in all inner ones.
 
-What cannot be recomputed is an error: the result of an atomic, and a load from an array that
-the kernel stores to, which may hold other values by now.
+Values that cannot be recomputed are errors: the result of an atomic, and a load from an array to
+which the kernel stores, whose values may have changed.
 """
 
 from __future__ import annotations

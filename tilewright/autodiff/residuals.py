@@ -1,4 +1,4 @@
-"""Residuals that a gradient kernel loads from results of the kernel instead of running a loop.
+"""Residuals that a gradient kernel loads from results of the kernel instead of rerunning a loop.
 
 A loop with a running maximum m, on which no result depends (`running_maxima.py`), ends with a sum
 of exponentials l, and with sums that are divided by it:
@@ -6,14 +6,14 @@ of exponentials l, and with sums that are divided by it:
     o   = acc / l                       stored
     lse = m + log(l)                    stored
 
-Any number may stand in for m. With M = m + log(l) the sum l is 1, and acc is o. So the results of
-the loop, for this choice, are what the kernel has stored: M = lse, l = 1, acc = o.
+m may be replaced by any number. With M = m + log(l) the sum l is 1, and acc is o. For this choice,
+the results of the loop are those that the kernel stored: M = lse, l = 1, acc = o.
 
-The number M for which l is 1 is read off a stored value that is linear in m and log(l) and does not
-depend on the choice: for l = 1 its logarithm is 0, and what remains is a multiple of M.
+The number M for which l is 1 is computed from a stored value that is linear in m and log(l) and
+does not depend on the choice: for l = 1 the logarithm is 0, and the value is a multiple of M.
 
-Lanes that the masks of these stores exclude are not in memory. So they must not be used: all that
-is computed from them is stored under the same conditions, or in arrays without a gradient.
+Masked-off lanes of these stores are not in memory, so they must not be used: all values computed
+from them are stored under the same conditions, or in arrays without a gradient.
 """
 
 from __future__ import annotations

@@ -4,16 +4,15 @@
 
 The derived kernel runs on the grid of the kernel. It walks the kernel's ops backwards: a store
 becomes a load of the *cotangent* of the stored array at the same address, a load becomes a store of
-the *gradient* of the loaded array, and an op in between gives each of its operands its share of the
-result's *adjoint*. What the rules need of the kernel's own values is recomputed (`replay.py`).
+the *gradient* of the loaded array, and an op in between adds to the adjoints of its operands, given
+the *adjoint* of its result. Primal values that the rules use are recomputed (`replay.py`).
 
-A plain store of a gradient is right only where no other program, iteration, lane or load has the
-same element. Whether that is so depends on strides and the grid, so the launch determines it
-(`distinct.py`); arrays for which it is not proven are in `atomic`, and their gradients are added
-up with atomic additions, which is right for any addresses.
+A plain store of a gradient is correct only if no other program, iteration, lane or load accesses
+the same element. That depends on strides and the grid, so the launch determines it (`distinct.py`);
+arrays for which it is not proven are in `atomic`, and their gradients are accumulated with atomic
+additions, which is correct for any addresses.
 
-What the walk does not know is an error: an op without a rule, an array that is both loaded and
-stored.
+An op without a rule, and an array that is both loaded and stored, are errors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Derivatives of `ops/math.py`, in terms of the result where that is cheaper to have."""
+"""Derivatives of `ops/math.py`, in terms of the result if that is cheaper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Op classes that the walks handle themselves, and those that have no derivative."""
+"""Op classes that forward and reverse mode handle directly, and those without a derivative."""
 
 from __future__ import annotations
 

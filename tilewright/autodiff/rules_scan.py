@@ -2,15 +2,15 @@
 
     y[0] = x[0],   y[i] = f(y[i - 1], x[i])
 
-Let A[i] and B[i] be the derivatives of f by its arguments, where it computes y[i]. The adjoint of
-y[i], including what y[i + 1] gets from it, is
+Let A[i] and B[i] be the partial derivatives of f at (y[i - 1], x[i]). The adjoint of y[i],
+including the contribution of y[i + 1], is
 
     λ[i] = ȳ[i] + A[i + 1]ᵀ λ[i + 1],      x̄[i] = B[i]ᵀ λ[i],      x̄[0] = λ[0]
 
-a recurrence of affine maps v + T λ, whose composition is associative: a scan from the other end
-over pairs (T, v). T has an entry for each pair of components, but those that are always zero.
+a recurrence of affine maps v + T λ, whose composition is associative: a reverse scan over pairs
+(T, v). T has an entry for each pair of components, except those that are always zero.
 
-A reduction is the last element of a scan.
+A reduction is treated as the last element of a scan.
 """
 
 from __future__ import annotations

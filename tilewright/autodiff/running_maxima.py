@@ -1,31 +1,30 @@
-"""Running maxima, and maxima of rows, on which no result depends, though it is computed with them.
+"""Running maxima, and maxima of rows, that do not affect results computed with them.
 
 Softmax subtracts a maximum from its exponents, so that they do not overflow, and divides by a sum
 of such exponentials. It is invariant to shifts: any other number in place of the maximum gives the
-same result. The derivative by the maximum is therefore zero, and it counts as a constant: modes of
-differentiation ask for such maxima first (`loops.activity`).
+same result. The derivative with respect to the maximum is therefore zero, and the maximum is
+treated as a constant (`loops.activity`).
 
-An online softmax carries a running maximum, and rescales what it adds up when that grows:
+An online softmax carries a running maximum, and rescales its accumulators when that grows:
 
     for k in range(n):
         largest = max(m, max(x[k]))
         total = total * exp(m - largest) + sum(exp(x[k] - largest))
         m = largest
 
-`total` is no sum: it is multiplied in each iteration. But for one fixed number in place of all the
-maxima, the factor is 1 and `total` is a sum. Where no result depends on the maxima, that number may
-be the final maximum, for which the final `total` is the one that the kernel computes. Then the
-adjoint of each summand `exp(x[k] - m)` is that of the final total, as in other sums
-(`summed_loops.py`).
+`total` is not a sum: it is multiplied in each iteration. But with one fixed number in place of all
+maxima, the factor is 1 and `total` is a sum. If no result depends on the maxima, that number may be
+the final maximum, for which the final `total` is the one that the kernel computes. Then the adjoint
+of each term `exp(x[k] - m)` is that of the final total, as in other sums (`summed_loops.py`).
 
 All of this is required:
 
 - The stores of results, their addresses and masks, and all control flow do not change with the
-  maxima (`equivariance.py`), each of which may be replaced by any number of its own.
-- What is carried is a sum but for factors that are 1 if both maxima are equal.
-- What is summed along an axis has the same maximum in all lanes along it.
-- What the loop starts with does not depend on inputs; or it starts with what a loop of the same
-  kind ends with, and nothing else uses that.
+  maxima (`equivariance.py`), each of which may be replaced by a different number.
+- The carried value is a sum except for factors that are 1 if both maxima are equal.
+- Values summed along an axis have the same maximum in all lanes along it.
+- The initial value does not depend on inputs; or it is the final value of a loop of the same kind,
+  and has no other use.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Values that gradient kernels load because the kernel's author marks them with `tl.save`.
+"""Residuals that the author of a kernel marks with `tl.save`, and gradient kernels load.
 
     pre = tl.save(acc + bias)
     tl.store(pre_ptr + at, pre, mask=mask)
 
-Such a value is loaded from where it is stored, which must give what would be computed:
+Such a value is loaded from the array to which it is stored, and must equal the recomputed value:
 
-1. Each element of the array is stored once, and by the programs that compute it.
-2. Lanes that the store's mask excludes are not used: they end in stores under the same mask, or in
-   the other branch of a `where` with it.
-3. It does not change with a running maximum, in whose place the gradient kernel has the last one.
+1. Each element of the array is stored once, by the program that computes it.
+2. Masked-off lanes of the store are not used, except by stores under the same mask, or by a `where`
+   with it that does not select them.
+3. It does not depend on a running maximum, which the gradient kernel replaces by the last one.
 
-What does not hold is an error.
+A violated condition is an error.
 """
 
 from __future__ import annotations

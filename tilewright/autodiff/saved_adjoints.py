@@ -1,11 +1,11 @@
 """Adjoints that the kernel on the forward grid saves for kernels on other grids; see `regrid.py`.
 
-A kernel on another grid goes backwards through one iteration of a loop, for all programs that have
-it. That needs the adjoints of the loop's results, which follow from what comes after the loop, and
-its running maximum. The kernel on the forward grid, which is launched first, has computed them
-(`reverse.py`): it saves them, a row for each program, and the other kernels (`regridded.py`) load
-them. If what comes after takes no loop, they compute it again, and only the adjoints are saved that
-are much cheaper to load: sums over a tile, as the rows of attention's gradient.
+A kernel on another grid reverses one iteration of a loop, for all programs that run it. It uses the
+adjoints of the loop's results, which are computed from the ops after the loop, and the running
+maximum. The kernel on the forward grid, which is launched first, has computed them (`reverse.py`):
+it saves them, in a row for each program, and the other kernels (`regridded.py`) load them. If the
+ops after the loop contain no loop, they are recomputed, and only adjoints that are much cheaper to
+load are saved: sums over a tile, such as the row sums of attention's gradient.
 """
 
 from __future__ import annotations

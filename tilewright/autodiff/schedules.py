@@ -1,4 +1,4 @@
-"""The schedule of gradients on a grid of their own; see `regrid.py`."""
+"""The schedule of gradients on a separate grid; see `regrid.py`."""
 
 from __future__ import annotations
 

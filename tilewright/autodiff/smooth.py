@@ -1,9 +1,9 @@
-"""Values that a gradient kernel may have with another rounding than the kernel.
+"""Values that may be rounded differently in a gradient kernel than in the kernel.
 
-A value that is loaded in a narrower type, or computed from another one that is loaded, differs from
-the kernel's by a rounding. That is a rounding of the gradient as well, unless something is chosen
-by the value: with a maximum m that is loaded as 1 / (1 / m), no element of the row may be equal to
-m, and x / m may be less than 1 for all of them.
+A value that is loaded in a narrower type, or computed from another loaded value, differs from the
+kernel's by a rounding error, which only adds a rounding error to the gradient, unless the value is
+used in a condition: with a maximum m that is loaded as 1 / (1 / m), no element of the row may be
+equal to m, and x / m may be less than 1 for all of them.
 """
 
 from __future__ import annotations

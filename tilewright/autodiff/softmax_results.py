@@ -1,4 +1,4 @@
-"""Results of a row's softmax, which gradient kernels load instead of computing them again.
+"""Results of the softmax of a row, which gradient kernels load instead of recomputing them.
 
     m = max(x)                                  of a row in a tile
     e = exp(x - m)
@@ -6,17 +6,17 @@
 
 No result depends on m (`running_maxima.py`): for any other number, all exponentials are multiplied
 by the same factor. For m + log(sum(e)) the sum is 1, and e is y. So a gradient kernel loads e from
-where y is stored, and neither the row nor its maximum and sum are needed: x̄ = y (ȳ - sum(y ȳ)).
-`replay.py` asks for them when it needs a value of the kernel.
+where y is stored, and uses neither the row nor its maximum and sum: x̄ = y (ȳ - sum(y ȳ)).
+`replay.py` looks them up when it rematerialises a value of the kernel.
 
 All of this is required:
 
-- Each element of y is stored once, as the launch has proven, by the programs that compute it.
-- The sum is positive. e and the sum change with m by the same factors, and nothing else that is
-  needed depends on m. That is known only when the kernel has been derived: `NeedsMaximumError` is
-  raised if it is not.
-- Lanes that are not stored are 0, as those of columns that were loaded as -inf.
-- Nothing is chosen by a result that is stored in a narrower type (`smooth.py`).
+- Each element of y is stored once, as the launch has proven, by the program that computes it.
+- The sum is positive. e and the sum change with m by the same factors, and no other value that the
+  gradient uses depends on m. This is known only after derivation: `NeedsMaximumError` is raised
+  otherwise.
+- Lanes that are not stored are 0, such as those of columns that were loaded as -inf.
+- A result that is stored in a narrower type is not used in a condition (`smooth.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The gradient of loops that add up; see `loops.py`."""
+"""The gradient of accumulating loops; see `loops.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gradient of loops that record what they carry; see `tapes.py`.
+"""The gradient of loops whose carried values are recorded; see `tapes.py`.
 
     for t in range(n):                          for t in range(n):                 record
         h = f(h, x[t])                              tape[t] = h
@@ -7,7 +7,7 @@
                                                     h = tape[t]
                                                     h̄, x̄[t] = adjoint of f at (h, x[t]) for h̄
 
-A carried value is stored only if the way back needs it: none is, for h = 0.5 * h + x[t].
+A carried value is recorded only if the reverse loop uses it: none is, for h = 0.5 * h + x[t].
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""Tapes: memory in which a gradient kernel records what a loop carries.
+"""Tapes: memory in which a gradient kernel records the carried values of a loop.
 
-    for t in range(n):                      # the kernel: what h is in an iteration depends on the
-        h = tanh(w * h + x[t])              # iterations before
+    for t in range(n):                      # the kernel: h depends on the previous iteration
+        h = tanh(w * h + x[t])
 
-The gradient kernel runs the loop once more, stores `h` at the start of each iteration, and then
-goes through the iterations from last to first and loads it. Each program has *slots*, one for each
-iteration; or, if that takes too much memory, checkpoints and the slots of one segment between them:
+The gradient kernel reruns the loop, stores `h` at the start of each iteration, and then loads it in
+the iterations of the reverse loop. Each program has *slots*, one for each iteration; or, if that
+takes too much memory, checkpoints and the slots of one segment between them:
 
     iterations     0  1  2  3 | 4  5  6  7 | 8  9        n = 10, a checkpoint every 4 iterations
     checkpoints    0            1            2
-    slots                                    0  1        the last segment runs again from
+    slots                                    0  1        the last segment is rerun from
                    0  1  2  3   0  1  2  3               checkpoint 2, then the one before, …
 
 The number of iterations is known at the launch if the loop's bounds are computed from program
-indices and integer arguments. Otherwise, as for `while`, the kernel counts them, and chooses the
+indices and integer arguments. Otherwise, as for `while`, the kernel counts them, and determines the
 distance of checkpoints accordingly.
 """
 

@@ -1,4 +1,4 @@
-"""What the reversal of control flow uses of the walk that it is part of; see `reverse.py`."""
+"""The interface of reverse mode for the reversal of control flow; see `reverse.py`."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Indices that wrap around, where what is loaded there is not used.
+"""Indices that wrap around to elements that are not used.
 
     i = row * M + tl.arange(0, M)
-    a = tl.load(a_ptr + (i % m)[:, None] * k + …)           # beyond m the first rows again
+    a = tl.load(a_ptr + (i % m)[:, None] * k + …)           # wraps around to the first rows
     …
-    tl.store(c_ptr + …, mask=(i < m)[:, None] & …)          # but nothing is stored there
+    tl.store(c_ptr + …, mask=(i < m)[:, None] & …)          # their results are not stored
 
 Lanes beyond m load elements of other programs, and a plain store of their gradients, which are
-zero, would overwrite those. If no stored lane depends on them, the load is changed to one that
-masks them off, and the index is no remainder any more. `where(i < m, i, 0)` is treated alike.
+zero, would overwrite those. If no stored lane depends on them, the load is changed to mask them
+off, and the remainder is dropped from the index. `where(i < m, i, 0)` is treated likewise.
 
-Lanes are followed from the load along one axis (`lanes.py`), up to stores whose masks exclude them.
-That is shown in the numbers of a launch.
+Lanes are followed from the load along one axis (`lanes.py`) to stores whose masks exclude them, as
+proven for the arguments of a launch.
 """
 
 from __future__ import annotations

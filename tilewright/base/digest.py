@@ -1,7 +1,7 @@
-"""SHA-256, by the small module of Python's where `hashlib`, which loads OpenSSL, isn't loaded.
+"""SHA-256 by Python's built-in module, unless `hashlib`, which loads OpenSSL, is loaded already.
 
-Loading OpenSSL takes 2 ms, of 20 for the launch of a cached kernel. Python's own takes 4 ms for a
-megabyte, which is what 30 kernels have.
+Loading OpenSSL takes 2 of the 20 ms for the launch of a cached kernel. The built-in module takes
+4 ms for a megabyte, the size of about 30 kernels.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     version = cached_fact("ptxas", (path, size, time), lambda: run_ptxas(path))
 
-A cached fact is valid as long as the values it depends on are unchanged. The runtime provides the
-store (`install_fact_store`); without one, or if an entry cannot be read, the fact is recomputed.
+A cached fact is valid as long as the values on which it depends are unchanged. The runtime provides
+the store (`install_fact_store`); without one, or if an entry cannot be read, the fact is
+recomputed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Python's collector of reference cycles, paused while IR is built.
+"""Pausing Python's garbage collector while IR is built.
 
-A module is one web of references, all of it alive until the module is compiled. The collector
-would go through all of it again and again and find nothing: more than half of the time that a
-kernel of 10,000 ops takes, and a part that grows with their number.
+The objects of a module reference each other, and all are alive until the module is compiled. The
+collector would traverse them repeatedly without freeing any: more than half of the compile time of
+a kernel of 10,000 ops, a share that grows with the number of ops.
 """
 
 from __future__ import annotations

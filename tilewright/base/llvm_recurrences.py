@@ -1,12 +1,12 @@
-"""Recurrences of loops in LLVM IR, on whose length the time of value numbering depends.
+"""Recurrences of loops in LLVM IR, whose length determines the time of value numbering.
 
-LLVM's NewGVN first takes the phis of a loop for equal where they begin with equal values, and then
-separates those that a pass over the loop shows to differ. In a delay line,
+LLVM's NewGVN first assumes that the phis of a loop with equal initial values are congruent, and
+then separates those that a pass over the loop proves to differ. In a delay line,
 
     a0, a1, a2, … = a1, a2, a3, …
 
-each pass separates one, so that it takes as many passes as there are phis. LLVM 22 allows for 100,
-and then ends the process in an assertion.
+each pass separates one phi, so there are as many passes as phis. LLVM 22 allows 100 passes, and
+then fails an assertion, which ends the process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plug-ins: what other distributions provide for this package, as entry points.
+"""Plug-ins: extensions by other distributions, found by entry points.
 
 | group | an entry point is |
 |---|---|

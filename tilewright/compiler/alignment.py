@@ -3,8 +3,8 @@
 Kernels are specialised for divisibility by 16, as Triton's are. Rows of 1000 elements of 16 bits
 are aligned to 16 bytes too: a variant that knows their length to be divisible by 8 reads them in
 vectors, or through tensor maps. Where one instruction moves 32 bytes, a variant for addresses that
-are divisible by 32 has half the accesses. Most arguments make no such difference, and for them
-another variant would only be another compilation.
+are divisible by 32 has half the accesses. For most arguments this makes no difference, and another
+variant would only cost another compilation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reproducers: the IR before a failing pass, with everything needed to run it again.
+"""Reproducers: the IR before a failing pass, with everything needed to rerun it.
 
 A reproducer is tile IR text with a header of comments:
 

@@ -3,7 +3,7 @@
 `inspect.getsource` finds the end of a definition with Python's tokenizer, whose regular expressions
 alone take 2 ms to compile, a tenth of the launch of a cached kernel. Here the end is the first line
 that is not indented more than the ``def``. Within brackets and strings, such a line may belong to
-the function. The lines before it are then no definition, which the parser finds, and the tokenizer
+the function. The lines before it then fail to parse, and the tokenizer
 is used.
 """
 

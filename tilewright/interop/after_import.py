@@ -1,7 +1,7 @@
 """Functions that adapt a module of another library once the program imports it.
 
-A library's modules may take long to import, and a program may never need them. So what is to be
-changed in one waits for its import.
+A library's modules may take long to import, and a program may never use them. So changes to a
+module are applied when it is imported.
 """
 
 from __future__ import annotations

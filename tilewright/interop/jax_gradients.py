@@ -5,7 +5,7 @@ form of a call is a separate primitive, `linear_call`, that is never executed: i
 consists of the gradient kernels (`runtime/gradients.py`), each a `gradient_call`. They are derived
 during the transposition, because they depend on what can be proven about the call. A gradient to
 which several programs contribute is summed by workers, whose partial sums are a result that JAX
-adds up; or it is computed by a kernel on a separate grid, which may read residuals that another
+reduces; or it is computed by a kernel on a separate grid, which may read residuals that another
 kernel has saved, and tables of its tiles. The tape on which a kernel records loop-carried values is
 also a result, which is unused.
 """

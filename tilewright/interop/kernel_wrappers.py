@@ -1,4 +1,4 @@
-"""The wrappers around a kernel, of autotuning and heuristics, as frameworks need to know them."""
+"""The wrappers of autotuning and heuristics around a kernel, as used by frameworks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Kernels of torch's operators over batches, as `torch.vmap` adds them; see `batched_kernels`.
 
-A call over batches is that of the operator for each element. An array in a batch has one more axis
-in front, and the kernel adds the offset of the element to its address. So the strides of an element
-are what they are in a single call.
+A call over batches calls the operator for each element. A batched array has an additional leading
+axis, and the kernel adds the offset of the element to its address, so the strides of an element are
+those of a single call.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Kernels for GPUs that Inductor compiles in the program's own process are compiled in threads.
+"""Compilation in threads, for GPU kernels that Inductor compiles in the program's own process.
 
 Inductor's compile workers take seconds to start, since they import torch. Until they have, it
-compiles the configurations of one kernel after the other. Here threads start with all of a module,
-and Inductor waits for their results at the module's end, as it does for those of the workers. Most
-of the time is the assembler's, a process of its own that runs without the interpreter's lock.
+compiles the configurations of kernels one after the other. Here threads compile all kernels of a
+module, and Inductor waits for their results at its end, as it does for those of the workers. Most
+of the time is spent in the assembler, a separate process that does not hold the GIL.
 
-Nothing has an effect on releases of torch that lack the functions.
+Has no effect on releases of torch that lack the patched functions.
 """
 
 from __future__ import annotations

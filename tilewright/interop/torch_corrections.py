@@ -1,6 +1,6 @@
-"""Corrections of torch's code for tile kernels on the CPU, which torch itself has no tests of.
+"""Corrections of torch's code for tile kernels on the CPU, which torch does not test.
 
-Each is of a fault in torch 2.13, or of a gap, and has no effect on a release that lacks the
+Each corrects a fault or a gap of torch 2.13, and has no effect on a release that lacks the
 function.
 """
 

@@ -15,10 +15,10 @@ The launch becomes a `torch.library.custom_op`, and so does that of the derived 
 torch therefore traces both as single operators: `torch.compile` neither breaks the graph nor looks
 into the kernel, and fake tensors take the shapes from `outputs`.
 
-torch fixes the types of an operator's arguments when the operator is defined, and a kernel's
-parameters have none. So the operator takes lists, of tensors and of numbers, and a text, the
-*layout*, that says which parameter gets which element: "x:t n:i BLOCK:i ACT='relu'". At its end are
-the batches that `torch.vmap` adds.
+torch requires the types of an operator's arguments at its definition, but a kernel's parameters are
+untyped. So the operator takes lists of tensors and of numbers, and a string, the *layout*, that
+assigns their elements to parameters: "x:t n:i BLOCK:i ACT='relu'". It ends with the batches that
+`torch.vmap` adds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Inductor's tile kernels: options that Inductor does not set, and blocks of reductions.
 
 A kernel's description is written where it is generated, and read where it is compiled, which may be
-a compile worker. Generated modules therefore call `adapt_autotuner` there. Nothing has an effect on
-releases of torch that lack the functions.
+a compile worker. Generated modules therefore call `adapt_autotuner` there. Has no effect on
+releases of torch that lack the patched functions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How Inductor launches tile kernels: shorter launches on the CPU, static ones on GPUs.
+"""Launches of Inductor's tile kernels: shorter ones on the CPU, static ones on GPUs.
 
-Nothing has an effect on releases of torch that lack the functions.
+Has no effect on releases of torch that lack the patched functions.
 """
 
 from __future__ import annotations

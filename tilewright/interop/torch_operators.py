@@ -11,8 +11,8 @@
 
 torch checks the types of arguments by the schema and takes from it which tensors the operator
 updates; fake tensors get their shapes from `outputs`. So torch.compile, torch.export and autograd
-treat the operator as one of torch's own. That the kernel stores to no other tensors is known from
-its code: it is checked when a variant is compiled.
+treat the operator like one of torch's own. The compilation of each variant checks that the kernel
+stores to no other tensors.
 """
 
 from __future__ import annotations

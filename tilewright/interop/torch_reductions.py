@@ -1,9 +1,10 @@
-"""Reductions that Inductor divides into two kernels: those whose parts keep the CPU's threads busy.
+"""Split reductions of Inductor on the CPU: only those whose parts occupy otherwise idle threads.
 
 Inductor splits a reduction with few results into hundreds of parts, which the thousands of threads
-of a GPU reduce at once, and reduces their results by another kernel. A thread of the CPU reduces
-them one after the other: without parts, it stores and loads no results of them, launches one kernel
-less, and what follows the reduction is fused with it. Inductor's C++ kernels have no parts either.
+of a GPU reduce in parallel, and reduces their results by another kernel. A thread of the CPU
+reduces parts sequentially: without them, no partial results are stored and loaded, one kernel fewer
+is launched, and consumers are fused with the reduction. Inductor's C++ kernels are not split
+either.
 """
 
 from __future__ import annotations

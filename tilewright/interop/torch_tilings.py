@@ -1,11 +1,11 @@
 """Elementwise kernels of Inductor for the CPU that are tiled by rows.
 
-Inductor numbers the elements of an elementwise kernel, and computes their row and their column by
-quotients and remainders, which costs a GPU little. Vectors of a CPU do not lie in one row if the
-length of rows is no multiple of theirs, or is not known: loads are gathers then, and each lane is
-divided by itself. Such kernels have an axis for the columns instead.
+Inductor flattens the index of an elementwise kernel, and computes row and column by quotients and
+remainders, which is cheap on a GPU. On a CPU, a vector may span two rows if the length of rows is
+not a multiple of its length, or unknown: loads are then gathers, and each lane is divided
+separately. Such kernels get an axis for the columns instead.
 
-So have those that compute further remainders, minima and maxima, as of rolled and padded images:
+So do kernels that compute further remainders, minima and maxima, as for rolled and padded images:
 with an axis for columns, those of rows are computed once for each row rather than for each vector.
 """
 

@@ -8,8 +8,8 @@ and the attributes of the call in the program. A call of ours has two attributes
                (place, word)
 
 `place` is the index of a buffer, operands before results, possibly with ALIGNED; or IS_WORD, and
-the parameter's slot is `word`. If a buffer with ALIGNED is not aligned, as a slice of another one
-may be, another kernel runs, which is compiled for any address.
+the parameter's slot is `word`. If a buffer with ALIGNED is not aligned, such as a slice of another
+one, another kernel runs, which is compiled for any address.
 
 `key` is derived from the hash. Attributes contain no addresses, so a compiled program may be stored
 and loaded by another process: the kernel is looked up by its key in `XlaRuntime.table`, and the

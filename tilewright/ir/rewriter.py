@@ -5,10 +5,10 @@
         \"\"\"x * 1 = x\"\"\"
 
 A rule returns the value that replaces the op's only result (or a tuple, one per result), or None
-when it does not apply. The driver then erases the op: what replaces it has all its effects. Laws:
+if it does not apply. The driver then erases the op, whose effects the replacement must have. Laws:
 the right side is never more costly and each rule brings the op nearer to a canonical form, so the
-driver ends; a rule makes ops only through `rw` and erases none; a rule is exact, bit for bit, for
-all inputs.
+driver terminates; a rule creates ops only through `rw` and erases none; a rule is exact, bit for
+bit, for all inputs.
 """
 
 from __future__ import annotations

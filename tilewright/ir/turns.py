@@ -1,10 +1,10 @@
-"""Runs functions that wait for each other, one at a time, as the interpreter runs warps with roles.
+"""A cooperative scheduler, with which the interpreter runs warps with roles.
 
     turns = Turns()
     turns.run([producer, consumer])      # in either: turns.wait(lambda: queue, "the queue")
 
-Each function runs until it waits for something that does not hold. If none can go on, `wait`
-raises a `Deadlock` that says what each of them waits for.
+Functions run one at a time, each until it waits for a condition that is false. If none can
+continue, `wait` raises a `Deadlock` that lists the conditions.
 """
 
 from __future__ import annotations

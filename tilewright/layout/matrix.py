@@ -1,4 +1,4 @@
-"""Which register layouts `ldmatrix` and `stmatrix` can load from or store to shared memory.
+"""The register layouts that `ldmatrix` and `stmatrix` can load from or store to shared memory.
 
 The instructions move 8x8 matrices of 16-bit units, one, two or four at once. Lane 8m + i gives the
 address of row i of matrix m: 16 bytes, aligned. Lane 4g + t then holds, in its 32-bit register m,

@@ -1,8 +1,8 @@
 """fmod without a C library: exact, by products with approximate reciprocals.
 
-For positive x and y and an integer q, x - q * y is the remainder if it is at least 0 and below y,
-however q was found; it is then a number of the format, and a fused multiply-add computes it without
-rounding. Rounding of other differences does not bring them into the range. With q the nearest
+For positive x and y and any integer q, x - q * y is the remainder if it is at least 0 and below y;
+it is then representable, and a fused multiply-add computes it exactly. Rounding does not move other
+differences into this range. With q the nearest
 integer to x times an approximate reciprocal of y, or one less, it is in the range if the quotient
 has fewer bits than the format, which is the usual case. Larger quotients take a loop.
 """

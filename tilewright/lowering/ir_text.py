@@ -1,4 +1,4 @@
-"""Rewrites of the text of LLVM IR, as workarounds of faults of LLVM's back ends."""
+"""Rewrites of the text of LLVM IR that work around faults of LLVM's back ends."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ grid with 40 digits, of the expression in the comment above it, weighted for the
 the function itself. The stated error is that of the polynomial with exact coefficients; they are
 rounded to the type where they are emitted. Other constants are exact to the type.
 
-This file has the code common to f32 and f64, `math_f32` and `math_f64` what differs, `math_common`
-the helpers of all three.
+This file has the code common to f32 and f64, `math_f32` and `math_f64` the rest, `math_common` the
+helpers of all three.
 
 Sources of the formulas: W. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980,
 for reductions with a constant in parts; K. C. Ng and others, FDLIBM (Sun Microsystems, 1993), for

@@ -1,4 +1,4 @@
-"""A workaround of a fault that LLVM's back ends share, as a rewrite of the IR's text.
+"""A workaround for a fault that LLVM's back ends share, as a rewrite of the text of LLVM IR.
 
 It is applied after LLVM's optimisation, which would undo it.
 """

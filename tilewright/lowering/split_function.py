@@ -13,7 +13,7 @@ whose parameters are the values that are live at the cut; nothing is returned.
     }                                      }
 
 A function is cut only where every path from its entry to its return passes exactly once: in a
-block that no branch bypasses and that is in no loop. Of those places, ones with few live values
+block that no branch bypasses and that is in no loop. Of these blocks, those with few live values
 are preferred. A long loop is therefore never cut.
 """
 

@@ -1,4 +1,4 @@
-"""Lowerings for targets without a C library, of the functions that the common ones call there.
+"""Lowerings without calls of a C library, for targets that have none.
 
 A target registers them under its own name:
 

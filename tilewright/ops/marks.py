@@ -1,4 +1,4 @@
-"""Ops that return a value as it is, and state how a kernel with it is differentiated."""
+"""Identity ops that control how a kernel is differentiated."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Products whose results are in tensor memory: a memory for the results of matrix instructions.
+"""Products with results in tensor memory, a memory for the operands and results of matrix
+instructions.
 
-A value of the type `tensor<128x64xfp32>` is the content of a part of that memory. Products and
-stores take it and return what it then holds, as a loop carries an accumulator; so only the last
-one of such a chain is in memory. One thread starts a product, and nothing waits for it but the
-barriers at which `nvidia.commit_products` arrives.
+A value of type `tensor<128x64xfp32>` is the content of a part of tensor memory. Products and stores
+take it and return its new content, like an accumulator that a loop carries, so only the last value
+of such a chain is in memory. One thread issues a product; only the barriers at which
+`nvidia.commit_products` arrives wait for it.
 """
 
 from __future__ import annotations

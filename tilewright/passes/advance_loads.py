@@ -1,27 +1,26 @@
-"""Loads start before stores to other memory, so that more of them are in flight.
+"""Hoists loads above stores to other memory, so that more loads are in flight.
 
     a = load(p)                        a = load(p)
     store(q, a)                →       b = load(p + 1)
     b = load(p + 1)                    store(q, a)
                                        store(q + 1, b)
 
-The assembler keeps the order of loads and stores: it does not know that they touch different
-memory. Steps of a recurrence that shift a short state load an element, store it in another place,
-and load the next one; each such load waits for memory again. Stores of what does not depend on
-loads do not wait, and stay first: a loop that stores its state before it loads what is added took
-230 instead of 221 µs on an H200 with the loads first.
+The assembler preserves the order of loads and stores, since it cannot prove that they access
+different memory. Steps of a recurrence that shift a short state load an element, store it elsewhere
+and load the next one, so that each load exposes the memory latency. Stores of values that do not
+depend on loads do not wait, and stay first: with the loads first, a loop that stores its state
+before it loads the increment took 230 instead of 221 µs on an H200.
 
-Memory is other memory if arguments do not overlap, or if two accesses differ by a constant c, and
-their offsets are the same tile, whose strides have a divisor that c has not: the fields of an
-element. Offsets of n bits differ by the sum of the strides, each times a difference of indices, and
-perhaps by a multiple of 2^n; if that sum and c are small, the multiple is 0, and the difference is
-a multiple of the divisor, so that it is not c.
+Two accesses are of different memory if their arguments do not overlap, or if they differ by a
+constant c and have the same tile of offsets, whose strides have a common divisor that does not
+divide c, as for fields of an element. n-bit offsets differ by the sum of the strides, each times a
+difference of indices, plus possibly a multiple of 2^n; if that sum and c are small, the multiple is
+0, and the difference is a multiple of the divisor, hence not c.
 
-Input: tile IR with pointers in canonical form, without layouts. Output: the same, with loads, and
-what their addresses depend on, in front of stores. Nothing moves across other effects, out of or
-into a region, or past stores of values that the address depends on. What is loaded ahead takes
-`MOST_REGISTERS` at most. Takes time proportional to the number of ops between a load and the stores
-before it.
+Input: tile IR with pointers in canonical form, without layouts. Output: the same, with loads and
+the computation of their addresses above stores. Nothing moves across other effects, out of or into
+a region, or above stores of values on which the address depends. The hoisted tiles take at most
+`MOST_REGISTERS`. Linear in the number of ops between a load and the stores before it.
 """
 
 from __future__ import annotations

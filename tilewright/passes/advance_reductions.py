@@ -1,18 +1,18 @@
-"""Accumulators that are reduced behind their loop are reduced in each of its iterations.
+"""Reduces accumulators in each iteration of their loop instead of after it.
 
     for …:                                    for …:
         acc = where(mask, acc + x, acc)   →       s = s + sum(where(mask, x, 0), axis)
     s = sum(acc, axis)
 
-An accumulator is in memory, where each iteration loads and stores it, and is updated in the order
-of its elements, whatever the order in which x is contiguous. A reduction chooses its own order, and
-keeps its results in registers.
+An accumulator is in memory: each iteration loads and stores it, in the order of its elements,
+regardless of the order in which x is contiguous. A reduction may choose its order, and keeps its
+results in registers.
 
 A reduction qualifies if all its operands are results of one loop, which combines them with tiles by
-the reduction's own combine region, under one mask or none, and uses them for nothing else. Their
-initial elements must be one constant c with combine(c, c) = c, such as 0 for sums: it stands for
-what is masked, since one c is already among what is reduced. Exact but for sums and products of
-floats, whose order changes, as that of reductions is unspecified. Linear in the number of ops.
+the reduction's own combine region, under one mask or none, and does not use them otherwise. Their
+initial elements must be one constant c with combine(c, c) = c, such as 0 for sums: it replaces
+masked-off elements, since one c is already among the reduced elements. Exact except for sums and
+products of floats, whose order in reductions is unspecified. Linear in the number of ops.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Assumptions become hints of the values that they are about.
+"""Converts assumptions to hints on values.
 
 Input: verified SSA with `debug.assume` ops. Output: none of these. An assumption holds throughout
-the region that its op is in, since a program that executes part of a region executes all of it. So
-an integer that is compared with a constant gets an `arith.hint` with its bounds or its divisor,
-after its definition or at the start of that region; divisors of arguments become facts of the
-function. Other assumptions are dropped. Linear in the number of ops, and of uses of such integers.
+its region, since a program that executes part of a region executes all of it. An integer that is
+compared with a constant gets an `arith.hint` with its bounds or its divisor, after its definition
+or at the start of that region; divisors of arguments become attributes of the function. Other
+assumptions are dropped. Linear in the number of ops, and of uses of such integers.
 """
 
 from __future__ import annotations

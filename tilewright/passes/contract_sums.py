@@ -1,12 +1,12 @@
-"""A product and a sum become one operation with one rounding.
+"""Contracts a product and a sum to a fused multiply-add.
 
     y = x * w + b    →    y = fma(x, w, b)
 
-A target may compute an element again in each loop that uses it. If LLVM contracted sums there, it
-would do so by what else a loop computes, the same element would have two values, and
-`x == tl.max(x, 0)` could hold for no element. So it is decided here, once for each sum: a product
-is contracted if nothing else uses it. Products that a reduction adds up are not concerned, as the
-reduction runs once. Linear in the number of ops.
+A target may recompute an element in each loop that uses it. If LLVM contracted sums, it could do so
+in one loop and not in another: the same element would have two values, and `x == tl.max(x, 0)`
+could hold for no element. This pass therefore decides once for each sum: a product is contracted if
+it has no other use. Products summed by a reduction are not affected, as the reduction runs once.
+Linear in the number of ops.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""Loops that count, from `while` to `for`.
+"""Converts counted `while` loops to `for`.
 
     i = a                               for k in range(a, b, s):
     while i < b:              →             …k…
         …i…                             i = the value that fails the comparison
         i += s
 
-The bound b and the step s do not change in the loop. `<=` has a bound that is larger by 1, and of
-`>` and `>=` the distance from a is counted: i = a - k. The condition may compute other values than
-the comparison, if it only computes.
+The bound b and the step s are loop-invariant. For `<=` the bound is larger by 1; for `>` and `>=`
+the distance from a is counted: i = a - k. The condition may compute other values besides the
+comparison if it has no effects.
 
-A `for` has a number of iterations that can be computed before it, pointers that move in it have a
-closed form, and a load of each iteration can be proven to be of other elements. A loop with a step
-below 1 does not end, and neither does one whose counter wraps around, unless it happens to meet the
-bound; such loops are assumed not to occur, so this is for kernels whose derivatives are computed,
-before these are. Linear in the number of ops. Needs: invariants hoisted. Leaves: unused values for
-dce, and a carried value that follows the index for canonicalize.
+A `for` has a trip count that is known before the loop, pointers that it increments have a closed
+form, and loads of different iterations can be proven to access different elements. A loop with a
+step below 1, or whose counter wraps around, does not terminate unless it happens to reach the
+bound; such loops are assumed not to occur, so the pass runs only on kernels that are
+differentiated, before differentiation. Linear in the number of ops. Requires: invariants hoisted.
+Leaves: unused values for dce, and a carried value that follows the index for canonicalize.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reductions that a loop accumulates are completed after the loop.
+"""Completes reductions that a loop accumulates after the loop.
 
     for …:                                      for …:
         acc = acc + reduce(x, axis)       →         part = part + (x reduced within each thread)
@@ -10,8 +10,8 @@ Input: laid-out IR. A loop-carried value qualifies if its only use combines it w
 the loop, by the op of the reduction's combine region: a sum of integers, fp32 or fp64, a maximum, a
 minimum, or a bitwise op. A sum of floats may be scaled down before: `acc * exp(m - max(m, …))`, as
 the sums of a softmax are when a greater maximum is found. Output: the loop carries one partial
-result per thread and row instead. All of these are exact but sums of floats, whose order changes,
-as that of reductions is unspecified. Linear in the number of ops.
+result per thread and row instead. Exact except for sums of floats, whose order in reductions is
+unspecified. Linear in the number of ops.
 """
 
 from __future__ import annotations

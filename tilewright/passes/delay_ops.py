@@ -1,14 +1,14 @@
-"""Elementwise ops of loops are computed where their results are used first.
+"""Sinks elementwise ops of loops to the first use of their results, to shorten live ranges.
 
     dw = dy * (x * r)                           s = sum(dy * w * x)
     s = sum(dy * w * x)               →         store(dx, …)
     store(dx, …)                                dw = dy * (x * r)
     acc += dw                                   acc += dw
 
-In derived kernels, adjoints are computed in the order of the walk backwards, long before they are
-added up, and occupy registers meanwhile. An op is delayed if the tiles that must be kept longer for
-it are no larger than its result, which need not be kept. Functions with products are left to
-`order_products`, and to the schedules of asynchronous products. Linear in the number of ops and
+In derived kernels, adjoints are computed in the order of reverse mode, long before they are
+accumulated, and occupy registers in between. An op is sunk if the operands whose live ranges it
+extends are no larger than its result. Functions with products are left to `order_products`, and to
+the schedules of asynchronous products. Linear in the number of ops and
 operands.
 """
 

@@ -1,4 +1,4 @@
-"""What a loop computes before an inner loop, and uses only behind it, is computed there.
+"""Sinks computations below an inner loop that does not use them.
 
     for tile in range(…):                       for tile in range(…):
         at = tile // n * stride                     for k in range(…):
@@ -6,9 +6,9 @@
             acc = …                                 at = tile // n * stride
         store(p + at, acc)                          store(p + at, acc)
 
-The inner loop of a program that loops over tiles of a product starts as soon as its operands are
-there: quotients and remainders of the tile's number would take a large part of the time of a short
-one. Only what is computed from scalars moves. Linear in the number of ops and operands.
+In a program that loops over tiles of a product, quotients and remainders of the tile's number would
+delay the start of the inner loop, by a large part of its time if it is short. Only computations
+from scalars are sunk. Linear in the number of ops and operands.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Factors of a loop's products are applied once, to their sum.
+"""Applies the factors of a loop's products once, to their sum.
 
     for …:                                      for …:
         acc = dot(x * c, y, acc)          →         acc = dot(x, y, acc)
                                                 acc = acc * c
 
-Derivatives multiply each tile of scores of attention by the scale of the scores; in a hand-written
-gradient, that is a factor of the sum. c is a number that the loop does not change. Between it and
-the product are casts, transposes, and selects with zeros. A loop that continues the sum of another
-one, with the same factors, continues the sum without them.
+Derivatives multiply each tile of attention scores by the scale of the scores; hand-written
+gradients multiply the sum. c is a loop-invariant scalar. Between it and the product may be casts,
+transposes, and selects with zeros. A loop that continues the sum of another one, with the same
+factors, continues the sum without them.
 
-Sums are rounded in another place, so this is for derived kernels, whose rounding no author has
-specified. An operand of fp16 or bf16 is rounded without the factor (decision 0052). Linear in
-the number of ops.
+The pass changes where sums are rounded, so it runs on derived kernels only, whose rounding is
+unspecified. Operands of fp16 or bf16 are rounded without the factor (decision 0052). Linear in the
+number of ops.
 """
 
 from __future__ import annotations

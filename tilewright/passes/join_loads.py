@@ -1,17 +1,17 @@
-"""Loads of adjacent fields of elements become one load, whose accesses are wider.
+"""Merges loads of adjacent fields of elements into one load with wider accesses.
 
     x = load(p + 4 * i)                becomes      v = load(p + 4 * i[:, None] + arange(0, 4))
     y = load(p + (4 * i + 1))                       x, y, z, w = the columns of v
     z = load(p + (4 * i + 2))
     w = load(p + (4 * i + 3))
 
-Arrays of boxes, complex numbers or pairs are loaded so. Each load by itself touches as many sectors
-of memory as all of them, and takes an access for each element.
+Arrays of boxes, complex numbers or pairs are loaded in this way. Each of the loads accesses as many
+sectors of memory as the merged one, with an access for each element.
 
 Input: tile IR with pointers in canonical form. Output: the same effects; dead ops are left to dce.
-Loads are joined if they differ only in a constant offset, nothing is written between them, all
-fields are loaded, and no element is next to another one of its tile: the fields of an element are
-aligned, and a power of two of bytes together, at least `LEAST_BYTES`. Linear in the number of ops.
+Loads are merged if they differ only in a constant offset, memory is not written between them, all
+fields are loaded, and elements of a tile are not adjacent: the fields of an element are aligned,
+and together a power of two of bytes, at least `LEAST_BYTES`. Linear in the number of ops.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@ Each value that is defined on one side and used on the other is converted throug
 example, if an accumulator is multiplied by two loaded tiles and the results are stored twice,
 either the accumulator is converted, as fp32, or those four tiles are, as bf16. In a function
 without matrix instructions, the sides are the two layouts of accesses that run along two axes of
-tiles of one shape: those of the first access are in the place of the matrix instructions.
+tiles of one shape, of which that of the first access takes the role of the matrix instructions'.
 
 Input: the layouts that `assign_layouts` propagated. Output: the same with some ops moved to the
 other side, such that the number of converted bytes, weighted by the estimated trip counts of loops,
-is minimal; of equal cuts, the one that moves the fewest ops. Where several threads hold an element,
-as those of other rows hold the right operand of a matrix instruction, each of them computes it,
-which counts as further bytes. One min-cut on a graph with a node for each movable op and two for
+is minimal; of equal cuts, the one that moves the fewest ops. If several threads hold an element,
+such as one of the right operand of a matrix instruction, each of them computes it, which adds to
+the cost. One min-cut on a graph with a node for each movable op and two for
 each value.
 """
 

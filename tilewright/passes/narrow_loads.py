@@ -1,16 +1,15 @@
-"""Loads of which runs of elements have equal addresses load each address once.
+"""Narrows loads in which runs of elements have equal addresses: each address is loaded once.
 
     w = load(p + arange(0, 64) // 8)      becomes      v = load(p + arange(0, 8))
                                                        w = each element of v 8 times
 
-Kernels with weights of four bits load a tile of words, eight of whose rows are equal, and shift
-each by another count. Loaded once, a word takes one access and one register of a thread.
+Kernels with 4-bit weights load a tile of words in which groups of eight rows are equal, and shift
+each row by a different count. Loaded once, a word takes one access and one register of a thread.
 
 Input: tile IR with pointers in canonical form, extents that are powers of two. Output: the same
-effects; dead ops are left to dce. Runs are those of `axis_info`. A load qualifies if ops that
-compute its pointers and masks can be computed for every n-th index; the new ops are next to the old
-ones, so that what is hoisted stays so. Linear in the size of the function times the number of loads
-that qualify.
+effects; dead ops are left to dce. Runs are those of `axis_info`. A load qualifies if its pointers
+and masks can be computed for every n-th index; the new ops are placed next to the old ones, so that
+hoisted ops stay hoisted. Linear in the size of the function times the number of narrowed loads.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Products with more to compute from their results come first.
+"""Orders products of a region by the length of the computation that depends on them.
 
     dp = dot(do, vᵀ)                            s = dot(q, kᵀ)
     s = dot(q, kᵀ)                    →         dp = dot(do, vᵀ)
     p = exp(s)                                  p = exp(s)
     dq += dot(p * dp, k)                        dq += dot(p * dp, k)
 
-An asynchronous product runs beside what follows it, until its result is used: here `dp` is computed
-beside the exponentials. Authors of kernels write products in such an order; in a derived kernel
-they are in that of the adjoints. Products of a region are ordered by the longest chain of ops from
-each to the end of the region, then by the longest chain to it, and each follows directly on what
-its operands need. Nothing moves across a write. Linear in the number of ops and operands, plus
-products times ops of a region.
+An asynchronous product overlaps the ops after it until the first use of its result: here `dp`
+overlaps the exponentials. Authors of kernels write products in such an order; in a derived kernel
+their order is that of the adjoints. Products are ordered by the longest chain of ops from each to
+the end of the region, then by the longest chain to it, and each is placed directly after the
+computation of its operands. Nothing moves across a write. Linear in the number of ops and operands,
+plus products times ops of a region.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Loads that become asynchronous copies, by the threads that hold the elements.
+"""Loads that become asynchronous copies by the threads that hold the elements.
 
-Each thread copies to shared memory what it will fetch from there, in the layout of the load, so the
-copies need a wait, but no barrier. The elements of a slot are ordered by vector, lane and warp, so
-there are no bank conflicts either.
+Each thread copies to shared memory the elements that it later reads, in the layout of the load, so
+the copies need a wait, but no barrier. The elements of a slot are ordered by vector, lane and warp,
+so there are no bank conflicts either.
 """
 
 from __future__ import annotations

@@ -6,13 +6,13 @@ thread can copy at least `MIN_COPY_BYTES` at once. Output: for each such load a 
 for the copies of this iteration, and the start of those of iteration i + S - 1. These write the
 slot that iteration i - 1 read, so they follow a barrier.
 
-Where a slot less lets more programs be resident, there are S - 1 slots, and the copies of iteration
-i + S - 1 write the one that iteration i has read, behind its products and a further barrier.
+If one slot fewer increases occupancy, there are S - 1 slots, and the copies of iteration i + S - 1
+write the slot that iteration i has read, after its products and another barrier.
 
 Other tiles that such a loop loads, such as quantised operands, which are converted before they are
-shared, are copied ahead as well if each thread can copy what it holds (`own_copies`), and if an
-iteration is too short to hide the latency of memory: they are fetched from their slots in the
-layout of the load. Linear in the size of the loops, plus loads times stores for the alias analysis.
+shared, are also copied ahead if each thread can copy its own elements (`own_copies`), and if an
+iteration is too short to hide the memory latency: they are loaded from their slots in the layout of
+the load. Linear in the size of the loops, plus loads times stores for the alias analysis.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ carry the tiles of the next iteration, whose loads start before this iteration's
 hides their latency. It applies to innermost loops with `num_stages` > 1, within a limit on
 registers. Linear in the size of the loops, plus loads times stores for the alias analysis.
 
-Without asynchronous copies, this is also how tiles that go to shared memory are pipelined. Their
-loads start once those of this iteration are stored there and fetched, so that both can have the
-same registers. Where each access has a branch for its mask, all are under one branch instead, which
-the last iteration skips.
+Without asynchronous copies, tiles that are stored to shared memory are pipelined in this way, too.
+Their loads start after the tiles of this iteration are stored there and read, so that both can use
+the same registers. If masked accesses are branches, all are under one branch instead, which the
+last iteration skips.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Divisions of a loop's index are replaced by additions: strength reduction.
+"""Strength reduction: replaces divisions of an induction variable by additions.
 
     for i in range(n):                    r, q = 0, 0
         q, r = i // d, i % d       →      for i in range(n):
                                               …
                                               q, r = (q, r + 1) if r + 1 < d else (q + 1, 0)
 
-A GPU divides by a number that is only known at launch with some 20 instructions, each of which
-depends on the one before. Convolutions, which take filter and channel from one index, divide in
-each iteration; so do loops over the blocks of several rows.
+A division by a run-time value takes a GPU some 20 dependent instructions. Convolutions that compute
+filter and channel from one index divide in each iteration; so do loops over the blocks of several
+rows.
 
-Input: verified SSA without dead code, in which no op is repeated. A quotient or remainder of
-signed scalars qualifies if an innermost loop computes it, the divisor is loop-invariant and not a
+Input: verified SSA without dead code and duplicates. A quotient or remainder of signed scalars
+qualifies if an innermost loop computes it, the divisor is loop-invariant and not a
 constant, and the dividend is a product of the index and invariants, or a sum of such a product and
 invariants, that is proven to be neither negative nor to wrap. Output: the same numbers, also where
 the divisor is negative or 0, carried from iteration to iteration. Linear in the number of ops.

@@ -1,18 +1,18 @@
-"""Reductions of tiles that are too large for a target's fast memory, part by part.
+"""Splits reductions of tiles that are too large for a target's fast memory into loops over parts.
 
     s = reduce(exp(load(p + arange(0, N))))     becomes    s = reduce(part 0)
                                                            for i in 1 … k - 1:
                                                                s = combine(s, reduce(part i))
 
 Input: tile IR without layouts, with pointers in canonical form. Output: a reduction of loaded tiles
-computes them part by part along its axis, in the order of the elements, so that no more than the
-combining function's associativity is used; the originals are left dead. What else uses the tiles
-computes them again behind the loops, next to the uses, so that `strip_mine` finds them together:
-a softmax becomes two loops that reduce and one that stores.
+loads and reduces them part by part along its axis, in the order of the elements, so that it relies
+only on the associativity of the combine function; the originals are left dead. For other uses, the
+tiles are recomputed after the loops, next to the uses, so that `strip_mine` finds them together: a
+softmax becomes two loops that reduce and one that stores.
 
-It applies to reductions of elementwise functions of loads, between which and the reduction nothing
-writes what is loaded, and whose combining function is elementwise. How many parts are needed is the
-target's decision. Linear in the number of ops for each reduction.
+It applies to reductions of elementwise functions of loads, if the loaded memory is not written
+before the reduction, and the combine function is elementwise. The target determines the number of
+parts. Linear in the number of ops for each reduction.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Quotients of which something is decided are correctly rounded.
+"""Makes quotients that are rounded to integers or compared correctly rounded.
 
     q = x / scale; store(rint(q).to(int8))    →    q is exact: a tie stays a tie
 
-A target may divide with an error of 2 ulp, which is cheaper where a tile is divided by a scalar.
-What is continuous in the quotient then has such an error, too; but a quotient that is rounded to an
-integer or compared is on the other side of a tie as soon as it is off by one bit, and ties are
-common: values of 8 bits, scales of few digits. One walk over the ops.
+A target may divide with an error of 2 ulp, which is cheaper if a tile is divided by a scalar.
+Continuous functions of the quotient then have a similar error; but if a quotient is rounded to an
+integer or compared, an error of one bit may move it to the other side of a tie, and ties are common
+for 8-bit values and scales of few digits. One traversal of the ops.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     (row * 16 + i) * 128    =>    row * 2048,  i * 128        with 0 <= i < 16
 
-Part of canonicalize_pointers. An address that has the terms on their own has a loop-invariant part,
-and a part that a loop, if it is unrolled, has as constants of its loads. The sum of the terms
+Part of canonicalize_pointers. An address with separate terms has a loop-invariant part, and a part
+that is a constant of the loads if the loop is unrolled. The sum of the terms
 extended to 64 bits is the extended offset if their bits are disjoint: then no carry leaves the bits
 of the lower one, and the sum does not wrap even if the product for the higher one has.
 """

@@ -1,4 +1,4 @@
-"""Accesses of arrays that are chosen at run time, each array in a branch of its own.
+"""Moves accesses of arrays that are selected at run time into a branch for each array.
 
     if c: p = a                           if c:
     else: p = b                  →            x = load(a + i)
@@ -7,14 +7,14 @@
                                               x = load(b + i)
                                               store(y, f(x))
 
-What follows an `if` that yields pointers to several arrays, or a selection of them, moves into the
-branches, up to the end of the region. There is a copy for each array, at most `MOST` more in all;
-choices beyond that stay. Derivatives of an array are computed for accesses by its own pointer, so
-this is for kernels that are differentiated. A choice whose pointers leave the region, as in a loop
-that carries them, stays as well.
+The ops after an `if` that yields pointers to several arrays, or after a select of them, are sunk
+into the branches, up to the end of the region. There is a copy for each array, at most `MOST`
+additional ones in all; further selections are not changed, nor are those whose pointers leave the
+region, such as loop-carried ones. Derivatives require accesses through a single pointer argument,
+so the pass runs on kernels that are differentiated.
 
-Needs: canonical pointers, in which choices among addresses of one array are choices of offsets.
-Leaves: pointers for canonicalize_pointers.
+Requires: canonical pointers, in which selections among addresses of one array are selections of
+offsets. Leaves: pointers for canonicalize_pointers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reductions of many rows over many warps are completed by all threads, once.
+"""Completes reductions of many rows over many warps by all threads, once.
 
     reduce(x, axis)     →     part = x reduced within each warp
                               part = convert_layout(part), so that no row is shared by warps

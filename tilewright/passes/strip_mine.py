@@ -1,11 +1,11 @@
 """Strip-mining of elementwise computations on tiles that are too large for fast memory: registers,
-or what a target has instead.
+or its equivalent on other targets.
 
 Input: tile IR without layouts, with pointers in canonical form and equal values merged. Output:
 sequences of loads, elementwise ops and stores of tiles of one shape become loops over parts of the
 tiles, so that memory is needed for one part only; the originals are left dead. A sequence qualifies
-if nothing else uses the loaded tiles. How many parts are needed is the target's decision: for the
-threads of a GPU `strip_mine`, else a function given to `mine_strips`.
+if the loaded tiles have no other uses. The target determines the number of parts: `strip_mine` does
+for GPUs, a function passed to `mine_strips` for others.
 
 The stores of a part precede the loads of the next one. So accesses that may overlap must have equal
 offsets, all of them distinct, and either the same base or, on a GPU, two arguments of the kernel

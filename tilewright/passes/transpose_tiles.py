@@ -1,15 +1,15 @@
-"""Matrices that are only used transposed are computed transposed.
+"""Computes matrices transposed if all their uses are of the transpose.
 
     s = dot(q, kᵀ)                              sᵀ = dot(k, qᵀ)
     p = exp(s - m[:, None])           becomes   pᵀ = exp(sᵀ - m[None, :])
     dv += dot(pᵀ, do)                           dv += dot(pᵀ, do)
 
-A tile in registers is expensive to transpose, and a product takes its left operand from registers
-as another product has left it. Derivatives of products are full of such transposes. The largest set
-of values is found by which each is used transposed only: by a `tile.permute`, or by an elementwise
-op or a product that is itself computed transposed. Matrices in memory, and what repeats a vector,
-are read transposed. Linear in the number of ops and operands, times the length of the longest chain
-of ops.
+Transposing a tile in registers is expensive, and a product can take the result of another one as
+its left operand in registers. Derivatives of products contain many transposes. The pass determines
+the largest set of values of which each is only used transposed: by a `tile.permute`, or by an
+elementwise op or a product that is itself computed transposed. Matrices in memory, and broadcast
+vectors, are read transposed. Linear in the number of ops and operands, times the length of the
+longest chain of ops.
 """
 
 from __future__ import annotations

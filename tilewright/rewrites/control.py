@@ -1,9 +1,10 @@
 """Structured control flow.
 
 Canonical form: no `if` with a constant condition, no loop with a known trip count of 0 or 1, no
-loop-invariant or duplicate loop-carried values, none that follows the index, no tiles that a number
-is added to, no unused results. Termination: each rule decreases (number of regions, number of
-loop-carried tiles, number of loop-carried values and results), in lexicographic order.
+loop-invariant or duplicate loop-carried values, none that follows the index, no loop-carried tiles
+that are only incremented by a scalar, no unused results. Termination: each rule decreases (number
+of regions, number of loop-carried tiles, number of loop-carried values and results), in
+lexicographic order.
 """
 
 from __future__ import annotations

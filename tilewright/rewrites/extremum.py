@@ -1,8 +1,8 @@
 """Minima and maxima of integers that are written as comparisons.
 
-torch.compile writes the bounds of an index, as of a padded image, as sums of products of conditions
-and numbers. Analyses of indices know minima and maxima, which are also one instruction each.
-Termination: each rule replaces an op by an extremum, of which no rule makes another op.
+torch.compile clamps an index, for example of a padded image, by sums of products of conditions and
+numbers. Analyses of indices support minima and maxima, which are also one instruction each.
+Termination: each rule replaces an op by an extremum, which no rule replaces.
 """
 
 from __future__ import annotations

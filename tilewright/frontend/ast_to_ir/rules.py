@@ -6,8 +6,8 @@
     @f.defvjp
     def rule(inputs, outputs, grads): ...
 
-The call becomes a `control.with_rule`: what f computes of arguments that count as constants, and
-the rule as its region.
+The call becomes a `control.with_rule`, whose operands are the results of f, with arguments that are
+treated as constants, and whose region is the rule.
 """
 
 from __future__ import annotations

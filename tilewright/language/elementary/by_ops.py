@@ -1,4 +1,4 @@
-"""Which functions of this folder are differentiated through their ops; see `derivatives`."""
+"""The functions of this folder that are differentiated through their ops; see `derivatives`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The partial derivatives of the functions in this folder, as formulas.
 
-Functions are approximated piecewise, with corrections of rounding errors and with bits of floats.
-What ops compute so has no derivative of use, and is not differentiated: where a kernel is compiled
-to be differentiated, the result of a function is an `mark.function_result`, whose derivative is
-from this table.
+Functions are approximated piecewise, with corrections of rounding errors and operations on the bits
+of floats, whose ops cannot be differentiated usefully. In a kernel that is compiled for
+differentiation, the result of a function is therefore a `mark.function_result`, whose derivative is
+in this table.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ bits inverted if the sign is set: -inf < … < -0.0 < 0.0 < … < inf. NaN follo
 sign.
 
 Bits of floats have no derivative. In a kernel that is differentiated, floats are therefore selected
-by their places, which are found by comparing all pairs of keys, if these are not too many.
+by their ranks, which are computed by comparing all pairs of keys, if there are not too many.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 On GPUs with `Hardware.has_buffers`, an access whose offset is out of a buffer's range loads 0 and
 stores nothing. A masked lane gets such an offset: there is neither a branch nor an address of 64
-bits for each access. `analysis/buffers.py` tells which accesses are in one buffer.
+bits for each access. `analysis/buffers.py` determines the accesses of one buffer.
 """
 
 from __future__ import annotations

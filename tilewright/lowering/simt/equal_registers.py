@@ -1,8 +1,8 @@
 """Registers of a thread that hold equal integers, from axis information.
 
 For example, a mask of rows whose length is divisible by 16 is constant over 16 adjacent elements,
-so a thread that holds all of them computes it once. So it does with the channel of adjacent pixels,
-`i // PIXELS % CHANNELS`, and loads from its address, and what is computed from what it loads.
+so a thread that holds all of them computes it once. The same applies to the channel of adjacent
+pixels, `i // PIXELS % CHANNELS`, to loads from its address, and to values computed from these.
 """
 
 from __future__ import annotations

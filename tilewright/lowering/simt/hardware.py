@@ -1,8 +1,8 @@
 """The interface between the shared lowering and the instructions of a GPU.
 
 Implemented in the folder of each GPU target, and by the emulated GPU of the tests. Methods emit
-code at the builder's position. Addresses are `V` of type ptr; "word" is an integer of 32 bits, if
-nothing else is said; masks are i1, and None is a mask that is always true.
+code at the builder's position. Addresses are `V` of type ptr; a "word" is an integer of 32 bits
+unless specified otherwise; masks are i1, and None is a mask that is always true.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 Each thread that holds an element of a tile loads it, and all threads load a scalar; but one thread
 stores it. Between a load and a store of the same element, in either order, the threads therefore
-have to wait for each other: else one may load what another has stored already, or has not yet.
+synchronise: otherwise one may load before, or after, the store of another.
 
     count = tl.load(p)
     tl.store(out + count * 128 + tl.arange(0, 128), x)
     tl.store(p, count + 1)                              # after all threads have loaded
 
-Elements that one thread holds need no barrier. Accesses of the same memory as *different* elements
-are the program's to separate, by `tl.debug_barrier`.
+Elements held by one thread need no barrier. The program must separate accesses of the same memory
+as *different* elements with `tl.debug_barrier`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 The indices of a thread's elements along the axis are those of the first one plus constants. So the
 thread reduces with the constants, which need no registers, and adds the index of the first element
-to the one that remains; and as it combines each element with those before it, comparisons of their
-indices are known. Of equal elements, the one on the left stays, without further instructions.
+to the result. As it combines each element with those before it, comparisons of their indices are
+constants: of equal elements, the left one is selected without further instructions.
 
 Input: a reduction, of which an operand has a constant positive stride along the axis. Output: an
 element for each register of the reduced tile, as for other reductions.

@@ -1,7 +1,7 @@
-"""Sums of which one element along the axis counts: `sum(where(arange == i, x, 0), axis)`.
+"""Sums with a single nonzero term along the axis: `sum(where(arange == i, x, 0), axis)`.
 
-Kernels select a row of a tile by its number like this. Instead of adding up zeros, the element
-moves from where it is: selects among registers, one shuffle, and one partial result of the warps.
+Kernels select a row of a tile by its index in this way. Instead of adding zeros, the element is
+moved: by selects among registers, one shuffle, and one partial result of the warps.
 """
 
 from __future__ import annotations

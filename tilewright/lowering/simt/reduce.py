@@ -3,12 +3,12 @@
 Output: the reduced tile, each element in every thread that held a part of it (`reduced_layout`),
 with identical bits in all of them. A thread emits one combination for each register, log2(lanes)
 shuffles for each element that remains, and one barrier if the axis is distributed over warps. In
-that case, several elements that remain are dealt out to the lanes, if these are 8 or more, which
-takes one shuffle for each. Sums that only pick an element take less (`pick`).
+that case, 8 or more remaining elements are distributed over the lanes, which takes one shuffle for
+each. Sums that only select an element take less (`pick`).
 
-Where one instruction combines two elements of 16 bits, such as a sum of fp16, elements stay in the
-pairs in which they come from words of memory: a thread combines pairs along the axis, then makes
-pairs of rows of the halves, which take one shuffle and one instruction a step.
+If one instruction combines two elements of 16 bits, such as a sum of fp16, elements stay in the
+pairs in which they are loaded from memory: a thread combines pairs along the axis, then forms pairs
+of rows from the halves, which take one shuffle and one instruction per step.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ emitter, which writes it, waits for all threads, and reads it.
 Input: a function with layouts. Output: the bytes of each op (`spans`), and the ops before which all
 threads must wait (`barriers`). Invariants: memory that is live at the same time does not overlap;
 between two accesses of different ops to the same bytes, at least one of them a write, there is a
-barrier on every path, and so there is between the accesses of global memory that `hazards` names.
+barrier on every path, and likewise between the accesses of global memory that `hazards` returns.
 Time is close to linear in the number of ops: accesses since the last barrier are few, and so is the
 memory live at one time (`_Placed`).
 """

@@ -1,8 +1,8 @@
-"""Registers of addresses and masks that no access reads.
+"""Unused registers of addresses and masks.
 
-An access of several elements takes the address and the mask of the first one only. Those of the
-others need not be emitted, nor what they are computed from: of the LLVM IR of a kernel bound by
-memory, that was up to two fifths.
+An access of several elements uses only the address and the mask of the first one. Those of the
+others, and their operands, are not emitted: they were up to two fifths of the LLVM IR of a
+memory-bound kernel.
 """
 
 from __future__ import annotations
