@@ -508,7 +508,7 @@ def test_descriptor() -> None:
     [
         ({"strides": [12, 1]}, "strides must be multiples of 16 bytes"),
         ({"strides": [8, 8]}, "the last one 1"),
-        ({"strides": [8]}, "one length, not 2, 1 and 2"),
+        ({"strides": [8]}, "the same length, not 2, 1 and 2"),
         ({"shape": [8, 1 << 31]}, "extents must fit into int32"),
         ({"shift": 1}, "base must be 16-byte aligned"),
     ],
