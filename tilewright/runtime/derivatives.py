@@ -1,9 +1,9 @@
 """Launches of a kernel's derivatives: binding, plans, and the way to native code.
 
 The gradient kernel is derived from the kernel's tile IR on the first launch of a variant
-(`runtime/derivation.py`). What the derivation proves depends on the kernel's integers and on the
-grid, so these are part of the variant's key: a launch with a known key costs no proof, and is one
-call of native code (`runtime/hot_launch.py`).
+(`runtime/derivation.py`). Its proofs depend on the kernel's integer arguments and on the grid, so
+these are part of the variant's key: a launch with a cached key needs no proof, and is one call of
+native code (`runtime/hot_launch.py`).
 """
 
 from __future__ import annotations

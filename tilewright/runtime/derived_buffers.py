@@ -1,6 +1,6 @@
 """Arrays and numbers of a derived kernel's launch, besides the arguments of the call.
 
-Sizes depend on the plan and on the layouts of the gradients that workers add up.
+Sizes depend on the plan and on the layouts of the gradients that workers accumulate.
 """
 
 from __future__ import annotations

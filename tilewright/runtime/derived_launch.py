@@ -1,7 +1,7 @@
 """Launches of derived kernels: the parts of a plan, and the launch in Python.
 
 A *plan* belongs to one variant of a derivative: the kernel's arguments by type, its integers and
-the grid. `derivation.py` makes it, `hot_launch.py` repeats its launch in native code.
+the grid. `derivation.py` creates it, `hot_launch.py` repeats its launch in native code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a kernel keeps for each device: its compiled variants, by the keys of their launches."""
+"""The compiled variants of a kernel for each device, by the keys of their launches."""
 
 from __future__ import annotations
 

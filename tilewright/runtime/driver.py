@@ -2,8 +2,8 @@
 
 A launch runs on the device that holds its tensors. The active driver provides the device for
 launches without tensors, and the current device for programs that query it. By default it is that
-of a GPU if there is one that can be used, else the CPU's; the setting `runtime.default_backend` and
-`set_active` choose another. GPUs are looked for when the driver is first queried.
+of a GPU if a usable one is present, otherwise the CPU's; the setting `runtime.default_backend` and
+`set_active` select another. GPUs are detected when the driver is first queried.
 
 Devices are identified by names, as in tensor libraries: ``"cpu"``, ``"cuda:0"``.
 """

@@ -3,7 +3,7 @@
     bwd = tilewright.grad(kernel)
     bwd[grid](x, y, n, BLOCK=128, grads={"y": dy}, into={"x": dx})
 
-The kernel's arguments are those of its own launch, as that left them. `derivatives.py` launches.
+The arguments are those of the forward launch, after it has run. `derivatives.py` launches.
 """
 
 from __future__ import annotations

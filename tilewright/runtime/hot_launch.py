@@ -1,11 +1,11 @@
 """Repeated launches of a derivative, in native code.
 
 A derivative has a native launcher (`runtime/native/`) for each grid and each choice of arrays. Its
-key has all that a plan depends on: the types, alignments and aliases of all arguments, the
-kernel's integers by value, and the layouts of derivatives and of the arrays that they belong to. A
-key is known to the launcher only after a launch in Python has checked its arrays and has found the
-plan for it. From then on, one native call launches all kernels of the plan, on memory that one call
-of the arrays' library has allocated.
+key has everything on which a plan depends: the types, alignments and aliases of all arguments, the
+kernel's integers by value, and the layouts of the primal arrays and their derivatives. The launcher
+gets a key only after a launch in Python has checked its arrays and determined its plan. From then
+on, one native call launches all kernels of the plan, on memory that one call of the arrays' library
+has allocated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The table of the kinds of arguments that launches accept.
 
-A row defines how an argument is recognised, which annotated parameters accept it, and the facts
-about it that variants of the kernel are specialised for. Both launch paths are derived from the
+A row defines how an argument is recognised, which annotated parameters accept it, and the facts by
+which variants of the kernel are specialised. Both launch paths are derived from the
 table: the binder in Python (`specialize.py`) looks arguments up in it, and native code (`native/`)
 is generated from it. A kind that differs from another only in where its number is stored is that
 row with a few fields replaced:

@@ -2,7 +2,7 @@
 
 A binder provides the arguments of a call in two forms (`runtime/specialize.py`): the `values` that
 the caller passed, and the `slots`, in which tensors are replaced by addresses. A loaded kernel
-takes both, including those of compile-time parameters, and picks what it needs.
+takes both, including those of compile-time parameters, and selects from them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Proofs for the launch of a derivative in reverse mode: which schedule each gradient has."""
+"""Proofs for the launch of a derivative in reverse mode, which determine the schedule of each
+gradient."""
 
 from __future__ import annotations
 

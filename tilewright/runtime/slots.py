@@ -1,4 +1,4 @@
-"""Slots: arguments as kernels take them, with addresses in place of tensors."""
+"""Slots: the arguments of kernels, with addresses in place of tensors."""
 
 from __future__ import annotations
 

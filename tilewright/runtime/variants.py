@@ -1,7 +1,7 @@
-"""Variants of a kernel: what is compiled, given what is known of the arguments of a launch.
+"""Variants of a kernel: the source to compile for the arguments of a launch.
 
-A `Key` has the type of each argument and facts about it, such as divisibility by 16. Code differs
-by them, and so does the source that is compiled, in the attributes of its parameters.
+A `Key` has the type of each argument and facts about it, such as divisibility by 16, which become
+attributes of the parameters of the compiled source.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 An access outside of all memory ends the process by a signal, without an exception. The handler of
 that signal is native code (`pool_fault` in cpu_pool.ll), as no Python code may run then. It writes
-the report of the kernel that is running, if there is one, restores the handler that was there
-before, and leaves the rest to that: Python's `faulthandler`, for example, or a core dump.
+the report of the kernel that is running, if there is one, restores the previous handler, and
+delegates to it: Python's `faulthandler`, for example, or a core dump.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 They are called from any thread of the pool, without the GIL; ctypes acquires it for the call.
 An exception cannot propagate through native code: it is stored and raised after the launch.
 
-A call does not say from which launch it is. Hence launches of one such kernel take turns. Native
-code (`native/start_cpu.py`) starts one only if no other runs. With the GIL held it finds both words
-of `owners` to be 0 and stores its thread's number in the first one. Python stores its own in the
-second one, from when on no launch starts in native code, and waits for one that runs.
+A call does not identify its launch. Hence launches of one such kernel are serialised. Native code
+(`native/start_cpu.py`) starts one only if no other runs: holding the GIL, it checks that both words
+of `owners` are 0, and stores its thread's number in the first one. Python stores its own in the
+second one, which prevents launches in native code, and waits for a running one.
 """
 
 from __future__ import annotations

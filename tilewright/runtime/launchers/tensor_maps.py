@@ -4,9 +4,9 @@
     addresses = maps.addresses(arguments)       # None where the hardware can't describe a tensor
 
 A map is 128 bytes that the driver encodes from an address, extents and strides. It does not depend
-on the contents of memory, so maps are cached by the arguments that they were encoded from. The
-hardware has no empty tensors: one without elements is described as a single zero, as copies of
-blocks outside of a tensor are zeros.
+on the contents of memory, so maps are cached by their arguments. The hardware does not support
+empty tensors: a tensor without elements is described as a single zero, as copies of blocks outside
+of a tensor are zeros.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 variables and attributes; see `guards.py`.
 
 A namespace of a module has many entries that kernels do not use, and is rarely modified. Where
-CPython counts the modifications of each dict (`ma_version_tag` of PEP 509, up to 3.13), one word
-tells that all entries of a namespace are unchanged; otherwise each is looked up.
+CPython counts the modifications of each dict (`ma_version_tag` of PEP 509, up to 3.13), comparing
+one word shows that a namespace is unchanged; otherwise each entry is looked up.
 """
 
 from __future__ import annotations

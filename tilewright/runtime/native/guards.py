@@ -1,4 +1,4 @@
-"""Guards: what a cached variant depends on in addition to the arguments.
+"""Guards: the dependencies of a cached variant besides the arguments.
 
 These are hooks (which need the slow path), the globals and captured variables of the kernel, the
 attributes of the kernel and its wrappers, and settings. All are compared with the values at the

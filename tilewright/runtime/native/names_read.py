@@ -1,4 +1,4 @@
-"""Which of a launch's arguments a grid function reads, by analysis of its bytecode."""
+"""The arguments of a launch that a grid function reads, determined from its bytecode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How native code starts a loaded kernel: the contents of the structure Record."""
+"""The structure Record, with which native code starts a loaded kernel."""
 
 from __future__ import annotations
 

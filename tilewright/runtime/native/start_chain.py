@@ -1,5 +1,5 @@
-"""The arguments that the launch of several kernels makes: numbers, and parts of memory that it
-allocates."""
+"""The arguments that the launch of several kernels creates: numbers, and parts of the memory that
+it allocates."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tensor maps of launches: encoded by the driver, and kept by the arguments they depend on.
+"""Tensor maps of launches: encoded by the driver, and cached by their arguments.
 
-What a map describes is a `MapPlan`, which `runtime/launchers/tensor_maps.py` prepares: sums of
-products of arguments. Maps are kept in a table that one launch may overwrite while the driver
+A map is described by a `MapPlan`, which `runtime/launchers/tensor_maps.py` prepares: sums of
+products of arguments. Maps are cached in a table that one launch may overwrite while the driver
 copies the maps of another, so a launch passes copies in its own frame. The table is only accessed
 with the GIL held.
 """

@@ -1,4 +1,4 @@
-"""The hooks of an autotuner that trial runs are surrounded by, unless it was given others."""
+"""The default hooks of an autotuner, called before and after trial runs."""
 
 from __future__ import annotations
 

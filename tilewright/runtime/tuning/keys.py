@@ -1,4 +1,4 @@
-"""The tuning key of a call: what the best configuration of a kernel depends on."""
+"""The tuning key of a call, on which the best configuration of a kernel depends."""
 
 from __future__ import annotations
 

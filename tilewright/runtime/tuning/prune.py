@@ -1,4 +1,4 @@
-"""Configurations that are not measured, by an estimate of their times."""
+"""Pruning of configurations by an estimate of their times."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The search for the fastest configuration: all are compiled and measured, then the best ones are
 compared in longer measurements.
 
-Of configurations with the same code, such as those that differ in `num_warps` on the CPU, the first
-one is compiled and measured, and stands for the others. A configuration that does not compile, or
-does not fit on the device, is skipped and its error recorded. The measurement of one that is far
-slower than the best so far is aborted after a few runs.
+Of configurations with the same code, such as those that differ in `num_warps` on the CPU, only the
+first one is compiled and measured. A configuration that does not compile, or does not fit on the
+device, is skipped and its error recorded. The measurement of one that is far slower than the best
+so far is aborted after a few runs.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 target.py       the target's compiler: options, stages, metadata
 features.py     features of each processor; the only file with their names
-choose_mma.py   the matrix instruction for each product; mma_table.py, mma.py: those there are, and
+choose_mma.py   the matrix instruction for each product; mma_table.py: the instructions; mma.py:
                 their emission
-codegen.py      what the shared generation of LLVM IR takes from this target: hardware.py with
-                shuffle.py and atomic.py, arith.py, debug.py
+codegen.py      this target's part of the shared generation of LLVM IR: hardware.py with shuffle.py
+                and atomic.py, arith.py, debug.py
 compilation.py  LLVM IR → code object
 emit.py         LLVM IR → object file, assembly
 code_object.py  object file → code object; elf.py reads the former

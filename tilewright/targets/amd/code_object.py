@@ -8,7 +8,8 @@ within are relative to the place. Layout, each segment on pages of its own in me
 
     file header, program headers, .note, .dynsym, .hash, .dynstr, read-only data | code | .dynamic
 
-followed by what is not loaded: the complete symbol table, and names. Linear in the file's size.
+followed by the parts that are not loaded: the complete symbol table, and names. Linear in the
+file's size.
 
 Formats: System V ABI; LLVM, "User Guide for AMDGPU Backend", section "ELF Code Object".
 """

@@ -1,4 +1,4 @@
-"""Conversions of fp8, in 16 bits: AMD GPUs compute with fp16, subnormals among it."""
+"""Conversions of fp8 by 16-bit arithmetic: AMD GPUs support fp16, including subnormals."""
 
 from __future__ import annotations
 

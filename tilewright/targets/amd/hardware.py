@@ -1,7 +1,7 @@
 """AMD's implementation of the `Hardware` interface of the shared lowering.
 
-A lane that is masked off must not access memory: it has an offset out of the range of a buffer, or
-the access is behind a branch. Order and scope of accesses follow LLVM's memory model for AMD GPUs.
+A masked-off lane must not access memory: either its offset is out of the range of a buffer, or the
+access is under a branch. Order and scope of accesses follow LLVM's memory model for AMD GPUs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Waits at releases that LLVM must not remove, as a rewrite of optimised IR.
+"""Waits at releases that LLVM must not remove, inserted by a rewrite of optimised IR.
 
 LLVM 22 emits a wait for earlier accesses at each release, and removes those for which no access is
-outstanding. In a loop it decides so when it has seen only the code before the loop: accesses at the
-end of an iteration are not waited for at a release at the beginning of the next one, and a store of
-another wave may overtake a load from the LDS. The waits of these intrinsics stay.
+outstanding. For a release at the beginning of a loop, it considers only the code before the loop:
+accesses at the end of the previous iteration are not waited for, and a store of another wave may
+overtake a load from the LDS. LLVM does not remove the waits of the intrinsics used here.
 """
 
 from __future__ import annotations

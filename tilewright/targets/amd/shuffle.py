@@ -2,8 +2,7 @@
 
 DPP (data-parallel primitives) moves words between the 16 lanes of a row within the vector unit, and
 LLVM merges it with the instruction that uses the result. Beyond a row, GFX10 and later have an
-exchange between the two rows of a wave; other moves go through the hardware of the LDS, which takes
-no memory of it.
+exchange between the two rows of a wave; other moves use the crossbar of the LDS, but no LDS memory.
 """
 
 from __future__ import annotations

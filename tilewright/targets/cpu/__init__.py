@@ -3,7 +3,7 @@
 Tile ops are fused: most tiles exist only element by element, within the loop nests that consume
 them. Reading order, in which the files import one another:
 
-plan        what is decided before code generation: loop fusion (`group_roots`), and which tiles are
+plan        decisions before code generation: loop fusion (`group_roots`), and the tiles that are
             materialised in memory, or *kept* (`keep_values`)
 lanes       the arithmetic of values along the lanes of a vector
 level       a loop body, or straight code, under construction

@@ -2,14 +2,14 @@
 
 Input: the pointer, mask and data of an access as `Lanes`. Output: the best instruction for its
 `Form`: a vector access, a masked one, wider vectors and a shuffle, several shorter vectors, one
-scalar access for all lanes, or a gather or scatter. Reads never touch bytes beyond the first and
-the last active lane: a strided read loads the span between them and no more. Booleans are bytes in
+scalar access for all lanes, or a gather or scatter. Reads never access bytes beyond the first and
+the last active lane: a strided read loads exactly the span between them. Booleans are bytes in
 memory and i1 in registers.
 
-Runs of contiguous elements that only a hint states, or that an index has except at a few places
-(`analysis/steps.py`), are checked: where their ends are not as far apart as in a run, each element
-is accessed by itself. Nearly all hints that are false state that remainders, or indices with an
-upper bound, are contiguous; of these, the ends tell.
+Contiguous runs that are only stated by a hint, or that are interrupted in a few places
+(`analysis/steps.py`), are checked at run time: if the distance of their ends is not that of a run,
+each element is accessed separately. Nearly all false hints state that remainders, or indices with
+an upper bound, are contiguous; the ends detect these.
 """
 
 from __future__ import annotations

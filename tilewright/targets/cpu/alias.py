@@ -1,4 +1,4 @@
-"""Alias queries for the planner: which accesses may overlap, and which ops may write memory.
+"""Alias queries for the planner: accesses that may overlap, and ops that may write memory.
 
 All answers are conservative. Queries are memoised per function: pairs of base pointers, the writing
 ops nested in each op, and the bases that the lazy loads of each value read, as sets of at most

@@ -1,4 +1,5 @@
-"""Analysis of a group's masks along the lane axis: where all are true, and where all are false.
+"""Analysis of a group's masks along the lane axis: the ranges in which all are true or all are
+false.
 
 A mask usually is a conjunction of comparisons such as ``offsets < n``. Along the lane axis each is
 linear on one side and invariant on the other, so it is true up to some lane, and false from there.

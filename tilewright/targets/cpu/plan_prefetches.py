@@ -2,9 +2,9 @@
 
 A program with several loops over a row is bound by memory latency in the first one, which loads the
 row, and in the last one, which stores the result; in between it computes on cached data, and the
-memory is idle. So a loop in between prefetches what the last one stores, and what the first one of
-the next program loads. Hardware prefetchers follow the streams of earlier accesses, and can't
-predict these.
+memory is idle. So a loop in between prefetches the memory that the last one stores, and that the
+first one of the next program loads. Hardware prefetchers follow the streams of earlier accesses,
+and cannot predict these.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The features of a processor given by name, which need not be this machine's.
 
 LLVM terminates the process for an unknown processor, and llvmlite has no query of a processor's
-features. So a sample is compiled for it in a process of its own, and the features are inferred from
-the instructions in the assembly. The levels of x86-64 need no such trial.
+features. So a sample is compiled for it in a child process, and the features are inferred from the
+instructions in the assembly, except for the levels of x86-64.
 """
 
 from __future__ import annotations

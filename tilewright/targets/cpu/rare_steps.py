@@ -1,5 +1,5 @@
-"""The emitters of ops that few kernels have; each module is imported by the first kernel with its
-op. Those for products take as long to import as add takes to generate."""
+"""Lazily imported emitters of rare ops: each module is imported by the first kernel with its op.
+Importing those of products takes as long as generating the code of a vector addition."""
 
 from __future__ import annotations
 

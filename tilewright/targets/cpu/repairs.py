@@ -1,5 +1,5 @@
-"""Workarounds of faults of LLVM's back ends, as rewrites of the IR's text: of wrong code, and of
-time that grows faster than the code.
+"""Workarounds for faults of LLVM's back ends, as rewrites of the text of LLVM IR: miscompiles, and
+superlinear compile time.
 
 The patterns arise from constant folding, so they are applied after optimisation.
 """

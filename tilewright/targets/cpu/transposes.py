@@ -1,7 +1,7 @@
 """Values that are computed in vectors along one axis, and kept in vectors along another.
 
-Input: a group that transposes what it keeps. Output: a loop nest over square blocks. The rows of a
-block are evaluated as vectors, transposed in registers, and written to the buffer.
+Input: a group that transposes its kept values. Output: a loop nest over square blocks. The rows of
+a block are evaluated as vectors, transposed in registers, and written to the buffer.
 """
 
 from __future__ import annotations

@@ -1,32 +1,31 @@
-"""Pointers that grow by the same distance in each iteration of a loop are carried by it.
+"""Strength reduction of pointers: those with a constant increment become loop-carried.
 
     for i in range(n):                     q = p
         x = load(p + i)             →      for i in range(n):
                                                x = load(q)
                                                q = q + 1
 
-Which pointers:
+It applies to:
 
-- Those at an offset that the loop carries, `offset = offset + step`, with a step that it does not
-  change: what source has as `p += step` is such an offset from the argument, in elements
-  (`canonicalize_pointers`). The pointer takes the place of the offset, and the multiplication and
-  the sums by which an address is made of it are not computed in each iteration. With a constant
-  step, the addresses of unrolled iterations are one register at constant distances. Loops with
-  operands in shared memory keep offsets: they wait for copies, and have other uses for registers.
-- Those of the threads, ``splat(q) + y``, where each thread accesses adjacent elements at a distance
-  from such a pointer that the loop does not change, if assemblers unroll the loop. Else each access
-  adds the distance to the pointer of all elements, in every unrolled iteration.
-- Those of scalars that a short loop loads, at its index, or at a sum of 64 bits with it. Assemblers
+- Pointers at a loop-carried offset, `offset = offset + step`, with a loop-invariant step, such as
+  `p += step` in the source, after `canonicalize_pointers`: an offset in elements. The pointer replaces the offset, so that the multiplication and the sums of the address are not
+  computed in each iteration. With a constant step, the addresses of unrolled iterations are one
+  register at constant distances. Loops with operands in shared memory keep offsets: they wait for
+  copies, and use the registers otherwise.
+- Pointers of threads, ``splat(q) + y``, where each thread accesses adjacent elements at a
+  loop-invariant distance from such a pointer, if assemblers unroll the loop. Otherwise each access
+  adds the distance to the uniform pointer, in every unrolled iteration.
+- Pointers of scalars that a short loop loads at its index, or at a 64-bit sum with it. Assemblers
   unroll such loops, so that loads of several iterations are in flight. With a carried pointer,
-  those of one array differ by a constant, and all start at once; an index of 32 bits may wrap, as
-  far as an assembler knows, so that it extends and multiplies that of each iteration. Loops over
-  the entries of a row of a sparse matrix, or over the parts of a sum, are of this kind. Where the
-  number of iterations is known, LLVM may unroll all of them, with the index a constant in each; it
-  does so less often if pointers are carried.
+  loads of one array differ by a constant, and are all issued at once; an assembler must assume that
+  a 32-bit index wraps, and extends and multiplies that of each iteration. Examples are loops over
+  the entries of a row of a sparse matrix, or over the parts of a sum. If the trip count is known,
+  LLVM may unroll the loop fully, with a constant index in each iteration; it does so less often if
+  pointers are carried.
 
-An offset that is carried has 64 bits, as a sum has; else it is the index, or its extension. The
-index of an iteration is that of the preceding one plus the step, without wrapping, and pointers are
-added modulo 2^64: the pointers are the same. What is carried out of the last iteration is not used.
+A carried offset and a sum have 64 bits; otherwise the offset is the index, or its extension. The
+index of an iteration is that of the previous one plus the step, without wrapping, and pointers are
+added modulo 2^64, so the pointers are equal. The value carried out of the last iteration is unused.
 
 Input: laid-out IR from which loop-invariant ops are hoisted, with pointers in canonical form.
 Output: addresses of loops in the form above, which is not canonical: passes that decompose pointers

@@ -1,10 +1,10 @@
 """A module after all passes → the code of one thread → the vendor's machine code.
 
-Whether some passes were profitable is known only from the machine code. These record the function
-as it was before them (`PassContext.before`). Where the result is doubtful, that function is
-compiled, too, and the better machine code is taken. A program whose machine code lacks registers is
-compiled for more threads, too (`PassContext.widening`). Where a program needs more shared memory
-than there is, a smaller one is compiled instead (`PassContext.smaller`).
+The profitability of some passes is known only from the machine code. These record the function
+before the pass (`PassContext.before`). If the result is doubtful, that function is also compiled,
+and the better machine code is selected. A program whose machine code spills registers is also
+compiled for more threads (`PassContext.widening`). If a program exceeds the shared memory, a
+smaller one is compiled instead (`PassContext.smaller`).
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Loads are issued before conversions through shared memory that do not need to precede them.
+"""Sinks conversions through shared memory below independent loads.
 
     a = load(p)                           a = load(p)
     c = convert_layout(a)           →     b = load(q)
     b = load(q)                           c = convert_layout(a)
     store(r, b * c)                       store(r, b * c)
 
-A conversion waits for what it converts, and then for all threads. Neither LLVM nor the assembler
-moves a load past that barrier, so the load would start only after the first one has returned.
+A conversion waits for its operand, and then for all threads. Neither LLVM nor the assembler moves a
+load across that barrier, so the second load would start only after the first one has returned.
 
-Moved are conversions and what is computed from them elementwise, to behind the last load that
-precedes their first user. They access no memory of the program. Of the conversions between two
-loads, all are moved or none: the second load waits for any that remains. None passes a loop, a
-branch or a reduction, for which threads wait as well. Only the function's own body is searched: in
-loops, loads are issued an iteration ahead.
+Conversions and the elementwise ops that depend on them are sunk below the last load that precedes
+their first user. They access no memory of the program. Of the conversions between two loads, either
+all are sunk or none: the second load waits for any that remains. None is moved across a loop, a
+branch or a reduction, at which threads synchronise as well. Only the function's top-level body is
+processed: in loops, loads are issued an iteration ahead.
 
 Input: laid-out IR. Output: the same ops in another order.
 """

@@ -1,4 +1,4 @@
-"""The clean-up by LLVM that code for GPUs needs, before LLVM generates machine code."""
+"""LLVM's optimisation passes for GPU code, before code generation."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Hoists the loop-invariant part of addresses that a loop computes, and adds what several addresses
-have in common once (`shared_addresses.py`).
+"""Hoists the loop-invariant part of addresses that a loop computes, and computes the common part of
+several addresses once (`shared_addresses.py`).
 
     loop:                                     q = addptr(splat(p), y)
         a = addptr(splat(p), x + y)    =>     loop:
         load(a)                                   a = addptr(q, x)
 
-An address is then one multiplication and addition of 64 bits, instead of that and the addition of
-`y`. So it is with an offset of all elements that the loop loads: `addptr(p, x)` is a pointer then;
-and with a scalar pointer, whose offset may have several such terms. Pointers are added modulo 2^64,
-so that the order does not matter. Where masked accesses are
-those of a buffer, their offsets have 32 bits instead, and the pointer stays as it is.
+This saves the addition of `y` in each iteration; an address is one 64-bit multiplication and
+addition. The same applies to a uniform offset that the loop loads: `addptr(p, x)` is a pointer
+then; and to scalar pointers, whose offset may have several such terms. Pointers are added modulo
+2^64, so the order does not matter. If masked accesses are buffer accesses, their offsets have 32
+bits, and the pointer is not changed.
 
 Input: laid-out IR from which loop-invariant ops are hoisted, with pointers in canonical form, as
 `canonicalize_pointers` leaves them. Output: addresses of loops in the form above, which is not

@@ -1,4 +1,4 @@
-"""Hoists loads from buffers that a loop does not change, where shared memory does not suffice.
+"""Hoists loads from loop-invariant buffers to registers if shared memory does not suffice.
 
     s = share(q)                     s = share(q)
     …                                q' = fetch(s)
@@ -6,11 +6,11 @@
         q' = fetch(s)         =>     loop:
         product(q', …)                   product(q', …)
 
-A loop loads an operand that it does not change again in each iteration, which keeps it out of
-registers. In registers, it leaves its shared memory to the loop, and to operands after it.
+A loop reloads a loop-invariant operand from shared memory in each iteration, which saves registers.
+If it is in registers instead, the loop and operands after it can use its shared memory.
 
-Input: laid-out IR from which loop-invariant ops are hoisted. The memory is what the allocator
-assigns; functions whose buffers fit side by side are not looked at further.
+Input: laid-out IR from which loop-invariant ops are hoisted. The allocator determines the memory;
+functions whose buffers fit without overlap are not analysed further.
 """
 
 from __future__ import annotations

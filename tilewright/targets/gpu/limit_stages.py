@@ -4,13 +4,13 @@ Each stage of a pipelined loop takes a slot of shared memory for every tile that
 and GPUs have between 48 and 227 KiB for a program. A kernel that exceeds this would compile, and
 then fail to load.
 
-The memory that a choice takes is that which the allocator assigns if the buffers of these tiles
-have that number of slots, and are live throughout the loop. Linear in the size of the function, and
-usually decided by a sum: all fit even if live at the same time.
+The memory of a choice is that assigned by the allocator if the buffers of these tiles have that
+number of slots, and are live throughout the loop. Linear in the size of the function; usually the
+sum of all buffers shows that they fit.
 
-Later passes order what the function does anew, so that operands in shared memory may live longer.
-Where most of the memory is taken, the context keeps the function with fewer stages
-(`PassContext.smaller`), for the case that the result does not fit.
+Later passes reorder the function, which may extend the live ranges of operands in shared memory. If
+most of the memory is used, the context records the function with fewer stages
+(`PassContext.smaller`), in case the result does not fit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operands of matrix instructions: where they come from, and how they lie in shared memory."""
+"""Operands of matrix instructions: their origin, and their layout in shared memory."""
 
 from __future__ import annotations
 

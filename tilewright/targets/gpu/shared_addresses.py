@@ -1,13 +1,12 @@
-"""Adds what several addresses at loaded offsets have in common to the pointer once.
+"""Adds the common part of several addresses at loaded offsets to the pointer once.
 
     a = addptr(splat(addptr(p, u + x)), y)         q = addptr(splat(addptr(p, u)), y)
     b = addptr(splat(addptr(p, u + z)), y)    =>   a = addptr(q, splat(x))
                                                    b = addptr(q, splat(z))
 
-Part of hoist_addresses. An address is then one multiplication and addition of 64 bits, instead of
-two: one for the offset of all elements, which a thread computes for itself where it depends on
-loaded values, and one for that of its elements. Samples of images, and rows of tables by several
-numbers, have such addresses.
+Part of hoist_addresses. An address is then one 64-bit multiplication and addition, instead of two:
+one for the uniform offset, which each thread computes if it depends on loaded values, and one for
+that of its elements. Samples of images, and rows of tables at several indices, have such addresses.
 """
 
 from __future__ import annotations

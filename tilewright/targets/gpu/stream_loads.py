@@ -1,4 +1,5 @@
-"""Software pipelining of loads that a loop computes with, as its `num_stages` specifies.
+"""Software pipelining of loads that are not operands of products, in loops with an explicit
+`num_stages`.
 
 Input: laid-out IR in which the operands of products are already pipelined. A load qualifies if it
 is in an innermost loop with a `num_stages` S > 1 of its own (`tl.range(num_stages=S)`), no two

@@ -1,4 +1,4 @@
-"""Sums that ops compute, taken apart into their terms and put together again."""
+"""Decomposition of sums into terms, and their reconstruction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pointers that each thread has of its own, throughout a loop: how many registers they take."""
+"""The number of registers for per-thread pointers that are live throughout a loop."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 target.py       the target's compiler: options, stages, metadata
 features.py     features of each architecture; the only file with compute capabilities
-codegen.py      what the shared generation of LLVM IR takes from this target
+codegen.py      this target's part of the shared generation of LLVM IR
 compilation.py  LLVM IR → PTX → cubin
-notes.py        what emitters state about a kernel's code
+notes.py        facts about a kernel that emitters record
 emit.py         LLVM IR → PTX
 assemble.py     PTX → cubin, with ptxas or nvJitLink
 cubin.py        reads resource usage from a cubin

@@ -1,14 +1,14 @@
-"""Sums of products that a loop adds to memory atomically are added as blocks of a tensor (TMA).
+"""Converts atomic additions of accumulators in a loop to reducing tensor copies (TMA).
 
     for ...:                                       for ...:
         acc = a @ b                       becomes      acc = a @ b
         atomic_add(p, acc)                             add_block p, acc, buffer
                                                    wait_blocks buffer
 
-Each warp stores its rows to its own part of a buffer, and one lane of it starts the addition of
-these rows, by boxes: an instruction of a thread adds 8 bytes at a time, so that each row of an
-accumulator takes transfers of 32 bytes. Nothing is exchanged between warps, so there are no further
-barriers.
+Each warp stores its rows to its own part of a buffer, and one of its lanes starts the addition of
+these rows, by boxes. Without this, an atomic instruction of a thread adds 8 bytes, so that rows of
+an accumulator are transferred in pieces of 32 bytes. Warps do not exchange data, so there are no
+additional barriers.
 """
 
 from __future__ import annotations

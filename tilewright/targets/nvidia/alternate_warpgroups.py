@@ -1,4 +1,4 @@
-"""Turns of warpgroups: one starts its products while the others compute with theirs."""
+"""Ping-pong scheduling: one warpgroup issues its products while the others compute with theirs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Lowering of arithmetic to NVIDIA's instructions.
 
-A quotient of fp32 is off by 2.12 ulp at most (measured on an H200, over 2**32 pairs), as that of
-div.full, unless correct rounding is required.
+A quotient of fp32 has an error of at most 2.12 ulp (measured on an H200, over 2**32 pairs), as that
+of div.full, unless correct rounding is required.
 """
 
 from __future__ import annotations

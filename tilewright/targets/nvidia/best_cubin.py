@@ -1,8 +1,8 @@
 """PTX → cubin, with a number of registers that balances spills and occupancy.
 
-ptxas chooses the number without knowing how many CTAs shared memory allows (`occupancy.py`). A
-directive specifies how many are required; whether that pays off shows only in the resulting cubin.
-So a kernel is assembled as it is, and again with a directive if the first result suggests one.
+ptxas selects the number without knowing how many CTAs shared memory permits (`occupancy.py`). A
+directive specifies the number of CTAs; its profitability is known only from the resulting cubin. So
+a kernel is assembled without a directive, and again with one if the first result suggests it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""In debug builds, limits to how long a thread waits for a barrier of copies."""
+"""Timeouts of waits for the barriers of copies, in debug builds."""
 
 from __future__ import annotations
 

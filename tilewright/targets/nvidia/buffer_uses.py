@@ -1,4 +1,4 @@
-"""Uses of buffers in shared memory, and of what is fetched from them, up to products."""
+"""Uses of buffers in shared memory, and of values loaded from them, up to products."""
 
 from __future__ import annotations
 

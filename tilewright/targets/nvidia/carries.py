@@ -1,22 +1,22 @@
-"""Finds instructions of machine code that may read a carry instead of another predicate.
+"""Detects instructions of machine code that may read a carry instead of another predicate.
 
     mixes_carries(cubin, "add_kernel", long_branches=True)
 
-A sum of 64 bits is two instructions, the first of which writes its carry to a predicate, or one
-that needs none. A carry is for the second half alone. ptxas once moved a selection between the
-halves, whose predicate the carry had overwritten: docs/decisions/0012.
+A 64-bit sum is two instructions, of which the first writes its carry to a predicate, or a single
+one. Only the second instruction may read the carry. ptxas once moved a select between them whose
+predicate the carry had overwritten: docs/decisions/0012.
 
     IADD3   R16, P2, R27, UR8, RZ           IMAD.WIDE  R2, R7, 0x2, R2
     SEL     R20, R20, 0x3fff, P2
     IMAD.X  R17, RZ, RZ, UR9, P2
 
-So it is propagated along the control flow which predicates may be carries, and which may be
-something else. Instructions that are not known here may read any predicate that is encoded where
-those of others are, and write none: if no instruction is found, there is none.
+A forward dataflow analysis determines which predicates may be carries, and which may be other
+values. Unknown instructions are assumed to read any predicate in the usual fields of the encoding,
+and to write none, so the analysis is conservative.
 
-The encoding is not documented, but has been the same from compute capability 7.5 to 12.0: 16 bytes,
-of which the lowest 9 bits are the operation. A predicate has 3 bits, which are 7 if there is none.
-What each operation reads and writes is what nvdisasm prints for 188,000 instructions of sm_90.
+The encoding is not documented, but is the same from compute capability 7.5 to 12.0: 16 bytes, of
+which the lowest 9 bits are the operation. A predicate has 3 bits, which are 7 if there is none. The
+reads and writes of each operation are those that nvdisasm prints for 188,000 instructions of sm_90.
 """
 
 from __future__ import annotations

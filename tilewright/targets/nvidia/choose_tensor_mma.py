@@ -8,7 +8,7 @@ A loop that only adds products to an accumulator keeps it in tensor memory:
                                                    wait for the product
                                                acc = load(memory)
 
-Any other result is loaded from there, and the accumulator added in registers:
+Any other result is loaded from tensor memory, and the accumulator is added in registers:
 
     acc = dot(p, load(…), acc * scale)  →      memory = product(share(p), share(load(…)), part)
                                                wait for the product
@@ -17,9 +17,9 @@ Any other result is loaded from there, and the accumulator added in registers:
 Scales of block-scaled products are stored to tensor memory by the threads that load them, in each
 iteration, after the wait for the product of the one before.
 
-It takes loops whose operands a warp of its own can copy (`copied_loops`), with all of their
-products. `specialize_warps` moves waits that nothing in the loop needs behind it. Other products
-are left to `mma.sync`.
+It applies to all products of loops whose operands a dedicated warp can copy (`copied_loops`).
+`specialize_warps` sinks waits that the loop does not need below it. Other products are left to
+`mma.sync`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The code of one thread for NVIDIA GPUs: what the shared lowering takes from this target."""
+"""The code of one thread for NVIDIA GPUs: the shared lowering with this target's instructions."""
 
 from __future__ import annotations
 

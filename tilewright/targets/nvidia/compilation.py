@@ -1,7 +1,7 @@
 """The code of one thread → PTX → cubin; PTX is the last stage without an assembler.
 
-A kernel whose loads a warp of its own does (`specialize_warps`) may need registers that this warp
-takes from the others. Whether it does is known once it is assembled.
+In a warp-specialized kernel (`specialize_warps`), the copying warp takes registers that the others
+may need. Whether they spill is known only after assembly.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Stages tiles that a loop of products only computes with: statistics of rows, quantised operands.
+"""Stages tiles in loops of products that are not operands: statistics of rows, quantised operands.
 
     x = load(p)                               s = share(load(p))
     y = f(x)                     becomes      x = fetch(s)
     acc += y @ b                              y = f(x)
                                               acc += y @ b
 
-The warp that copies operands then copies these, too (`specialize_warps`). A vector whose elements
-belong to columns of an accumulator takes up to a register for each two columns in every thread:
-loaded an iteration ahead, these are live throughout the loop, and in memory the threads would have
-to exchange elements through shared memory first. Fetched from a slot, each element is loaded where
-it is used. A tile that an operand is computed from takes more registers, and is copied as many
-iterations ahead as the operands.
+The warp that copies operands then copies these, too (`specialize_warps`). A vector along the
+columns of an accumulator takes up to a register for every two columns in each thread: prefetched to
+registers, these are live throughout the loop; loaded in place, the threads would first exchange
+elements through shared memory. From a slot, each element is loaded where it is used. A tile from
+which an operand is computed takes more registers, and is copied as many iterations ahead as the
+operands.
 """
 
 from __future__ import annotations

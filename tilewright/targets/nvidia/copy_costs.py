@@ -1,9 +1,9 @@
 """The time of tensor copies, in comparison with that of asynchronous copies by all threads.
 
 Both read memory by requests to the L2 cache, each for bytes of one line. The threads of a warp copy
-512 bytes at once, and request a line once. By the times of kernels, the unit for tensor copies
-requests each row of a box by itself, and requests for the same line delay each other: 64 rows of 16
-bf16 elements, 16 lines if they are adjacent in memory, are 64 requests.
+512 bytes at once, and request a line once. According to measured times, the unit for tensor copies
+requests each row of a box separately, and requests for the same line delay each other: 64 rows of
+16 bf16 elements, which are 16 lines if they are adjacent in memory, take 64 requests.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Comparisons of the counters of `while` loops, which ptxas miscounts where numbers are extreme.
+"""Comparisons of the counters of `while` loops, which ptxas miscompiles for extreme values.
 
-ptxas 13.0.88 finds the number of iterations of a loop around `i < b; i += s`, of a constant s, or
-unrolls it behind a test of `b - i > 3 * s`. Both are wrong where the exact sum or difference is no
-number of the type: of `i = -2**31; while i <= 5: i += 2**21` it runs one iteration of 1025. On an
-H200, 8 of 17 loops of such steps were wrong, and none as they are compared here. It does not find a
-counter in `max(i, b) != i`, which has the same meaning for all numbers. That takes an instruction
-more, and the loop is not unrolled, so it is for counters that may reach such numbers in less than
-`MANY` iterations: not for those of blocks of 1024 elements and fewer.
+ptxas 13.0.88 computes the trip count of a loop around `i < b; i += s`, with a constant s, or
+unrolls it under a test of `b - i > 3 * s`. Both are wrong if the exact sum or difference overflows:
+of `i = -2**31; while i <= 5: i += 2**21`, it runs one of 1025 iterations. On an H200, 8 of 17 loops
+with such steps were wrong, and none with the comparison emitted here: ptxas does not recognise a
+counter in `max(i, b) != i`, which is equivalent for all numbers. This takes an additional
+instruction and prevents unrolling, so it is only used for counters that may overflow within `MANY`
+iterations, not for those of blocks of at most 1024 elements.
 """
 
 from __future__ import annotations

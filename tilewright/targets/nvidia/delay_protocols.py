@@ -1,4 +1,4 @@
-"""Random delays around synchronisation, to find protocols that hold only by their usual timing."""
+"""Inserts random delays around synchronisation, to expose races that the usual timing hides."""
 
 from __future__ import annotations
 

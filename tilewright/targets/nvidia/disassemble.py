@@ -3,8 +3,8 @@
     text = sass(cubin)
     count_instructions(text)["LDG.E.128"]
 
-Requires the program `nvdisasm`, from the wheel `nvidia-cuda-nvdisasm`. `cuobjdump` is no
-alternative, as it calls `nvdisasm`.
+Requires the program `nvdisasm`, from the wheel `nvidia-cuda-nvdisasm`, which `cuobjdump` calls,
+too.
 """
 
 from __future__ import annotations

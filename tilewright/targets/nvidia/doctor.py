@@ -1,4 +1,4 @@
-"""Diagnostics of the installation: which assemblers and disassemblers are found."""
+"""Diagnostics of the installation: the available assemblers and disassemblers."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Finds the part of a program that runs only if the program does not return early.
+"""Sinks ops before an early return into the branch of the programs that do not return early.
 
     i = program.id                              i = program.id
     rows = load(x)                              if i < count:
     if i < count:                    →              rows = load(x)
         for k in …: …                               for k in …: …
 
-Tiles of a product above the diagonal, or blocks of experts without tokens, are left out in source
-by a `return` at the beginning. Barriers and roles are put into the branch with the rest, so that a
-program that returns early initialises none, and is over once it has its condition.
+Kernels skip tiles of a product above the diagonal, or blocks of experts without tokens, by a
+`return` at the beginning. Barriers and roles are then placed in the branch as well, so that a
+program that returns early initialises none, and ends as soon as its condition is known.
 """
 
 from __future__ import annotations

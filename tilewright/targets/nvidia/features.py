@@ -5,8 +5,8 @@ The rest of the compiler tests for features by name:
     processor(90).features          # frozenset({"wgmma", "tma", "async_copy", …})
     "wgmma" in ctx.features         # in a pass; or Step(pass_, when="wgmma")
 
-An architecture is written as its compute capability without the dot: 90 is capability 9.0, Hopper.
-One that is newer than this table is compiled for as the newest one, as PTX.
+An architecture is its compute capability without the dot: 90 is capability 9.0, Hopper. For one
+that is newer than this table, PTX for the newest one is emitted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waits for products in tensor memory, as waits for barriers."""
+"""Lowers waits for products in tensor memory to waits for barriers."""
 
 from __future__ import annotations
 

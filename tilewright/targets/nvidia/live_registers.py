@@ -1,4 +1,4 @@
-"""An estimate of the registers that PTX needs, before it is assembled."""
+"""An estimate of the register pressure of PTX, before it is assembled."""
 
 from __future__ import annotations
 

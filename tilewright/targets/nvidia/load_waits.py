@@ -1,14 +1,14 @@
-"""Counts how often a thread waits for loads from global memory, in machine code.
+"""Counts the waits for loads from global memory in machine code.
 
     load_waits(cubin, "add_kernel")     # 2: the loads of an index, then those at it
 
-ptxas writes into each instruction which of six counters it raises until it has completed, and for
-which counters it waits. Loads that are issued before the first of them is waited for are in flight
-together, and take the latency of memory once. With few registers, ptxas puts each load before the
-first use of its result, and a thread waits for them one by one.
+Each instruction encodes which of six scoreboards it sets until it has completed, and for which it
+waits. Loads that are issued before the first wait are in flight together, and expose the memory
+latency once. With few registers, ptxas places each load before the first use of its result, and a
+thread waits for them one by one.
 
-Instructions are counted in the order of the text, each once. The encoding is not documented, but
-has been the same since compute capability 7.0; what is read from it decides on speed only.
+Instructions are counted once each, in program order. The encoding is not documented, but has been
+the same since compute capability 7.0; it is used for performance decisions only.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The maximum error of fp32 in ulp, over all arguments, measured on an H200:
 
-    exp     2.55    ex2.approx.ftz, times 1 + what rounding the exponent leaves; flushed as exp2
+    exp     2.55    ex2.approx.ftz, times a correction for rounding the exponent; flushed as exp2
     exp2    2.06    ex2.approx.ftz: results below 2**-126 are flushed to 0
     log     1.05    a polynomial; lg2.approx for subnormals, and for 0, negatives, infinity and NaN
     log2    1.97    as log

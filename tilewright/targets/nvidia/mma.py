@@ -2,8 +2,7 @@
 
 The layouts that `choose_mma.py` requests give each thread its registers in the order of the
 instruction's operands, so emission only packs narrow elements into words. The number of
-instructions is (M / 16) (N / 8) K-steps (more where there are smaller shapes only), divided by the
-warps.
+instructions is (M / 16) (N / 8) K-steps (more if only smaller shapes exist), divided by the warps.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Facts that emitters of this target record about a kernel, for its assembly, beside those of
-`lowering/simt/notes.py`."""
+"""Facts that emitters of this target record about a kernel, for its assembly, in addition to those
+of `lowering/simt/notes.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Occupancy: the number of resident CTAs of a kernel, and the limits that would allow one more.
 
-ptxas chooses the number of registers regardless of occupancy. Of a kernel of 512 threads with 70
-registers only one CTA fits on a multiprocessor; with 64 registers two do, and one computes while
+ptxas selects the number of registers regardless of occupancy. Of a kernel with 512 threads and 70
+registers, only one CTA fits on a multiprocessor; with 64 registers, two fit, and one computes while
 the other waits for memory.
 """
 

@@ -1,6 +1,6 @@
 """Programmatic dependent launch: a launch that begins early waits for the preceding ones.
 
-docs/decisions/0050 says why that is safe.
+For its correctness, see docs/decisions/0050.
 """
 
 from __future__ import annotations

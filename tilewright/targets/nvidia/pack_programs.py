@@ -1,4 +1,4 @@
-"""Decides whether launches may run several programs of a kernel in one block of threads."""
+"""Determines whether launches may run several programs of a kernel in one thread block."""
 
 from __future__ import annotations
 

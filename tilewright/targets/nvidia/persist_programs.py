@@ -1,4 +1,4 @@
-"""Persistent programs: blocks of threads loop over programs, where a warp copies operands ahead.
+"""Persistent kernels: thread blocks loop over programs, if a warp copies operands ahead.
 
     program.id                          for program in range(block, programs, blocks):
     for k in …:                             for k in …:
@@ -6,8 +6,8 @@
     store(acc)                              store(acc)
 
 The copying warp then copies the first operands of the next program while the others store the
-results of this one. The launch decides how many blocks there are (`runtime/devices/cuda_function`);
-docs/decisions/0060 says when that is correct, and when it pays.
+results of this one. The launch determines the number of blocks (`runtime/devices/cuda_function`).
+For correctness and profitability, see docs/decisions/0060.
 """
 
 from __future__ import annotations

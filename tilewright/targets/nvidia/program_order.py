@@ -1,12 +1,12 @@
-"""Which programs a block runs, in loops over programs (`persist_programs`).
+"""The assignment of programs to blocks that loop over programs (`persist_programs`).
 
-Programs of equal length are dealt out one after the other, x fastest. Where the length depends on
-the index along one axis, as with a causal mask, that would give some blocks the long ones. There,
-programs are divided into groups that take about two rounds of all blocks: those of all indices
-along the axis, and of some along the others, which read the same memory at the same time. A group
-is dealt out from its longest programs to its shortest, forward in a round and backward in the next
-one, so that lengths add up to about the same for all blocks. Every other group is mirrored, for
-what is left of it in its last round.
+Programs of equal length are assigned round-robin, x fastest. If the length depends on the index
+along one axis, as with a causal mask, some blocks would get all long programs. In this case,
+programs are divided into groups of about two rounds of all blocks: those with all indices along the
+axis, and some along the others, which read the same memory at the same time. A group is assigned
+from its longest programs to its shortest, forward in one round and backward in the next, so that
+the total length is about the same for all blocks. Every other group is mirrored, to balance the
+incomplete last round.
 
 With 4 blocks, and lengths 8 to 1 in each column:
 

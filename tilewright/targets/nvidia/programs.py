@@ -1,4 +1,4 @@
-"""Programs that blocks of threads loop over: the launch passes the extents of the grid."""
+"""Program indices in blocks that loop over programs: the launch passes the extents of the grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workarounds of faults of LLVM's back end for NVIDIA GPUs, as rewrites of the IR's text.
+"""Workarounds for faults of LLVM's back end for NVIDIA GPUs, as rewrites of the text of LLVM IR.
 
 LLVM's optimisation would undo them, so they are applied after it.
 """

@@ -5,10 +5,10 @@
         b = load(...)                 becomes   expect full[slot]       acc += product of the slots
         acc += a @ b                            copy a, b               arrive empty[slot]
 
-The copying warp runs the loops around the copies, and what their bounds and coordinates depend on.
-It runs ahead until the ring of slots is full, also into the next iterations of an enclosing loop
-while the computing warps store their results. No other warp computes addresses, and no barrier of
-all warps is left in the loop.
+The copying warp runs the loops around the copies, and the ops on which their bounds and coordinates
+depend. It runs ahead until the ring of slots is full, also into the next iterations of an enclosing
+loop while the computing warps store their results. No other warp computes addresses, and the loop
+has no barrier of all warps.
 """
 
 from __future__ import annotations

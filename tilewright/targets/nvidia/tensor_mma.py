@@ -1,8 +1,8 @@
 """Emission of `tcgen05`: products in tensor memory.
 
-An address in tensor memory has the row in its upper 16 bits and the column, of 32 bits, in the
-lower ones. A warp reads and writes the 32 rows of its number modulo 4. One thread starts products
-and has barriers arrive at their completion (PTX ISA, "tcgen05 Memory Consistency Model").
+An address in tensor memory has the row in its upper 16 bits and the column, in units of 32 bits, in
+the lower ones. A warp accesses the 32 rows given by its index modulo 4. One thread issues products,
+which arrive at barriers on completion (PTX ISA, "tcgen05 Memory Consistency Model").
 """
 
 from __future__ import annotations

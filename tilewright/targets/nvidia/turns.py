@@ -1,4 +1,4 @@
-"""Turns of warpgroups, by the named barriers of a program."""
+"""Ping-pong scheduling of warpgroups by named barriers of a program."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The code of the roles of a specialized program: the copying warp, and the warps that compute.
 
-Both go around rings of slots; each role carries its position in each ring through its loops and
+Both iterate over rings of slots; each role carries its position in each ring through its loops and
 branches.
 """
 

@@ -1,4 +1,4 @@
-"""Doubles the warps of programs whose results of products exceed the registers of one warpgroup."""
+"""Doubles the warps of programs whose accumulators exceed the registers of one warpgroup."""
 
 from __future__ import annotations
 

@@ -174,8 +174,8 @@ def combine_function(mistake: Mistake) -> str:
 # -- suggestions that depend on the code only ------------------------------------------------------
 
 _INSTEAD: dict[Code, str] = {
-    "kernel-result": "pass a pointer and store the value, `tl.store(ptr, value)`: only functions that "
-    "kernels call may return values",
+    "kernel-result": "pass a pointer and store the value, `tl.store(ptr, value)`: only functions "
+    "that kernels call may return values",
     "invert": "`~` takes integers: negate a condition with `not`",
     "mask-type": "a mask has type int1: use a comparison, `mask=offsets < n` or `mask=m != 0`",
     "membership": "compare with each element: `(x == a) | (x == b)`",

@@ -7,8 +7,8 @@ columns of the right one. Packed, it consists of groups (see `schemes`), in one 
 - *by panels*: a panel is `panel` rows; it contains group 0 of each of its rows, then group 1 of
   each of its rows, … so that a vector contains one group of each of several adjacent rows.
 
-The operand that is read as vectors requires panels; for the one whose groups are broadcast to all
-lanes either order will do. How to produce an order depends on the axis along which the operand is
+The operand that is read as vectors requires panels; the one whose groups are broadcast to all lanes
+may have either order. An order is produced according to the axis along which the operand is
 contiguous in memory:
 
     contiguous      to rows                 to panels
