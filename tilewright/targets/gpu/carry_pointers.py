@@ -8,10 +8,11 @@
 It applies to:
 
 - Pointers at a loop-carried offset, `offset = offset + step`, with a loop-invariant step, such as
-  `p += step` in the source, after `canonicalize_pointers`: an offset in elements. The pointer replaces the offset, so that the multiplication and the sums of the address are not
-  computed in each iteration. With a constant step, the addresses of unrolled iterations are one
-  register at constant distances. Loops with operands in shared memory keep offsets: they wait for
-  copies, and use the registers otherwise.
+  `p += step` in the source, after `canonicalize_pointers`: an offset in elements. The pointer
+  replaces the offset, so that the multiplication and the sums of the address are not computed in
+  each iteration. With a constant step, the addresses of unrolled iterations are one register at
+  constant distances. Loops with operands in shared memory keep offsets: they wait for copies, and
+  use the registers otherwise.
 - Pointers of threads, ``splat(q) + y``, where each thread accesses adjacent elements at a
   loop-invariant distance from such a pointer, if assemblers unroll the loop. Otherwise each access
   adds the distance to the uniform pointer, in every unrolled iteration.
