@@ -33,7 +33,7 @@ Divisibility = Callable[[Value], int]
 
 
 def in_order(axes: Sequence[int], form: Affine, size: int, divisibility: Divisibility) -> list[int]:
-    """Sort axes, the one along which lanes should lie first; alike ones stay as they are.
+    """Sort axes by preference for assigning lanes; the sort is stable.
 
     Args:
         form: of the pointers.

@@ -386,7 +386,7 @@ def _quotient_or_remainder(forms: AffineForms, op: arith.Rem | arith.IntDiv) -> 
 
 
 def _assuming(form: Affine, *others: Affine) -> Affine:
-    """The form, with what other forms assume, too."""
+    """The form, with the assumptions of other forms added."""
     return replace(form, assumed=tuple(a for f in (form, *others) for a in f.assumed))
 
 

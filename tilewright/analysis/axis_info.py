@@ -60,8 +60,8 @@ class AxisMap:
         return found
 
     def order(self, pointers: Value) -> tuple[int, ...]:
-        """The order of the axes of an access, the one first along which vectors and lanes lie: by
-        the elements known to be adjacent, then by strides (`access_order`)."""
+        """The axes of an access by preference for vectors and lanes: by the number of elements
+        known to be adjacent, then by strides (`access_order`)."""
         info = self[pointers]
         runs = [axis for axis in info.order if info.contiguity[axis] > 1]
         alone = [axis for axis in info.order if info.contiguity[axis] == 1]
@@ -80,16 +80,16 @@ class AxisMap:
         self._infos[value] = info
 
     def is_visited(self, op: Op, known: list[AxisInfo]) -> bool:
-        """Whether an op was visited with the same information of its operands before, so that its
-        results have theirs: in a loop, most ops do not depend on what it carries."""
+        """Whether an op was visited before with the same information of its operands, so that its
+        results are up to date: in a loop, most ops do not depend on carried values."""
         if self._visited.get(op) == known:
             return True
         self._visited[op] = known
         return False
 
     def is_visited_loop(self, loop: Op) -> bool:
-        """As `is_visited`, for a loop with all that is in it: else one in d others would be visited
-        2^d times, as each needs a second round to see that nothing changes."""
+        """As `is_visited`, for a loop and its body: otherwise a loop nested in d others would be
+        visited 2^d times, as each needs a second round to detect convergence."""
         sources = self._sources.get(loop)
         if sources is None:
             inside = list(loop.walk())
@@ -182,8 +182,8 @@ def _without_wraps(value: Value, info: AxisInfo) -> AxisInfo:
 
 
 def _normalised(value: Value, info: AxisInfo) -> AxisInfo:
-    """Raise the divisibility along axes without runs, where it applies to every element, to what is
-    known of all elements from any axis."""
+    """Raise the divisibility along axes without runs, where it applies to every element, to the
+    divisibility known for all elements along any axis."""
     if info.rank == 1 or 1 not in info.contiguity:
         return info
     whole = info.multiple_of_all(unit_of(value))

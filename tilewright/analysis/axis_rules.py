@@ -252,8 +252,8 @@ def _combined(
     divisibility: Facts,
     fold: Callable[[int, int], int] | None = None,
 ) -> AxisInfo:
-    """The information of a binary op: the given contiguity and divisibility, the constancy common
-    to both operands, and the constant `fold(a, b)` if both are constant."""
+    """The information of a binary op with this contiguity and divisibility, the constancy common to
+    both operands, and the constant `fold(a, b)` if both are constant."""
     a, b = infos[:2]
     constancy = tuple(gcd(x, y) for x, y in zip(a.constancy, b.constancy, strict=True))
     constant = None

@@ -152,7 +152,8 @@ def _further(varying: Polynomial) -> list[Further]:
 
 
 def _quotients(term: Term, numbers: dict[int, int]) -> dict[int, int]:
-    """What a term adds to the begins of axes with constant strides; nothing if none divides it."""
+    """The contribution of a term to the begins of axes with constant strides; none if no stride
+    divides it."""
     coefficient = term.coefficient
     fits = [axis for axis, n in numbers.items() if coefficient % n == 0]
     own = max(fits, key=lambda axis: abs(numbers[axis]), default=None)

@@ -248,8 +248,8 @@ class BlockFinder:
 
 
 def _replaced_indices(form: Affine) -> dict[int, Piece]:
-    """The pieces that replace some of consecutive integers along one axis, along which nothing else
-    varies: remainders, and indices with a limit; by axis."""
+    """The pieces that replace consecutive integers along one axis only, by axis: remainders, and
+    indices with a limit."""
     found: dict[int, Piece] = {}
     for _, piece in form.pieces:
         axes = [(own, axis) for own, axis in enumerate(piece.axes) if axis is not None]

@@ -41,7 +41,8 @@ class Advance(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The bytes of a buffer: `before` and behind an address, `size` together.
+    """The bytes of a buffer around an address: `before` is the number of bytes before it, `size`
+    the total.
 
     Attributes:
         argument: the address, with all offsets relative to it; None for that of the uniform part
@@ -84,9 +85,8 @@ def _has_range(fn: Function, root: Value) -> bool:
 
 
 def advance_of(access: Load | Store) -> Advance | None:
-    """The part of an address in a buffer around an argument that moves by a scalar offset of the
-    instruction, so that the rest is the same in all iterations of a loop; None if that is not known
-    to be possible.
+    """The part of an address in a buffer around an argument that a scalar offset of the instruction
+    can express, so that the rest is loop-invariant; None if that is not proven.
 
     A buffer instruction adds the scalar offset to that of the lane without a carry out of 32 bits
     being defined, and GPUs differ in whether they compare the sum with the size. So both must be
@@ -141,8 +141,8 @@ def _runs_from_the_first(access: Load | Store, loop: For) -> bool:
 
 
 def _holds_at_first(branch: If, loop: For) -> bool:
-    """Whether a condition, once it is false, is false in all later iterations: that so many numbers
-    are left up to the end of the loop, as an unsigned number, in which it is exact."""
+    """Whether a condition is monotonic, false in all later iterations once it is false: it compares
+    the remaining iterations of the loop, an exact unsigned number."""
     op = branch.condition.op
     if not isinstance(op, arith.Cmp) or op.predicate != "gt" or loop.body.contains(op.rhs):
         return False
@@ -191,8 +191,8 @@ def _has_negative_term(offset: Value) -> bool:
 
 
 def _moves(uniform: Value, ptr: Value) -> bool:
-    """Whether a loop recomputes the uniform part of an address in each iteration, from its
-    index. One that is carried is the start of a buffer but for two additions."""
+    """Whether a loop recomputes the uniform part of an address in each iteration, from its index. A
+    loop-carried one is the start of a buffer after two additions."""
     op = uniform.op
     return op is not None and op.parent is ptr.region and isinstance(op.parent_op(), For | While)
 

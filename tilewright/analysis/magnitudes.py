@@ -127,7 +127,7 @@ def _of_one(op: arith.Cast | arith.Neg | arith.Abs | View, depth: int) -> Interv
 
 
 def _rounded(least: float, most: float) -> Interval:
-    """What an operation whose exact results are between two numbers may return."""
+    """The interval of the rounded results of an operation, given that of its exact results."""
     return Interval(-_at_most(-least), _at_most(most))
 
 

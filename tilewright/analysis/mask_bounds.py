@@ -280,9 +280,9 @@ def _bound(difference: Affine, predicate: str) -> _Bounded | None:
 
 
 def _scalar_index(difference: Polynomial) -> tuple[Polynomial, int | None, Polynomial]:
-    """The index in a comparison of scalars with 0, what it is multiplied by, and the other side:
-    `2*pid + 3 - n` is 2 times the index `pid`, compared with `n - 3`. No multiple if nothing varies
-    within the launch."""
+    """The index in a comparison of scalars with 0, its coefficient, and the other side: `2*pid + 3
+    - n` is 2 times the index `pid`, compared with `n - 3`. The coefficient is None if no term
+    varies within the launch."""
     varying = Polynomial([t for t in difference.terms if not is_invariant_term(t)])
     step = gcd(*(t.coefficient for t in varying.terms))
     if not step:

@@ -16,7 +16,8 @@ Coordinates = tuple[Term, ...]
 
 
 def is_at_most_zero(value: Value) -> bool:
-    """Whether a value is x - max(x, …), or elements of it: none is above 0, but some may be NaN.
+    """Whether a value is x - max(x, …), or elements of it: no element is above 0, but some may be
+    NaN.
 
     The maximum is of elements of x, too, as in ``x - max(x, axis=1)[:, None]``. If x is a product,
     whose rounding is omitted in the difference, that may be above 0 by this rounding.
@@ -81,8 +82,8 @@ def _of_operand(op: Reduce | View, at: Coordinates) -> Coordinates:
 
 
 def _unless_infinite(op: Select) -> Value | None:
-    """The value that a finite number replaces if it is -inf, where nothing that it bounds is
-    greater: ``where(m > -inf, m, 0.0)``."""
+    """The value that a select replaces by a finite number if it is -inf, in which case no larger
+    element exists: ``where(m > -inf, m, 0.0)``."""
     test = op.condition.op
     if not isinstance(test, Cmp):
         return None

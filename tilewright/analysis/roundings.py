@@ -43,7 +43,8 @@ def _rounds(op: Op) -> bool:
 
 
 def _scales(op: Op, value: Value) -> bool:
-    """Whether the relative error of a result is that of the operand, but for its own rounding."""
+    """Whether the relative error of a result is that of the operand, except for its own
+    rounding."""
     if isinstance(op, Select):
         return value is not op.condition
     return isinstance(op, Mul | Div | Neg | View)

@@ -139,8 +139,8 @@ def _extremum(op: arith.Min | arith.Max, bounds: StepBounds, axis: int, depth: i
 
 @_rule(arith.Rem)
 def _remainder(op: arith.Rem, bounds: StepBounds, axis: int, depth: int) -> Steps:
-    """Of ascending numbers, remainders ascend by as much, or fall. (They have the sign of the
-    dividend; those of negative numbers begin again below 0, and reach 0 by such steps.)"""
+    """Remainders of ascending numbers ascend by the same steps, or decrease. (They have the sign of
+    the dividend; those of negative numbers wrap below 0, and reach 0 by the same steps.)"""
     divisor = bounds.facts[op.operands[1]].constant
     return _cyclic(bounds, op.operands[0], axis, depth, abs(divisor or 0))
 
@@ -154,8 +154,8 @@ def _masked(op: arith.And, bounds: StepBounds, axis: int, depth: int) -> Steps:
 
 
 def _cyclic(bounds: StepBounds, value: Value, axis: int, depth: int, period: int) -> Steps:
-    """The bounds for numbers that begin again after each `period`; unknown if they do so within
-    most runs, which are not worth a check then."""
+    """The bounds for numbers that wrap after each `period`; unknown if most runs would contain a
+    wrap, for which a check is not profitable."""
     low, high = bounds.of(value, axis, depth)
     return (-inf, high) if low >= 0 and period >= 2 * bounds.length else ANY
 

@@ -11,8 +11,8 @@ from tilewright.ops.control import Condition, For, If, While, Yield
 
 
 def active_values(sources: Iterable[Value], constants: Collection[Value] = ()) -> set[Value]:
-    """The floats that depend on the sources through anything but ops whose derivative is zero, the
-    sources included; through control flow, too.
+    """The floats that depend on the sources, through ops with a nonzero derivative or control flow;
+    the sources included.
 
     Args:
         constants: values whose derivative counts as zero.

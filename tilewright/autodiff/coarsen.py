@@ -103,7 +103,8 @@ def reached_by(values: Iterable[Value], *, by_place: bool = False) -> set[Value]
 
 
 def _reached_by_place(value: Value, user: Op) -> list[Value] | None:
-    """What depends on a value that a loop takes, or yields; None if the user does neither."""
+    """The value that depends on one that a loop takes or a region yields; None if the user does
+    neither."""
     loop = user.parent_op() if isinstance(user, Yield) else user
     if not isinstance(loop, For):
         return None

@@ -27,7 +27,7 @@ from tilewright.ops.marks import StopGradient
 
 
 class CombineOnTiles(AmongDerived):
-    """A combine function on tiles: a place at which rules give adjoints.
+    """A combine function on tiles, which implements the interface of rules for adjoints.
 
     Args:
         emit: emits at the present place.
@@ -71,7 +71,7 @@ class CombineOnTiles(AmongDerived):
         return made.result
 
     def pulled_back(self, adjoints: Sequence[Value | None]) -> list[Value | None]:
-        """The adjoints of the arguments, given those of the results; None for zero."""
+        """The adjoints of the arguments, from those of the results; None for zero."""
         self._table = {}
         for result, y in zip(self._results, adjoints, strict=True):
             self.give(result, y)

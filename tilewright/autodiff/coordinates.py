@@ -78,8 +78,8 @@ class Coordinates:
 
 
 def coordinates_of(fn: Function, outer: For | None, points: Points) -> Iterator[Coordinates]:
-    """The coordinates that programs may have: what tiles and addresses are computed from, digits of
-    programs' indices where that has parts in common, then what is added up for it.
+    """The candidates for coordinates of programs: the scalars from which tiles and addresses are
+    computed; if these share terms, digits of program indices; then the operands of sums.
 
     Args:
         outer: the loop whose iterations count as programs.
@@ -204,7 +204,7 @@ def _weights(ends: Iterable[int], extent: int) -> list[int]:
 
 
 def _hold(made: Coordinates, numbers: Sequence[Array]) -> bool:
-    """Whether all values have the numbers that their digits give."""
+    """Whether all values equal the numbers that their digits represent."""
     for value, digits in made.digits.items():
         number = np.zeros(made.points.count, np.int64)
         for i in reversed(digits):
@@ -229,8 +229,8 @@ def linear(numbers: Sequence[Array], extents: Sequence[int]) -> Array:
 
 
 def _roots(fn: Function, outer: For | None) -> tuple[list[Value], list[Value]]:
-    """The scalars that tiles, addresses and loops use, without what is done to them with operands
-    that are the same in all programs; and the same with sums of two taken apart."""
+    """The scalars that tiles, addresses and loops use, without ops whose other operands are the
+    same in all programs; and the same with sums of two split."""
     varying: set[Value] = {outer.body.args[0]} if outer is not None else set()
     for op in fn.walk():
         if isinstance(op, ProgramId) or any(v in varying for v in op.operands):

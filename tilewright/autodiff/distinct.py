@@ -85,7 +85,7 @@ class NotProven(Exception):
 
 
 class SharedElements(NotProven):
-    """Several programs access an element, but for masks that are no bounds."""
+    """Several programs access an element, unless masks that are not bounds prevent it."""
 
 
 def distinct(
@@ -121,8 +121,8 @@ def _unproven(reason: str, at: Op | None, shared: bool = False) -> Verdict:
 def lanes_are_distinct(
     accesses: Sequence[BlockAccess], points: Points, finder: BlockFinder
 ) -> bool:
-    """Whether the lanes of each access have different elements, for any other accesses and other
-    programs have."""
+    """Whether the lanes of each access have distinct elements, regardless of other accesses and
+    other programs."""
     try:
         for op in accesses:
             block = _block(op, finder)
@@ -238,8 +238,8 @@ def _largest(numbers: Array) -> int:
 def distinct_after_projection(
     op: BlockAccess, here: Points, chosen: Array, place: Array, finder: BlockFinder
 ) -> Verdict:
-    """Whether an access touches no element twice if it is made once for all points that have the
-    same place.
+    """Whether an access touches each element at most once if it is executed once for all points
+    with the same projection.
 
     Args:
         here: the points at which the access is made, whatever conditions there are.
@@ -272,7 +272,7 @@ def _require_same_block(block: Block, here: Points, chosen: Array, place: Array)
 
 
 def _block(op: BlockAccess, finder: BlockFinder) -> Block | None:
-    """The block that an access touches; None if it touches nothing."""
+    """The block of an access; None if it is empty."""
     block = finder.of(op)
     if isinstance(block, NoBlock):
         raise NotProven(block.located(line_of))
@@ -283,7 +283,7 @@ def _block(op: BlockAccess, finder: BlockFinder) -> Block | None:
 
 @record(frozen=False)
 class _Alternatives:
-    """Accesses of the same block, of which at most one is made each time that an op runs."""
+    """Accesses of the same block, of which at most one is executed in each execution of an op."""
 
     blocks: list[Block]
     at: Op
@@ -292,8 +292,8 @@ class _Alternatives:
 def _joins(
     fn: Function, block: Block, alternatives: Sequence[_Alternatives], points: Points
 ) -> bool:
-    """Add a block to the alternatives that it is one of; False if there are none. Where it is known
-    at which points accesses are made, these tell them apart."""
+    """Add a block to the alternatives to which it belongs; False if there are none. If the points
+    at which accesses are executed are known, they distinguish them."""
     for known in alternatives:
         if overlap(fn, block, known.blocks[0]) is not Overlap.SAME:
             continue
@@ -309,7 +309,7 @@ def _joins(
 
 
 def _boxes_of(known: _Alternatives, points: Points, finder: BlockFinder) -> _Boxes:
-    """The boxes of the access that is made of several."""
+    """The boxes of an access that represents several."""
     if len(known.blocks) == 1:
         return _boxes(known.blocks[0], points, finder)
     return _boxes_at(known.blocks[0], points.inside(known.at)[0], False, finder)
@@ -324,7 +324,7 @@ def _boxes(block: Block, points: Points, finder: BlockFinder) -> _Boxes:
 
 
 def _boxes_at(block: Block, here: Points, surely: bool, finder: BlockFinder) -> _Boxes:
-    """The boxes of a block at these points. `surely`: the access is made at all of them."""
+    """The boxes of a block at these points. `surely`: the access is executed at all of them."""
     _require_no_wrapping(block, here, finder)
     offset = _uniform(here.polynomial(block.offset))
     axes: dict[int, tuple[Array, Array]] = {}
@@ -447,7 +447,7 @@ def _verdict(found: Sequence[_Boxes], at: Op | None) -> Verdict:
 def _add_distances(
     axes: dict[int, tuple[Array, Array]], found: Sequence[_Boxes], counts: Sequence[int]
 ) -> None:
-    """Make the constant distances between accesses an index of their own."""
+    """Make the constant distances between accesses an additional index."""
     if not found:
         return
     first = min(boxes.offset for boxes in found)
@@ -466,9 +466,9 @@ def _add_distances(
 
 
 def _carried(axes: Mapping[int, tuple[Array, Array]]) -> dict[int, tuple[Array, Array]]:
-    """The same boxes with smaller begins: what the begin of an axis has of a multiple of the next
-    larger stride is carried to that axis, as digits are. Where all strides are constants, the block
-    of an access has the whole address of a tile as the begin of one axis."""
+    """The same boxes with smaller begins: multiples of the next larger stride in the begin of an
+    axis are carried to that axis, like digits. If all strides are constants, the block of an access
+    has the whole address of a tile as the begin of one axis."""
     found = dict(axes)
     for stride, larger in pairwise(sorted(axes)):
         if larger % stride == 0:

@@ -78,7 +78,7 @@ class Emitter:
 
     def _is_zero_times(self, zeros: Value, factor: Value) -> bool:
         """Whether a factor is finite wherever another one is known to be zero: it is loaded under
-        the same mask, and a number elsewhere, or computed from what is."""
+        the same mask, a constant, or computed from such values."""
         masks = self._masks.get(zeros)
         if zeros not in self._exact or masks is None:
             return False
@@ -102,9 +102,8 @@ class Emitter:
             self._masks[value] = (mask,)
 
     def zero_with_itself(self, value: Value) -> Value:
-        """An adjoint from memory, or from a region, of which no mask is known: what a lane
-        contributes is a multiple of it, and therefore zero where it is, unless it computes a NaN.
-        """
+        """An adjoint from memory, or from a region, without a known mask: the contribution of a
+        lane is a multiple of it, and therefore zero where it is, unless it computes a NaN."""
         if shape_of(value.type):
             self.zero_outside(value, self.compare(value, self.zeros(value.type), "ne"))
             self._exact.add(value)
@@ -159,8 +158,8 @@ class Emitter:
     # -- operands of sums along an axis -----------------------------------------------------------
 
     def factor(self, other: Value, adjoint: Value, axis: int) -> Value:
-        """What an adjoint is multiplied by in a product that adds up an axis, with zeros instead of
-        what may be infinite or NaN where the adjoint is zero all along the other axis."""
+        """The factor of an adjoint in a product that sums over an axis, with zeros instead of
+        possibly infinite or NaN values where the adjoint is zero along the whole other axis."""
         masks = self._masks.get(adjoint)
         if not masks:
             return other

@@ -61,7 +61,8 @@ def are_distinct(accesses: Sequence[Access], points: Points, most: int = MOST_AC
 
 
 def sharing(accesses: Sequence[Access], points: Points, most: int) -> Sharing | None:
-    """What accesses of one array have in common; None if an address is not known before the launch.
+    """The elements shared by accesses of one array; None if an address is not known before the
+    launch.
 
     Args:
         most: of more accesses than these, only that is determined.
@@ -97,7 +98,7 @@ class _Accessed(NamedTuple):
 
 
 class _Runs:
-    """The points at which accesses may be made: no fewer than those at which they are."""
+    """The points at which accesses may be executed: a superset of those at which they are."""
 
     def __init__(self, accesses: Sequence[Access], points: Points) -> None:
         self._here = {op: points.inside(op)[0] for op in accesses}
@@ -205,8 +206,8 @@ class _Tiles:
 
 
 def _viewed(op: View, index: int, src: Array) -> Array:
-    """A result of a view of tiles, each at a point: which elements it has does not depend on what
-    they are."""
+    """A result of a view of tiles, each at a point: the permutation does not depend on their
+    values."""
     lengths = shape_of(op.src.type)
     places = np.arange(prod(lengths), dtype=np.int64).reshape(lengths)
     found = op.evaluate(places)

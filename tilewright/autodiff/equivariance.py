@@ -98,8 +98,8 @@ def times(form: Form) -> Equivariance:
 
 
 def symbol(name: str, type: Type) -> Symbol:
-    """The symbol of a maximum of this type itself. Nothing runs along an axis of length 1, as a
-    row's maximum has that is kept as a tile of one column."""
+    """The symbol of a maximum of this type itself. No axis of length 1 is tracked, such as that of
+    a row's maximum kept as a tile of one column."""
     axes = enumerate(shape_of(type))
     return Symbol(name, tuple(axis if length > 1 else None for axis, length in axes))
 
@@ -134,7 +134,7 @@ class Equivariances:
         self.maxima: list[Value] = []
 
     def of(self, value: Value) -> Equivariance | None:
-        """The equivariance of a value; None if it has none.
+        """The equivariance of a value; None if it is unknown.
 
         Raises:
             InconsistentError: it depends on a value that a loop carries, and whose equivariance is
@@ -221,7 +221,7 @@ class Equivariances:
         return (a.fixed and b.fixed) or a.agrees(b)
 
     def _of_region(self, op: Op) -> Equivariance | None:
-        """Of an op about which nothing else is known: nothing may change that it uses."""
+        """The equivariance of an op without a rule: all values that it uses must be invariant."""
         inside = {v for inner in op.walk() for v in inner.results}
         inside.update(a for inner in op.walk() for r in inner.regions for a in r.args)
         used = [v for inner in op.walk() for v in inner.operands if v not in inside]
@@ -279,7 +279,7 @@ def _moved(op: Op, axes: Axes) -> Axes | None:
 
 
 def _without(equivariance: Equivariance, axis: int) -> Equivariance | None:
-    """That of what is combined along an axis, along which the factors must be the same."""
+    """The equivariance of a combination along an axis, along which the factors must be the same."""
     if any(key.axes[axis] is not None for key in equivariance.form):
         return None
     form = {

@@ -47,7 +47,7 @@ def stored_input(op: Op, array: Array) -> Exception:
 
 
 def result_of_atomic(op: Op) -> Exception:
-    """The error of an atomic that takes part in a derivative and is not a plain sum."""
+    """The error of an atomic that affects a derivative and is not a plain sum."""
     return derivative_error(
         op,
         f"no gradient through {op.name}: its result, or the memory after it, depends on the order "

@@ -31,8 +31,8 @@ Places = Mapping[Region, Op]
 
 
 def _places(op: Op) -> Places:
-    """The regions of branches that an op is in, from its own to the first that is none, with the op
-    that it is or is nested in there."""
+    """The regions of branches around an op, from the innermost to the outermost, each with the op
+    in it that is or contains the op."""
     found: dict[Region, Op] = {}
     at = op
     while at.parent is not None:
@@ -44,7 +44,7 @@ def _places(op: Op) -> Places:
 
 
 def _excludes(places: Places, others: Places) -> bool:
-    """Whether what has these places runs only if what has the others does not."""
+    """Whether accesses at these places are executed only if those at the others are not."""
     taken = {branch.parent: branch for branch in places if isinstance(branch.parent, If)}
     for branch in others:
         if isinstance(branch.parent, If):

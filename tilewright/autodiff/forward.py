@@ -96,7 +96,7 @@ class _Forward(AmongDerived):
         }
 
     def drop_results(self) -> None:
-        """Erase what only stores the kernel's own results."""
+        """Erase the stores of the kernel's own results."""
         for array in self.arrays.values():
             for op in array.writes if not array.loads else ():
                 if not any(result.users for result in op.results):
@@ -269,7 +269,7 @@ class _Forward(AmongDerived):
             raise unnamed_output(op, array)
 
     def _require_no_tangents(self, op: AnyAtomic) -> None:
-        """Raise if an atomic whose tangent is undefined takes part in a derivative."""
+        """Raise if an atomic without a defined tangent has operands with tangents."""
         array = next(a for a in self.arrays.values() if op in a.atomics)
         if array.arg in self._bases or any(v in self._tangents for v in op.operands):
             raise result_of_atomic(op)
@@ -311,7 +311,7 @@ class _Forward(AmongDerived):
         self._replace(op, If(op.condition, then=then, otherwise=otherwise), active)
 
     def _extend(self, region: Region, values: Sequence[Value]) -> None:
-        """Append the tangents of values to what a region's terminator yields."""
+        """Append the tangents of values to the operands of a region's terminator."""
         end = region.terminator
         with self.builder.before(end):
             tangents = [self._tangent_or_zero(v) for v in values]

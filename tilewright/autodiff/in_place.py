@@ -43,7 +43,7 @@ def is_updated_in_place(fn: Function, array: Array, points: Points, finder: Bloc
 
 
 def _follows(store: Store, load: Load) -> bool:
-    """Whether a store is of the elements that a load has, and behind it in the same region."""
+    """Whether a store is of the elements of a load, and after it in the same region."""
     if store.ptr is not load.ptr or store.mask is not load.mask or load.volatile:
         return False
     region = load.parent

@@ -56,8 +56,8 @@ def states_of(loop: For, active: Collection[Value], running: RunningMaximum | No
 def _started_with_inputs(
     loop: For, active: Collection[Value], running: RunningMaximum
 ) -> list[int]:
-    """What a running maximum scales, and starts with what depends on inputs: for another maximum,
-    that would be scaled by another number."""
+    """The values scaled by a running maximum whose initial values depend on inputs: another maximum
+    would scale them by another number."""
     if running.before is not None:
         return []
     return [i for i in (running.index, *running.states) if loop.inits[i] in active]
@@ -139,7 +139,7 @@ def _row(running: RunningMaximum) -> list[RunningMaximum]:
 
 
 def recomputed(loop: For, active: Collection[Value], running: RunningMaximum | None) -> list[int]:
-    """The indices of the values that a loop carries and that its reversal computes again."""
+    """The indices of the carried values of a loop that its reversal recomputes."""
     replaced = () if running is None else (running.index, *running.states)
     args = loop.body.args[1:]
     return [i for i, arg in enumerate(args) if arg not in active and i not in replaced]

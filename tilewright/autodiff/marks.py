@@ -8,8 +8,8 @@ from tilewright.ops.marks import FunctionResult, Residual, StopGradient
 
 
 def remove_marks(module: Module) -> None:
-    """Replace values that are marked as constants, or as results of functions, by what is marked:
-    nothing then keeps the operands of such functions alive."""
+    """Replace marked constants and results of functions by their operands, so that operands of such
+    functions are not kept alive."""
     for fn in module.functions.values():
         for op in reversed(list(fn.walk())):  # first those in rules
             if isinstance(op, FunctionResult | Residual | StopGradient):

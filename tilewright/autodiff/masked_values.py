@@ -117,8 +117,8 @@ def _is_finite(numbers: Numbers | None) -> bool:
 
 
 class _Elements:
-    """What elements may be where a condition along an axis does not hold; without a condition,
-    anywhere, with None for the axis."""
+    """The possible values of elements where a condition along an axis is false; without a
+    condition, of all elements, with None for the axis."""
 
     def __init__(self, condition: Value | None) -> None:
         self._condition = condition
@@ -126,7 +126,7 @@ class _Elements:
         self._known: dict[tuple[Value, int | None], Numbers | None] = {}
 
     def numbers(self, value: Value, axis: int | None) -> Numbers | None:
-        """What an element may be; None if not known."""
+        """The possible values of an element; None if unknown."""
         lengths = shape_of(value.type)
         same = axis is not None and (not lengths or lengths[axis] == 1)
         if same or not is_float(value.type):
@@ -177,8 +177,8 @@ class _Elements:
         return frozenset((float(number),)) if known else None
 
     def _product(self, op: Dot, axis: int | None) -> Numbers | None:
-        """Zeros if that are what all rows, or columns, of the other factor are multiplied by, and
-        these are finite."""
+        """Zeros if all rows, or columns, of the other factor are multiplied by zeros, and are
+        finite."""
         columns, sides = len(shape_of(op.result.type)) - 1, list[Numbers | None]()
         for factor, missing in ((op.lhs, columns), (op.rhs, columns - 1)):
             if axis is None or axis == missing:
@@ -221,7 +221,7 @@ class _Elements:
 
 
 def _finite(numbers: Numbers | None) -> Numbers | None:
-    """What a sum of finite numbers may be."""
+    """The possible values of a sum of finite numbers."""
     return FINITE if _is_finite(numbers) else None
 
 

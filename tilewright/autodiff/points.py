@@ -174,7 +174,7 @@ class Points:
                 return np.broadcast_to(result, (self.count,))
 
     def _chosen(self, op: If, index: int) -> Array:
-        """A result of a branch, of which each point takes the one that its condition says."""
+        """A result of a branch, selected at each point by its condition."""
         holds = self.value(op.condition).astype(bool)
         found = np.zeros(self.count, np.int64)
         for region, mask in zip(op.regions, (holds, ~holds), strict=True):
@@ -193,7 +193,7 @@ class Points:
         return self.read(None if op.volatile else pointer, index, mask, other)
 
     def read(self, base: Value | None, index: Array, mask: Array, other: Array) -> Array:
-        """What a load reads of a table at each point."""
+        """The elements of a table that a load reads at each point."""
         table = self._tables.get(base) if base is not None else None
         if table is None:
             raise UnknownNumber("it is loaded from an array that is not in tables")
@@ -219,8 +219,8 @@ class Points:
         return start + self._iterations[loop] * step
 
     def carried(self, value: Value, number: Callable[[Value], Array]) -> Array:
-        """What a loop carries from iteration to iteration, or ends with, if it adds the same in
-        each iteration: a scalar or a tile at each point. Sums wrap around in its type.
+        """The carried value, or the result, of a loop with a constant increment: a scalar or a tile
+        at each point. Sums wrap around in its type.
 
         Args:
             number: what values are that do not change in the loop.
@@ -282,8 +282,8 @@ def casts_integers(op: Op | None) -> TypeGuard[Bitcast]:
 
 
 def carried_sum(value: Value) -> tuple[For, Value, list[tuple[int, Value]]] | None:
-    """The loop that carries a value, or ends with it, what it starts with, and what each iteration
-    adds; None if an iteration changes the value in another way."""
+    """The loop that carries or returns a value, its initial value, and its increment per iteration;
+    None if an iteration changes the value in another way."""
     op = value.op
     carried = op.body.args[value.index + 1] if isinstance(op, For) else value
     loop = carried.owner.parent if isinstance(carried.owner, Region) else None

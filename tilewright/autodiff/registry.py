@@ -40,8 +40,8 @@ class Point(Protocol):
         ...
 
     def value(self, value: Value) -> Value:
-        """The same in the type of its derivative: narrower floats are converted to fp32, or taken
-        as they were before they were rounded. For what is not continuous, use `plain`."""
+        """The value in the type of its derivative: narrower floats are converted to fp32, or
+        replaced by the value before rounding. For discontinuous functions, use `plain`."""
         ...
 
     def is_active(self, value: Value) -> bool:
@@ -76,8 +76,8 @@ class TangentPoint(Point, Protocol):
     def differentiated(
         self, region: Region, values: Sequence[Value], tangents: Sequence[Value | None]
     ) -> tuple[list[Value], list[Value | None]]:
-        """Emit the ops of a region of pure ops for these arguments and tangents. Returns what it
-        yields, and the tangents of that."""
+        """Emit the ops of a pure region for these arguments and tangents. Returns the yielded
+        values and their tangents."""
         ...
 
 
@@ -104,7 +104,8 @@ class Elementwise:
 @record
 class Pair:
     """`tangent(point, op)` returns the tangents of the results; `adjoint(point, op, adjoints)`
-    gives each operand its share of the results' adjoints, of which at least one is not None."""
+    adds to the adjoints of the operands, given those of the results, of which at least one is
+    not None."""
 
     tangent: Tangent
     adjoint: Adjoint

@@ -77,7 +77,7 @@ def _in_coordinates(
 def _of_array(
     array: Array, coordinates: Coordinates, points: Points, finder: BlockFinder
 ) -> list[Regrid] | None:
-    """A schedule for each load of an array; None if one has none."""
+    """A schedule for each load of an array; None if there is none for one of them."""
     found: list[Regrid] = []
     for op in array.loads:
         loop = _loop_around(op)
@@ -176,8 +176,8 @@ MAX_PLACES = 1 << 31
 
 
 def _is_known(surely: bool) -> bool:
-    """Whether the programs that run the loop are known: what these have in common is computed once,
-    and would otherwise be computed where no program runs it."""
+    """Whether the programs that run the loop are known: common subexpressions of these are computed
+    once, and would otherwise also be computed where no program runs the loop."""
     return surely
 
 
@@ -200,8 +200,8 @@ def _have_all_iterations(here: Points, points: Points, trips: int) -> bool:
 
 
 def varying_in(loop: For, coordinates: Coordinates, chosen: Collection[int]) -> set[Value]:
-    """The values that may change with some of the coordinates. The counter of the loop is given,
-    and so are values that the loop carries in steps (`increment_of`), as far as their start is."""
+    """The values that may change with some of the coordinates. The induction variable of the loop
+    is given, as are values with a constant increment (`increment_of`), if their start is."""
     found: set[Value] = set()
     given = set(coordinates.independent(chosen))
     work = coordinates.dependent(chosen)
@@ -267,7 +267,7 @@ def is_turn(loop: For, op: IntDiv) -> bool:
 
 
 def _before_casts(value: Value, narrowest: Value) -> Value:
-    """What is cast to a value, by casts between integers that are as wide as another one."""
+    """The operand of a chain of casts between integers that are as wide as another one."""
     least = dtype_of(narrowest.type).primitive_bitwidth
     while isinstance(value.op, Cast) and is_int(value.op.src.type):
         if dtype_of(value.type).primitive_bitwidth < least:

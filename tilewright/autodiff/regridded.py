@@ -27,7 +27,7 @@ from tilewright.ops.memory import AddPtr, Load, Store, pointee_of
 
 
 class Regridded(NamedTuple):
-    """Kernels on grids of their own.
+    """Kernels on separate grids.
 
     Attributes:
         schedules, kernels: each kernel with its schedule.
@@ -111,7 +111,7 @@ def _with_saved_adjoints(
     schedules: Sequence[Regrid], derive: Callable[[Regrid, SavedAdjoints | None], _RegriddedWalk],
     with_states: Collection[For],
 ) -> tuple[list[_RegriddedWalk], SavedAdjoints | None, set[str]]:  # fmt: skip
-    """The kernels of schedules, what must be saved for them, and the arrays that have none.
+    """The kernels of schedules, the values to save for them, and the arrays without one.
 
     Args:
         with_states: the loops of which the first kernel cannot save what they carry.
@@ -145,7 +145,7 @@ def _with_saved_adjoints(
 
 
 class NeedsSavedAdjointsError(Exception):
-    """What follows the loop depends on a loop: it must be saved."""
+    """The ops after the loop depend on a loop: their results must be saved."""
 
 
 class _RegriddedWalk(ReverseWalk):
@@ -242,7 +242,7 @@ class _RegriddedWalk(ReverseWalk):
         return value(Rem(position, self.trips)), value(IntDiv(position, self.trips))
 
     def _bind(self, position: Value, chosen: Sequence[int]) -> None:
-        """Bind coordinates, given a position in their box."""
+        """Bind coordinates, from a position in their box."""
         value, coordinates = self.builder.value, self.regrid.coordinates
         before = set(self.numbers)
         for i in chosen:
@@ -303,8 +303,9 @@ class _RegriddedWalk(ReverseWalk):
             self.replay.bind(arg, value(Add(self.plain(init), moved)))
 
     def _bind_turn(self) -> None:
-        """Bind what the loop computes as the number of its iteration, as offsets of pointers that
-        advance: a quotient would hide that the block of a load begins at a multiple of a stride."""
+        """Bind quotients that equal the number of the iteration to it, as in offsets of pointers
+        that advance: a quotient would hide that the block of a load begins at a multiple of a
+        stride."""
         loop = self.part.loop
         if self._begins(self.part):
             assert self.turn is not None
@@ -324,7 +325,7 @@ class _RegriddedWalk(ReverseWalk):
     # -- the loop over programs -------------------------------------------------------------------
 
     def _sum_over_programs(self, counter: Value, totals: Sequence[Value]) -> list[Value]:
-        """Add what all programs contribute in the present loop."""
+        """Accumulate the contributions of all programs in the present loop."""
         one = self.emit.integer(1, I32)
         start, stop = self._bounds()
         body = Region([I32, *(total.type for total in totals)])
@@ -354,8 +355,8 @@ class _RegriddedWalk(ReverseWalk):
         return self.emit.load(here, None), self.emit.load(ends, None)
 
     def _in_nest(self, nest: Sequence[Region], region: Region, counter: Value) -> list[Value]:
-        """What one program adds to each gradient, if it enters these regions around the loop, and
-        has the iteration."""
+        """The contribution of one program to each gradient, if it enters these regions around the
+        loop, and executes the iteration."""
         if nest:
             around = nest[0].parent
             condition: Value | None = None
@@ -381,7 +382,7 @@ class _RegriddedWalk(ReverseWalk):
     def _when(
         self, condition: Value | None, make: Callable[[Region], list[Value]], region: Region
     ) -> list[Value]:
-        """What `make` emits in a region, if a condition holds; otherwise zeros."""
+        """The values that `make` emits in a region, if a condition holds; otherwise zeros."""
         if condition is None:
             return make(region)
         then, otherwise = Region(), Region()
@@ -394,7 +395,7 @@ class _RegriddedWalk(ReverseWalk):
         return list(self.builder.insert(made).results)
 
     def _terms(self, region: Region) -> list[Value]:
-        """What one program adds to each gradient."""
+        """The contribution of one program to each gradient."""
         self.region_here = region
         self.found.clear()
         self._adjoints.append({})
@@ -435,7 +436,7 @@ class _RegriddedWalk(ReverseWalk):
             self._pass_through(op)
 
     def _pass_through(self, op: For) -> None:
-        """Pass the adjoints of sums to what they start with. No iteration may need any."""
+        """Pass the adjoints of sums to their initial values, which no iteration may use."""
         stores = any(isinstance(inner, Store | AnyAtomic) for inner in op.walk())
         if stores or self.outer_values(op):
             raise NeedsSavedAdjointsError

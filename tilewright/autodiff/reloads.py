@@ -49,7 +49,7 @@ class Reload(NamedTuple):
 
 
 def find_reloads(fn: Function, stored: Collection[Value]) -> dict[Value, Reload]:
-    """The values that are cheaper to load than to compute again.
+    """The values that are cheaper to load than to recompute.
 
     Args:
         stored: the arrays that the kernel only stores, each element once.
@@ -69,7 +69,7 @@ def find_reloads(fn: Function, stored: Collection[Value]) -> dict[Value, Reload]
 
 
 def _has_inverse(numerator: Value) -> bool:
-    """Whether the quotient of a number determines what it was divided by."""
+    """Whether the quotient of a number determines its divisor."""
     number = arith.constant_value(numerator)
     return number is not None and math.isfinite(number) and number != 0
 
@@ -122,7 +122,7 @@ def is_costly(value: Value) -> bool:
 
 
 def _depends_on_loop(value: Value) -> bool:
-    """Whether a value is computed from what a loop carries, or a branch may have computed so."""
+    """Whether a value is computed from loop-carried values, possibly by a branch."""
     seen: set[Value] = set()
     work = [value]
     while work:

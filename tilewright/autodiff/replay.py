@@ -41,7 +41,7 @@ from tilewright.ops.memory import Load, Store
 
 @record(frozen=False)
 class Scope:
-    """A region of the forward function that is replayed, and what is known of its values."""
+    """A region of the forward function that is replayed, and its known values."""
 
     source: Region
     region: Region

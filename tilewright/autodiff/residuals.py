@@ -163,7 +163,7 @@ def _is_decreasing(form: Form) -> bool:
 
 
 def _stores_behind(loop: For, stored: Collection[Value]) -> Iterator[Store]:
-    """The stores to arrays in the region of a loop, behind it."""
+    """The stores to arrays after a loop, in its region."""
     op: Op | None = loop.next
     while op is not None:
         if isinstance(op, Store) and base_of(op.ptr) in stored:
@@ -262,7 +262,7 @@ def _store_of(value: Value, behind: Op, stored: Collection[Value]) -> Store | No
 def emit_residual(
     residual: Residual, builder: Builder, plain: Callable[[Value], Value]
 ) -> list[Value]:
-    """The results of a loop, loaded; those that nothing uses are left out, as zeros.
+    """The results of a loop, loaded; unused ones are zeros.
 
     Args:
         plain: a value of the kernel, here.

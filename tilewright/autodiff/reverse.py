@@ -155,8 +155,8 @@ Made = TypeVar("Made")
 
 
 def with_softmax_results_if_possible(make: Callable[[bool], Made]) -> Made:
-    """What `make` returns with results of softmax that are loaded; without, if a maximum is needed
-    for which these are not as they were stored."""
+    """The result of `make` with loaded results of softmax; without them, if a maximum is used for
+    which these differ from the stored ones."""
     try:
         return make(True)
     except NeedsMaximumError:
@@ -242,8 +242,8 @@ class ReverseWalk:
         return found
 
     def _require_known_memory(self, in_place: Collection[str]) -> None:
-        """Raise unless all that flows through memory is a load of an input or a store of a result:
-        no array that takes part is both loaded and written, unless it is updated in place."""
+        """Raise unless all differentiable data flow through memory is a load of an input or a store
+        of a result: no active array is both loaded and written, unless it is updated in place."""
         for array in self.arrays.values():
             if array.name in in_place and array.name in (*self.chosen.outputs, *self.chosen.aux):
                 for op in (*array.loads, *array.writes):
@@ -459,7 +459,7 @@ class ReverseWalk:
         return self.arrays[base_of(op.ptr)]
 
     def _cotangent(self, op: Store | AtomicRMW) -> Value | None:
-        """The adjoint of what an op stores."""
+        """The adjoint of the value that an op stores."""
         array = self._array(op)
         base = self.cotangents.get(array.arg)
         if base is None:
@@ -523,7 +523,8 @@ class ReverseWalk:
     # -- control flow ---------------------------------------------------------------------------
 
     def _flows_through(self, op: Op) -> bool:
-        """Whether an adjoint enters an op with regions: of a result, or of what it stores."""
+        """Whether an adjoint enters an op with regions: that of a result, or of a value that it
+        stores."""
         table = self._adjoints[-1]
         return any(r in table for r in op.results) or any(
             isinstance(inner, Store | AnyAtomic) and any(v in self.active for v in inner.operands)
@@ -583,7 +584,7 @@ class ReverseWalk:
         return made
 
     def _save(self, buffers: AdjointBuffers, op: For, running: RunningMaximum | None) -> None:
-        """Save what iterations of a loop need in another kernel."""
+        """Save the values that iterations of a loop use in another kernel."""
         for i in carried_kinds(op, self.active, running):
             if buffers.which.has(op, i):
                 buffers.save(op, i, self._adjoint_or_zero(op.results[i]))

@@ -150,7 +150,7 @@ def _cast_tangent(d: TangentPoint, op: Cast) -> list[Value | None]:
 
 @adjoint(Cast, tangent=_cast_tangent)
 def _cast(d: AdjointPoint, op: Cast, adjoints: list[Value | None]) -> None:
-    """∂float(x) = 1: rounding to another float type counts as the identity"""
+    """∂float(x) = 1: rounding to another float type is treated as the identity"""
     (y,) = adjoints
     if y is not None:
         d.give(op.src, d.emit.cast(y, element_of(derivative_type(op.src.type))))

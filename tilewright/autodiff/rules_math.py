@@ -131,7 +131,8 @@ def _has_only_logarithms(d: Point, value: Value) -> bool:
 
 
 def _other(op: Add) -> Value | None:
-    """What a small number is added to. A great power and its sum with such a number are equal."""
+    """The operand to which a sum adds a small constant; None for other sums. If the operand is a
+    large power, the sum equals it."""
     for value, number in (op.operands, reversed(op.operands)):
         constant = constant_value(_stripped(number))
         limit = 2.0 ** (np.finfo(numpy_of(element_of(op.result.type))).maxexp // 4)
@@ -147,7 +148,7 @@ def _great(d: Point, value: Value, part: float = 1 / 2) -> Value:
 
 
 def _alike(d: Point, value: Value) -> list[Value]:
-    """A value, and what it is cast and reshaped to."""
+    """A value, and its casts and reshapes."""
     found = [value]
     for at in found:  # which grows
         found += [v for user in d.users(at) if isinstance(user, Cast | View) for v in user.results]
@@ -188,7 +189,8 @@ def _log1p(d: Point, op: Log1p, index: int, t: Value) -> Value:
 
 
 def _argument(d: Point, op: Log | Log2 | Log10 | Log1p) -> Value:
-    """What a logarithm is taken of, at most what a power counts as; see `_power`."""
+    """The argument of a logarithm; if it is a power, limited to the number that represents all
+    larger ones, see `_power`."""
     x, source = d.value(op.src), _stripped(op.src)
     while isinstance(source.op, Add) and (other := _other(source.op)):
         source = _stripped(other)
@@ -198,7 +200,7 @@ def _argument(d: Point, op: Log | Log2 | Log10 | Log1p) -> Value:
 
 
 def _stripped(value: Value) -> Value:
-    """What a value is reshaped from, or cast from in the same type of derivatives."""
+    """The operand of reshapes, and of casts within the same type of derivatives."""
     while isinstance(value.op, Cast | View) and _element(value.op.src) == _element(value):
         value = value.op.src
     return value

@@ -171,8 +171,8 @@ def _dot(d: AdjointPoint, op: Dot, adjoints: list[Value | None]) -> None:
 
 
 def _give_factor(d: AdjointPoint, op: Dot, index: int, y: Value) -> None:
-    """Give a factor its adjoint. If it is the transpose of another tile, that gets the transposed
-    product: the result is not transposed again."""
+    """Add the adjoint of a factor. If the factor is the transpose of another tile, the transposed
+    product is added to that tile's adjoint, which saves a transpose."""
     factor, other = op.operands[index], op.operands[1 - index]
     rank = len(shape_of(factor.type))
     rows, columns = rank - 2, rank - 1

@@ -43,7 +43,7 @@ Pairs = dict[tuple[int, int], Value]
 
 
 def scan_adjoint(d: AdjointPoint, op: Scan, adjoints: Sequence[Value | None]) -> None:
-    """Give the adjoints of a scan to its operands."""
+    """Add the adjoints of a scan to those of its operands."""
     results = [d.plain(r) for r in op.results]
     found = _Recurrence(d, op, results, op.reverse).adjoints(adjoints)
     for src, y in zip(op.srcs, found, strict=True):
@@ -51,7 +51,7 @@ def scan_adjoint(d: AdjointPoint, op: Scan, adjoints: Sequence[Value | None]) ->
 
 
 def reduce_adjoint(d: AdjointPoint, op: Reduce, adjoints: Sequence[Value | None]) -> None:
-    """Give the adjoints of a reduction to its operands."""
+    """Add the adjoints of a reduction to those of its operands."""
     made = Scan(
         [d.plain(src) for src in op.srcs], op.axis, False, _copied(d.emit, op.combine_region)
     )
@@ -94,7 +94,7 @@ class _Recurrence:
         return with_element(self._elements[self._floats[0]].type, self._element)
 
     def adjoints(self, given: Sequence[Value | None]) -> list[Value | None]:
-        """The adjoints of the elements, given those of the results."""
+        """The adjoints of the elements, from those of the results."""
         emit = self._emit
         parts = self._parts_by_result()
         reached = {i for i in self._floats if given[i] is not None}
@@ -138,7 +138,7 @@ class _Recurrence:
     def _scanned(
         self, given: Sequence[Value | None], reached: Sequence[int], parts: Pairs
     ) -> dict[int, Value]:
-        """The adjoint of each component of the results, with what later results get from it."""
+        """The adjoint of each component of the results, with the contributions of later results."""
         emit = self._emit
         pairs = closed({(c, r) for r, c in parts})
         zeros = emit.zeros(self._type)
@@ -179,8 +179,8 @@ class _Recurrence:
         emit.builder.insert(Yield(yielded))
 
     def _passed(self, factor: Value, ahead: Value) -> Value:
-        """What an element gets from later ones: nothing from zeros, whatever the factor is in lanes
-        behind a mask."""
+        """The contribution of later elements: none for zeros, whatever the factor is in masked-off
+        lanes."""
         differs = self._emit.compare(ahead, self._emit.zeros(ahead.type), "ne")
         return self._emit.where(differs, self._emit.mul(factor, ahead))
 

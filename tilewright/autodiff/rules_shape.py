@@ -50,7 +50,7 @@ def _same_op(d: TangentPoint, op: Op) -> list[Value | None]:
 
 
 def _still(d: TangentPoint, value: Value) -> Value:
-    """The tangent of an operand that has none: zeros, or itself if it is an index."""
+    """The tangent of an operand without one: zeros, or the operand itself if it is an index."""
     return d.emit.zeros(derivative_type(value.type)) if is_float(value.type) else d.plain(value)
 
 
@@ -132,7 +132,7 @@ def _split(d: AdjointPoint, op: Split, adjoints: list[Value | None]) -> None:
 
 @adjoint(Cat, tangent=_same_op)
 def _cat(d: AdjointPoint, op: Cat, adjoints: list[Value | None]) -> None:
-    """The two halves; of operands of different extents there is no op that takes them apart."""
+    """The two halves; there is no op that splits operands of different extents."""
     (y,) = adjoints
     if y is None:
         return

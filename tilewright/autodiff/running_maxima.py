@@ -262,8 +262,8 @@ def _are_equal(a: Value, b: Value, maxima: tuple[Value, Value]) -> bool:
 def _continued(
     running: RunningMaximum, earlier: Mapping[For, RunningMaximum]
 ) -> RunningMaximum | None:
-    """The maximum whose final values a loop starts with, if it does so in all of its states and
-    nothing else uses them."""
+    """The maximum whose final values are the initial values of all states of a loop, and are not
+    used otherwise."""
     loop = running.loop
     before = loop.inits[running.index].owner
     found = earlier.get(before) if isinstance(before, For) else None
@@ -312,15 +312,16 @@ def _given(chain: list[RunningMaximum]) -> dict[Value, Equivariance]:
 
 
 def equivariances_of_results(running: RunningMaximum) -> Equivariances:
-    """How values behind the last of a chain of loops change with its maximum."""
+    """The equivariances of values after the last of a chain of loops with respect to its
+    maximum."""
     return Equivariances(_given([running]))
 
 
 def free_maxima(
     fn: Function, outputs: Collection[Value], given: Mapping[Value, Equivariance]
 ) -> list[Value] | None:
-    """The further maxima on which no result depends, if none depends on the given ones, nor does
-    control flow; None if one does."""
+    """The further maxima on which no result depends, provided that no result and no control flow
+    depends on the given ones; None otherwise."""
     equivariances = Equivariances(given)
     try:
         unchanged = all(_is_unchanged(op, outputs, equivariances) for op in fn.walk())

@@ -38,7 +38,7 @@ from tilewright.ops.memory import Store
 
 
 class Stored(NamedTuple):
-    """What is known of the results that a gradient kernel may load.
+    """Facts about the results that a gradient kernel may load.
 
     Attributes:
         names: the arrays whose elements are stored once, and not loaded after that.
@@ -108,7 +108,7 @@ def require_saved(fn: Function, outputs: Collection[str], stored: Stored) -> Non
 
 
 def _values(op: Residual) -> list[Value]:
-    """A marked value, before the mark if that is in the same region, and behind it."""
+    """A marked value: before the mark, if that is in the same region, and after it."""
     return [op.src, op.result] if op.src.region is op.parent else [op.result]
 
 
@@ -161,7 +161,7 @@ def _axes(value: Value) -> set[int]:
 
 
 def _require_lanes(op: Residual, store: Store) -> None:
-    """Raise if a lane is used in which nothing was stored."""
+    """Raise if a lane is used in which no value was stored."""
     if store.mask is None:
         return
     seen: set[Value] = set()

@@ -31,7 +31,7 @@ def is_only_rounded(cast: arith.Cast) -> bool:
 
 
 def is_rounded(stored: Value, value: Value) -> bool:
-    """Whether what is stored has been cast from a value by way of another type that is no wider."""
+    """Whether the stored value was cast from another one by way of a type that is no wider."""
     own = element_of(value.type)
     while stored is not value and isinstance(stored.op, arith.Cast | marks.Residual):
         element = element_of(stored.type)
@@ -42,8 +42,8 @@ def is_rounded(stored: Value, value: Value) -> bool:
 
 
 def is_used_smoothly(value: Value, but: Op | None = None) -> bool:
-    """Whether nothing is chosen, or rounded to an integer, by a value or by what is computed from
-    it, up to stores.
+    """Whether neither the value nor values computed from it, up to stores, are used in a condition
+    or rounded to an integer.
 
     Args:
         but: an op whose results are known exactly.

@@ -45,7 +45,7 @@ from tilewright.ops.view import View, viewed
 
 
 class NeedsMaximumError(Exception):
-    """A maximum is needed for which a sum is not 1."""
+    """A maximum is used for which a sum is not 1."""
 
 
 @record(frozen=False)
@@ -111,8 +111,8 @@ def _add_results(found: SoftmaxResults, maximum: Value, stores: Collection[Store
 
 
 def _is_exact_enough(store: Store, result: Value, term: Value) -> bool:
-    """Whether a result may be rounded as it is stored: no more than to 16 bits, and not where
-    something is chosen by it."""
+    """Whether a result may be rounded as it is stored: to 16 bits or more, and not if it is used in
+    a condition."""
     rounded = is_rounded(store.value, result)
     return not rounded or (is_used_smoothly(result) and is_used_smoothly(term))
 
@@ -190,7 +190,7 @@ def _is_zero_where_not_stored(value: Value, mask: Value | None) -> bool:
 
 
 def _selected(value: Value, mask: Value | None) -> Value | None:
-    """What a value is in the lanes of a mask, if it is 0 in others by a select."""
+    """The value in the lanes of a mask, if a select makes it 0 in others."""
     match value.op:
         case arith.Select(condition, selected, on_false) if condition is mask:
             return selected if arith.constant_value(on_false) == 0 else None

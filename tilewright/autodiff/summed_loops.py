@@ -11,8 +11,8 @@ from tilewright.ops.control import For, Yield
 
 
 def reverse_sums(walk: Walk, op: For, running: RunningMaximum | None) -> None:
-    """Emit the gradient of a loop that adds up: each iteration takes the adjoint of the sum, in any
-    order. What it also carries is recomputed in the same loop."""
+    """Emit the gradient of an accumulating loop: each iteration takes the adjoint of the sum, in
+    any order. Other carried values are recomputed in the same loop."""
     emit, plain = walk.emit, walk.replay.all_plain
     ends = {
         i: y

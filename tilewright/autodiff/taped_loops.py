@@ -49,7 +49,7 @@ from tilewright.ops.shape import Splat
 
 
 class Steps:
-    """The iterations of a loop: what they carry, at which they can be replayed and reversed.
+    """The iterations of a loop: their carried values, from which they can be replayed and reversed.
 
     Attributes:
         walk: the walk.
@@ -72,16 +72,16 @@ class Steps:
         raise NotImplementedError
 
     def at(self, region: Region, t: Value, values: Sequence[Value]) -> AbstractContextManager[None]:
-        """Replay an iteration in a region, given its number and what it starts with."""
+        """Replay an iteration in a region, from its number and its initial values."""
         raise NotImplementedError
 
     def following(self) -> list[Value]:
-        """Emit what the next iteration starts with, at a present one."""
+        """Emit the initial values of the next iteration, from those of the present one."""
         raise NotImplementedError
 
     def reverse(self, adjoints: Sequence[Value]) -> list[Value | None]:
-        """Emit the adjoints of what a present iteration starts with, given those of what it passes
-        on."""
+        """Emit the adjoints of the initial values of the present iteration, from those of its final
+        values."""
         raise NotImplementedError
 
 
@@ -155,7 +155,7 @@ class ForSteps(Steps):
         return [self.walk.adjoint(arg) for arg in self.states]
 
     def finish(self, adjoints: Sequence[Value]) -> None:
-        """Pass adjoints on to what the loop starts with."""
+        """Add adjoints to those of the loop's initial values."""
         for i, y in zip(self._carried.states, adjoints, strict=True):
             self.walk.give(self.op.inits[i], y)
         for i, y in self.sums.items():
@@ -193,7 +193,8 @@ class WhileSteps(Steps):
         return count
 
     def _adjoints_of_last(self) -> list[Value | None]:
-        """The adjoints of what the last condition, which was false, starts with."""
+        """The adjoints of the initial values of the last evaluation of the condition, which was
+        false."""
         op, walk = self._loop, self.walk
         region = walk.emit.builder.region
         assert region is not None
@@ -233,7 +234,7 @@ class WhileSteps(Steps):
         return [walk.adjoint(arg) for arg in self.states]
 
     def finish(self, adjoints: Sequence[Value]) -> None:
-        """Pass adjoints on to what the loop starts with."""
+        """Add adjoints to those of the loop's initial values."""
         for arg, y in zip(self.states, adjoints, strict=True):
             self.walk.give(self.op.inits[arg.index], y)
 
@@ -288,7 +289,8 @@ class TapedLoop:
     # -- the way back -----------------------------------------------------------------------------
 
     def _way_back(self) -> _WayBack:
-        """One iteration backwards. It is emitted first, as it shows what has to be recorded."""
+        """One reversed iteration. It is emitted first, as it determines the values to be
+        recorded."""
         steps, walk, emit = self.steps, self.walk, self._emit
         body = Region([steps.number, *self._kinds])
         with emit.builder.at_end(body):
@@ -337,8 +339,8 @@ class TapedLoop:
     def _record(
         self, first: Value, end: Value, inits: list[Value], memory: TapeMemory | None
     ) -> list[Value]:
-        """Emit a loop over iterations that stores what each starts with, if there is a memory;
-        returns what follows."""
+        """Emit a loop over iterations that stores the initial values of each, if there is a memory;
+        returns the final values."""
         body = Region([self.steps.number, *[v.type for v in inits]])
         t, values = body.args[0], body.args[1:]
         with self._emit.builder.at_end(body):
@@ -352,7 +354,7 @@ class TapedLoop:
         self, back: _WayBack, trips: Value, start: list[Value], memory: TapeMemory,
         checkpoints: Value,
     ) -> list[Value]:  # fmt: skip
-        """Emit a loop that stores checkpoints, and one that goes back segment by segment."""
+        """Emit a loop that stores checkpoints, and one that reverses segment by segment."""
         value, number, steps = self._value, self._number, self.steps
         checkpoints = _cast(self._emit, checkpoints, steps.number)
         length = self._quotient(trips, checkpoints)

@@ -212,7 +212,7 @@ class TapeMemory:
         return place
 
     def store(self, slot: Value, values: Sequence[Value], *, checkpoint: bool = False) -> None:
-        """Store what an iteration starts with, as far as it is needed, or all of it."""
+        """Store the initial values of an iteration, those that are used or all of them."""
         for index in range(len(values)) if checkpoint else sorted(self._needed):
             address, found = self._address(index, slot), values[index]
             if element_of(found.type) == I1:
@@ -243,7 +243,7 @@ def _size(element: DType) -> int:
 
 
 def explained(tapes: Sequence[Tape]) -> str:
-    """A description of what each loop records, a line for each."""
+    """A description of the records of each loop, a line for each."""
     lines: list[str] = []
     for line in sorted({tape.line for tape in tapes}):
         size = sum(tape.bytes for tape in tapes if tape.line == line)

@@ -40,11 +40,11 @@ class Walk(Protocol):
         ...
 
     def take(self, value: Value) -> Value | None:
-        """The adjoint of a value so far, for the caller to add to and give back."""
+        """The adjoint of a value so far, for the caller to add to and return."""
         ...
 
     def adjoints(self) -> AbstractContextManager[dict[Value, Value]]:
-        """A table of adjoints of its own."""
+        """A separate table of adjoints."""
         ...
 
     def outer_values(self, op: Op) -> list[Value]:

@@ -37,7 +37,7 @@ class WorkerLoop:
         self._worker = builder.value(ProgramId(axes[0]))
 
     def run(self, types: Sequence[Type], one_program: OneProgram) -> list[Value]:
-        """Emit the loop; returns the sums of what a program adds, zeros if it is nothing.
+        """Emit the loop; returns the accumulated contributions of programs, or zeros.
 
         Args:
             types: of the sums.
@@ -71,7 +71,7 @@ class WorkerLoop:
         return value(Add(value(Mul(worker, each)), more))
 
     def _programs(self, position: Value) -> dict[int, Value]:
-        """The index along each axis of a program, given its position along all of them."""
+        """The index along each axis of a program, from its linear index."""
         value = self._builder.value
         found: dict[int, Value] = {}
         for axis, extent in self.extents.items():

@@ -201,8 +201,7 @@ def _begin(condition: Cmp, axis: int, forms: AffineForms) -> Polynomial | None:
 
 
 def _is_at_most(a: Polynomial, b: Polynomial, op: Op, loops: set[For], points: Points) -> bool:
-    """Whether a <= b where an op runs. What loops carry from iteration to iteration is not
-    compared with the numbers of another iteration."""
+    """Whether a <= b where an op runs. Loop-carried values are not compared across iterations."""
     if any(_changes_in(atom, loops) for form in (a, b) for t in form.terms for atom in t.factors):
         return False
     try:
@@ -221,7 +220,7 @@ def _changes_in(atom: Value | Iteration, loops: set[For]) -> bool:
 
 
 def _mask_off(wrap: _Wrap, loads: list[tuple[Op, int]]) -> None:
-    """Make loads not access lanes beyond the limit."""
+    """Mask off lanes beyond the limit in loads."""
     builder = Builder(Region())
     op = wrap.value.op
     assert op is not None

@@ -51,7 +51,7 @@ propagate_env = False
 
 
 def refresh_knobs() -> None:
-    """Read the settings from the environment again. A no-op: they are read on every access."""
+    """Reread the settings from the environment. A no-op: they are read on every access."""
 
 
 def _parse_bool(text: str) -> bool:

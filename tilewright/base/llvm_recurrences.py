@@ -52,7 +52,7 @@ def _blocks(text: str) -> Iterator[re.Match[str]]:
 
 
 def _is_long(block: str, later: dict[str, str]) -> bool:
-    """Whether the phis of a block are, given the definitions behind it."""
+    """Whether the recurrences of a block's phis are long, given the definitions after it."""
     phis = re.findall(_DEFINITION, block)
     slices = _Slices(later, [name for name, _ in phis])
     depends = [slices.union(slices.names(operands)) for _, operands in phis]

@@ -102,7 +102,7 @@ def _set_default(cls: Any, name: str, default: Any) -> None:
 
 
 def _values_of(names: list[str]) -> staticmethod[[Any], Any]:
-    """A function that returns what is compared of an object."""
+    """A function that returns the compared values of an object."""
     return staticmethod(attrgetter(*names) if names else lambda _: ())
 
 

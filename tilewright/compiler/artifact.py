@@ -404,7 +404,7 @@ class CompiledKernel:
         return launch
 
     def all_arguments(self, args: Sequence[Any]) -> Sequence[Any]:
-        """The arguments, completed with the compile-time ones if those were left out.
+        """The arguments, with the compile-time ones added if they were omitted.
 
         Raises:
             TypeError: the number of arguments is wrong.

@@ -39,7 +39,7 @@ class KernelStore(Protocol):
 
 
 class NoStore:
-    """Stores nothing."""
+    """A store that stores nothing."""
 
     def get(self, key: str) -> dict[str, bytes] | None:
         return None

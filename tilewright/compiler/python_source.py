@@ -193,7 +193,7 @@ class _Writer:
         self._nested(lambda: self._body(op.body, carried))
 
     def _carried(self, inits: Sequence[Value]) -> list[str]:
-        """Name what a loop carries, and initialise it."""
+        """Name the carried values of a loop, and initialise them."""
         names: list[str] = []
         for init in inits:
             self._count += 1
@@ -229,7 +229,7 @@ class _Writer:
         return self._names[value]
 
     def _bare(self, value: Value) -> str:
-        """A value where no parentheses are needed."""
+        """The text of a value in a context that needs no parentheses."""
         return _bare(self._of(value))
 
     def _number(self, value: Value) -> str:
@@ -239,7 +239,8 @@ class _Writer:
         return self._of(value)
 
     def _side(self, value: Value, other: Value) -> str:
-        """An operand beside another one, of which a literal takes the type."""
+        """The text of an operand of a binary operator; a literal takes the type of the other
+        operand."""
         constant = value.op
         is_literal = isinstance(constant, arith.Constant) and not isinstance(
             other.op, arith.Constant

@@ -186,7 +186,7 @@ class ASTSource:
     def make_ir(
         self, target: GPUTarget, options: Any, codegen_fns: Any, module_map: Any, context: Any
     ) -> Any:
-        """What the kernel accesses, in the form of Triton's IR, from which torch determines the
+        """The accesses of the kernel, in the form of Triton's IR, from which torch determines the
         arguments that a kernel mutates. For tile IR, see `module`.
 
         Args:

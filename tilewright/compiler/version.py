@@ -89,8 +89,8 @@ def _add_states(folder: str, states: list[str]) -> int:
 
 @cache
 def compiler_key() -> str:
-    """The state of what affects the results of the compiler: its sources, and the libraries that
-    fold constants."""
+    """The state that affects the results of the compiler: its sources, and the libraries that fold
+    constants."""
     return " ".join(
         [
             VERSION,

@@ -52,7 +52,7 @@ def serve() -> None:
 
 
 class _Unbuffered:
-    """Reads exactly the requested bytes from a pipe, so that `select` sees what remains."""
+    """Reads exactly the requested bytes from a pipe, so that `select` detects remaining ones."""
 
     def __init__(self, source: Any) -> None:
         self._source = source

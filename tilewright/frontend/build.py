@@ -128,7 +128,7 @@ class _Builder:
         return self.context.module
 
     def type_ints(self) -> None:
-        """Give ints that the kernel is specialised for the types of their annotations."""
+        """Convert ints for which the kernel is specialised to the types of their annotations."""
         for p in self.fn.params:
             value = self.constants.get((p.num,))
             if p.int_type and type(value) is int:
@@ -136,7 +136,7 @@ class _Builder:
                 self.frame.names[p.name] = of_type
 
     def symbol(self) -> str:
-        """The name of the kernel, which a function of the program may have chosen (`repr`)."""
+        """The symbol of the kernel, whose name a function of the program may determine (`repr`)."""
         by_name = {self.fn.arg_names[p[0]]: v for p, v in self.constants.items() if len(p) == 1}
         return symbol_of(self.fn.repr(Specialization(by_name, dict(self.signature))))
 

@@ -102,9 +102,8 @@ def _is_of_language(module: types.ModuleType) -> bool:
 
 
 def _copy(value: Any) -> Any:
-    """An equal copy of a value; ABSENT where there is none, and values are compared by identity:
-    arrays and tables, which compare elementwise, files, locks. The front end rejects them.
-    """
+    """An equal copy of a value; ABSENT for values that are compared by identity: arrays and tables,
+    which compare elementwise, files, locks. The front end rejects them."""
     if getattr(value, "ndim", 0):  # it may be large
         return ABSENT
     try:

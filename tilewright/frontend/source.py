@@ -32,8 +32,8 @@ _DEEP = 20_000
 
 @contextmanager
 def _deep_recursion() -> Generator[None]:
-    """Let Python's calls be nested more deeply within: hashing takes some 16 of them for each of
-    the kernel's. Of what is nested too deeply, compilation then says where it is."""
+    """Increase Python's recursion limit: hashing takes some 16 calls of Python for each call of the
+    kernel's. Compilation reports the location of excessive nesting later."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _DEEP))
     try:
@@ -132,7 +132,7 @@ def _checked_source(fn: Callable[..., Any]) -> Lines | None:
 
 
 def _instead_of_function(fn: Any) -> str:
-    """What was decorated instead of a function, and what to do about it."""
+    """A description of a decorated object that is not a function, with the fix."""
     if isinstance(fn, JITCallable):
         return f": {fn.__name__} is decorated already; remove one of the decorators"
     if isinstance(fn, type):
@@ -144,11 +144,10 @@ def _instead_of_function(fn: Any) -> str:
 
 
 def _known_lines(fn: Callable[..., Any]) -> Lines | None:
-    """The lines of a function that is in no file: from `linecache`, or from a replacement of
+    """The lines of a function that is not in a file: from `linecache`, or from a replacement of
     `linecache.getlines`, which programs that generate functions install; None if there are none. A
-    file name such as ``<string>`` may refer to another text (Python 3.13 stores that of
-    ``python -c`` under it), so the lines are checked to define the function.
-    """
+    file name such as ``<string>`` may refer to another text (Python 3.13 stores that of ``python
+    -c`` under it), so the lines are checked to define the function."""
     try:
         lines = inspect.getsourcelines(fn)
     except (OSError, TypeError):

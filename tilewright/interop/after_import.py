@@ -38,14 +38,14 @@ def after_import(name: str, adapt: Adaptation) -> None:
 
 
 def is_defined_in(function: Any, file: str) -> bool:
-    """Whether a function's code is in a file: an adaptation asks this of what it would replace,
-    with its own ``__file__``, since a module may be adapted twice."""
+    """Whether a function's code is in a file: adaptations check this for the functions that they
+    replace, with their own ``__file__``, since a module may be adapted twice."""
     return function.__code__.co_filename == file
 
 
 class _Finder(MetaPathFinder):
-    """Finds modules that are waited for as the other finders do, and has their loaders call what
-    waits."""
+    """Finds the awaited modules by the other finders, and has their loaders call the
+    adaptations."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

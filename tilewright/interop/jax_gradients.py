@@ -49,8 +49,8 @@ from tilewright.runtime.slots import at_path
 
 
 class Result(NamedTuple):
-    """An array that a kernel writes, for one element of a batch: a gradient, what it saves for
-    another kernel, or a tape, in which it records what a loop carries.
+    """An array that a kernel writes, for one element of a batch: a gradient, residuals for another
+    kernel, or the tape of loop-carried values.
 
     Attributes:
         key: of the array among those of the call's gradient.
@@ -76,7 +76,7 @@ class Result(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class GradientKernel:
     """A derived kernel for a call. Its operands are those of the call, the results of the call,
-    their gradients, then what is `given`, and the array that each `zeroed` result starts with.
+    their gradients, then `given`, and the initial array of each `zeroed` result.
 
     Attributes:
         name: of the kernel that it was derived from.
@@ -408,7 +408,7 @@ def _linear_shapes(*operands: Any, site: Site, active: tuple[int, ...]) -> list[
 def _transpose(
     gradients: Sequence[Any], *operands: Any, site: Site, active: tuple[int, ...]
 ) -> list[Any]:
-    """The gradients of the active operands, given those of the results."""
+    """The gradients of the active operands, from those of the results."""
     count = len(site.operands)
     known = operands[: len(operands) - len(active)]
     own = [
@@ -446,7 +446,7 @@ def _transpose(
 
 
 def _summed(array: Any, result: Result, site: Site, operand: int, dtype: Any) -> Any:
-    """A gradient, of what the kernel stored for each element of a batch and by each worker."""
+    """A gradient, from the partial sums for each element of a batch and each worker."""
     levels = list(reversed(site.batches))
     shared = [axis for axis, b in enumerate(levels) if operand not in b.operands]
     if result.rows:

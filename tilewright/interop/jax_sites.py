@@ -138,7 +138,7 @@ class _Outputs:
 
     @property
     def own(self) -> list[int]:
-        """The outputs that are a parameter of their own."""
+        """The outputs that are separate parameters."""
         return [i for i, alias in enumerate(self.aliases) if alias is None]
 
 

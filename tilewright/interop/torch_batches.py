@@ -115,7 +115,7 @@ class Call(NamedTuple):
     axes: Mapping[str, tuple[bool, ...]]
 
     def results(self, single: Mapping[str, Any]) -> dict[str, Any]:
-        """The results of the call, given those of one element."""
+        """The results of the call, from those of one element."""
         sizes = batch_shape(self.batches)
         return {name: repeated(result, sizes) for name, result in single.items()}
 

@@ -43,7 +43,7 @@ def compile_in_threads() -> None:
 
 
 def _taking_results(precompile: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The method that compiles a configuration: takes what a thread has compiled."""
+    """The method that compiles a configuration, which returns a thread's result."""
 
     @wraps(precompile)
     def precompile_config(self: Any, config: Any) -> Any:

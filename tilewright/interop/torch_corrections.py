@@ -31,8 +31,8 @@ def correct_inductor() -> None:
 
 
 def _describe_arguments() -> None:
-    """Define again how Inductor describes arguments, if its module has been imported without
-    Triton: an import of `torch._inductor.config` is sufficient for that."""
+    """Redefine Inductor's description of arguments, if its module has been imported without Triton,
+    for which an import of `torch._inductor.config` suffices."""
     hints: Any = sys.modules.get("torch._inductor.runtime.hints")
     missing = getattr(hints, "AttrsDescriptorWrapper", None)
     if not isinstance(missing, type):
@@ -97,7 +97,7 @@ def _indent_streams(module: Any) -> None:
 
 def _guard_the_cpu(module: Any) -> None:
     """Give the CPU a context manager that selects a device, which max-autotune enters when it
-    measures whether a template and what follows it are fused."""
+    measures whether to fuse a template with its epilogue."""
     interface = module.CpuInterface
     if interface.device is module.DeviceInterface.device:
         interface.device = nullcontext
@@ -146,9 +146,9 @@ def _is_on_cpu(argument: Any) -> bool:
 
 
 def _explain_calls(module: Any) -> None:
-    """Say that C++ code of `cpp_wrapper` calls no kernels of the program on the CPU: torch has such
-    calls for AOTInductor only. Its own error names a cache, and a setting that does not help.
-    """
+    """Raise an error for calls of the program's kernels in C++ code of `cpp_wrapper` on the CPU:
+    torch supports such calls for AOTInductor only. Its own error names a cache, and a setting that
+    does not help."""
     from torch._inductor.virtualized import V
 
     call: Any = getattr(module, "DeferredCpuTritonCallWrapper", None)

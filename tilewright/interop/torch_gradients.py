@@ -274,7 +274,7 @@ class AutogradFunction:
         self, lists: Lists, rest: list[Any], results: Sequence[Any], grads: Sequence[Any],
         needed: Sequence[Sequence[int]],
     ) -> Lists:  # fmt: skip
-        """The gradients of the tensors of a call, where they are needed."""
+        """The gradients of the tensors of a call that require them."""
         (tensors,), needs = lists, list(needed[0])
         filled = [
             _torch().zeros_like(r) if g is None else g for g, r in zip(grads, results, strict=True)
@@ -312,7 +312,7 @@ class AutogradFunction:
         self, lists: Lists, rest: list[Any], results: Sequence[Any], grads: Sequence[Any],
         needed: Sequence[Sequence[int]],
     ) -> Lists:  # fmt: skip
-        """The gradients of what a gradient was computed from."""
+        """The gradients of the tensors from which a gradient was computed."""
         cotangents, tensors, outputs = lists
         *_, needs = rest
         directions = [
@@ -357,7 +357,7 @@ def _into(name: str, tensor: Any) -> Any:
 
 
 class _Derivative(NamedTuple):
-    """What the kernel of a derivative is launched with.
+    """The arguments of the launch of a derivative.
 
     Attributes:
         variant: its kernels.
@@ -472,7 +472,7 @@ def _batched_call(size: int, axes: Axes, lists: Lists, rest: list[Any]) -> tuple
 def _batched_gradients(
     size: int, axes: Axes, lists: Lists, rest: list[Any]
 ) -> tuple[Lists, list[Any]]:
-    """Each element has gradients of its own, of all tensors for which they are needed."""
+    """Each element has its own gradients, of all tensors that require them."""
     integers, floats, layout, needed = rest
     places = [range(len(given)) for given in lists]
     places[1] = needed

@@ -141,13 +141,12 @@ def adapt_autotuner() -> None:
 
 
 def _set_options(autotuner: Any) -> None:
-    """Compile Inductor's kernels with atomic additions for one thread, where they are described so:
+    """Compile Inductor's kernels with atomic additions for one thread, if they are described so:
     other kernels, and those of the program itself, can run on any number of threads. Compile
-    kernels for GPUs that C++ code launches without tensor maps, which it does not pass. And compile
-    generated kernels that contain no assertion without the option `debug`, which Inductor sets for
-    all: it has assumptions checked, which templates make, and a kernel for a GPU that may call the
-    function for failed assertions waits for each asynchronous product.
-    """
+    kernels for GPUs that C++ code launches without tensor maps, which it does not pass. Compile
+    generated kernels without assertions without the option `debug`, which Inductor sets for all: it
+    would check assumptions of templates, and GPU kernels that may call the function for failed
+    assertions wait for each asynchronous product."""
     create: Any = getattr(autotuner, "_create_compile_options", None)
     if create is None or is_defined_in(create, __file__):
         return
@@ -173,8 +172,8 @@ def _has_assertions(kernel: JITFunction) -> bool:
 
 
 def _separate_arguments(autotuner: Any) -> None:
-    """Give the arguments of Inductor's kernels alias classes, as a launch does that sees where the
-    arguments are. Without, a load of one must not move past a store to another.
+    """Give the arguments of Inductor's kernels alias classes, as a launch that knows their
+    addresses does. Otherwise, a load of one must not be moved across a store to another.
 
     They are as generated: Inductor passes no buffers that overlap other than those described.
     """
@@ -212,8 +211,8 @@ USUAL_REGISTERS = 40
 
 
 def keep_blocks(autotuner: Any) -> None:
-    """Have Inductor not compile reductions with half the block, and measure both, only because of
-    the registers that tilewright gives each kernel.
+    """Prevent Inductor from compiling reductions with half the block size, and measuring both, only
+    because of the registers that tilewright uses for each kernel.
 
     It does so, in the program's own process, where more than 32 registers keep programs from being
     resident. ptxas squeezes many kernels into 32, but these are assembled again with up to 40,

@@ -104,7 +104,7 @@ def _omit_streams(module: Any) -> None:
 
 
 def _shorten_launches(heuristics: Any) -> None:
-    """Give a kernel on the CPU that has been launched a method `run` for its parameters.
+    """Give a CPU kernel that has been launched a method `run` for its parameters.
 
     The class's own handles any parameters, calls a launcher, and has that describe the launch for
     hooks, even if there are none. This takes longer than the launch.
@@ -186,8 +186,8 @@ def _names_read(parts: _Parts) -> list[str]:
 def _substitute(
     kernel: Any, compiled: CompiledKernel, parts: _Parts, run: Any
 ) -> Substitute | None:
-    """Native code in place of a kernel's method; None if it passes other arguments than its own, or
-    its grid depends on others than integers."""
+    """Native code in place of a kernel's method; None if it passes arguments other than its own, or
+    its grid depends on arguments other than integers."""
     types = compiled.metadata.signature
     passed = zip(types.items(), parts.arguments, strict=True)
     if any(given != name for (name, type), given in passed if type != CONSTEXPR):

@@ -377,7 +377,7 @@ def _parsed(schema: str) -> Any:
 
 @contextmanager
 def _explained(schema: str) -> Generator[None]:
-    """Turn errors of torch about a schema into errors that show it, and what one looks like."""
+    """Convert errors of torch about a schema into errors that show it, with an example."""
     try:
         yield
     except RuntimeError as error:

@@ -72,7 +72,7 @@ def _rows(module: Any, nodes: Iterable[Any]) -> list[Any]:
 
 
 def _is_computed(read: Any) -> bool:
-    """Whether the index of what a kernel reads has remainders, minima or maxima of coordinates."""
+    """Whether the index of a kernel's loads has remainders, minima or maxima of coordinates."""
     from torch._inductor.dependencies import MemoryDep
     from torch.utils._sympy.functions import Max, Min, Mod, ModularIndexing, PythonMod
 

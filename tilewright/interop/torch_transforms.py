@@ -100,7 +100,7 @@ def _split(flat: Sequence[Any], counts: Sequence[int]) -> Lists:
 
 
 class _Applied(NamedTuple):
-    """What a call within transforms has besides tensors.
+    """The non-tensor data of a call within transforms.
 
     Attributes:
         called: the operator.

@@ -160,9 +160,9 @@ class Op:
         return self.reads_memory or any(op.reads() for r in self.regions for op in r)
 
     def is_write(self) -> bool:
-        """Whether the op itself, whatever is nested in it, has an effect that accesses must not be
-        moved past: it writes memory, or after it memory may hold what another program wrote. What
-        may move is decided by this, not by the trait `writes_memory`."""
+        """Whether the op itself, excluding nested ops, has an effect across which accesses must not
+        be moved: it writes memory, or makes writes of other programs visible. Passes use this, not
+        the trait `writes_memory`, to determine which ops may move."""
         return self.writes_memory
 
     def writes(self) -> bool:

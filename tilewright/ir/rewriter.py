@@ -82,12 +82,12 @@ class Rewriter:
         return self.insert_op(op).result
 
     def revisit(self, op: Op | None) -> None:
-        """Apply the rules to the op again, because something it depends on has changed."""
+        """Revisit the op, because one of its inputs has changed."""
         if self.on_new is not None and op is not None:
             self.on_new(op)
 
     def replace(self, old: Value, new: Value) -> None:
-        """Replace all uses of `old` by `new`, and apply the rules to the users again."""
+        """Replace all uses of `old` by `new`, and revisit the users."""
         for user in old.users:
             self.revisit(user)
         old.replace_with(new)

@@ -108,7 +108,7 @@ class Turns:
             raise _Stopped
 
     def _pass_on(self) -> None:
-        """Give the turn to the next function that can run."""
+        """Resume the next function that can run."""
         left = [runner for runner in self._runners if not runner.ended]
         self._current = next((runner for runner in left if runner.can_run()), None)
         while left and self._current is None and self._idle():

@@ -103,7 +103,7 @@ def debug_barrier(*, _semantic: Any = None) -> None:
 
 @builtin
 def stop_gradient(input: Any, *, _semantic: Any = None) -> Any:
-    """`input`, which counts as a constant where the kernel is differentiated.
+    """`input`, which is treated as a constant in differentiation.
 
     It has no effect on the kernel itself. Integers have no gradient and are returned as they are.
     """
@@ -114,7 +114,7 @@ def stop_gradient(input: Any, *, _semantic: Any = None) -> Any:
 
 @builtin
 def save(input: Any, *, _semantic: Any = None) -> Any:
-    """`input`, which gradient kernels load instead of computing it again.
+    """`input`, marked as a residual that gradient kernels load instead of recomputing it.
 
         pre = tl.save(acc + bias)
         tl.store(pre_ptr + at, pre, mask=mask)
@@ -129,7 +129,7 @@ def save(input: Any, *, _semantic: Any = None) -> Any:
 
 @builtin
 def recompute(input: Any, *, _semantic: Any = None) -> Any:
-    """`input`, which gradient kernels compute again, although the kernel stores it.
+    """`input`, which gradient kernels recompute, although the kernel stores it.
 
     By default they load results from which values follow that take a loop to compute, as the
     logarithm of the sum in attention. Use it where the result is overwritten before the gradient is

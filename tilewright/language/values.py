@@ -50,9 +50,8 @@ def is_builtin(fn: Any) -> bool:
 
 
 def must_use_result(x: Any, s: Any = True) -> Any:
-    """Make it a compile error to discard the function's result: `x` is the function, or a text that
-    the error adds, with which this is a decorator.
-    """
+    """Make discarding the function's result a compile error: `x` is the function, or a string that
+    the error appends, with which this is a decorator."""
     if not callable(x):
         return lambda fn: must_use_result(fn, x)
     setattr(x, "_must_use_result", s)  # noqa: B010
@@ -228,9 +227,8 @@ class constexpr(base_value):
 
 class returned_number(constexpr):
     """A number that a function of a kernel has returned. It is a compile-time value wherever one is
-    required; as an operand it has a type of its own, as the tensor that it is in Triton: an fp16
-    value plus a returned 0.5 is fp32, plus a 0.5 in the same function fp16.
-    """
+    required; as an operand it has its own type, as the tensor in Triton does: an fp16 value plus a
+    returned 0.5 is fp32, plus a 0.5 in the same function fp16."""
 
     __slots__ = ()
 

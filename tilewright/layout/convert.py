@@ -132,8 +132,8 @@ class Parts:
 
     @property
     def cost(self) -> float:
-        """The cost for a warp. It goes on with the next part while the loads of one are under way,
-        so that the latency of barriers counts once."""
+        """The cost for a warp. The next part starts while the loads of the previous one are
+        outstanding, so that the latency of barriers counts once."""
         return len(self.taken) * (self.shared.store.cost + self.shared.load.cost) + WARP_BARRIERS
 
 

@@ -38,7 +38,7 @@ CHUNK_BITS = 128  # of the widest access of a thread to shared memory
 
 
 class Factor(NamedTuple):
-    """Assigns the next log2(size) bits of dimension `dim` to an input; None makes duplicates."""
+    """Assigns the next log2(size) bits of dimension `dim` to an input; None for duplicates."""
 
     in_name: str
     dim: int | None

@@ -369,7 +369,7 @@ class LinearLayout:
     # --- Queries for lowering -------------------------------------------------------------------
 
     def free_variables(self, in_name: str) -> int:
-        """The bits of an input that only make duplicates.
+        """The bits of an input that only select duplicates.
 
         With all free bits of all inputs at 0, each element is held exactly once. Usually these are
         the bits with a zero basis; of several bits whose bases depend on each other, the highest

@@ -57,8 +57,8 @@ def lower_div(b: Builder, op: arith.Div, lhs: V, rhs: V) -> V:
 
 
 def _safe_divisor(b: Builder, element: ir.DType, rhs: V) -> tuple[V, V]:
-    """A divisor that can't trap, and the predicate that the given one is replaced: 0 by 1, and -1,
-    whose quotient of MIN overflows, by 1.
+    """A divisor that cannot trap, and the predicate that the original one was replaced by 1: if it
+    is 0, or -1 with a dividend of MIN, whose quotient overflows.
 
     It does not depend on the dividend, so that what is computed of one divisor for a division, such
     as its reciprocal on a GPU, is computed once for all elements.

@@ -147,8 +147,8 @@ def _float_to_int(b: Builder, x: V, to: ir.DType) -> V:
 
 
 def _vector_to_int(b: Builder, x: V, to: ir.DType) -> V:
-    """`_float_to_int` of a vector, by comparisons: where there is no saturating instruction, LLVM
-    converts one element after the other, each with two branches.
+    """`_float_to_int` of a vector, by comparisons: without a saturating instruction, LLVM converts
+    one element after the other, each with two branches.
 
     The instruction's result is poison beyond the range, where none of it is selected.
     """

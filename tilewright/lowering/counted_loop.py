@@ -7,7 +7,7 @@ from tilewright.lowering.llvm_values import V, const
 
 
 def at_least_one(b: Builder, step: V, *, signed: bool) -> V:
-    """The step by which a loop advances: one below 1 counts as 1."""
+    """The step of a loop; steps below 1 are treated as 1."""
     t, number = step.type, known_bound(step, signed=signed)
     if number is not None:
         return const(t, max(1, number))

@@ -345,7 +345,7 @@ class Builder(ValueBuilder):
 
     @contextmanager
     def when(self, condition: V, weights: tuple[int, int] | None = None) -> Generator[None]:
-        """Instructions under a condition, an i1. They may end with a terminator of their own.
+        """Instructions under a condition, an i1. They may end with their own terminator.
 
         with b.when(b.icmp("eq", pointer, 0)):
             b.ret(const(I32, 0))

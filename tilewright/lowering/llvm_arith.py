@@ -154,9 +154,8 @@ class ValueBuilder:
         return block
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` returns, which is called once for a key while the builder stays in a block:
-        registers of an op share what is computed for it before. LLVM would find that, too, at the
-        cost of parsing it."""
+        """The result of `make`, memoised by a key while the builder stays in a block: registers of
+        an op share common subexpressions. LLVM would find them, too, at the cost of parsing."""
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]

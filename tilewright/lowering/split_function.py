@@ -43,7 +43,7 @@ _NEVER = 1 << 20  # words of a value that is not passed to a function: a struct 
 def split_function(
     function: Function, attributes: str, most_live: int, long: int = LONG, part: int = PART
 ) -> None:
-    """Cut a complete function that returns nothing into several, if it is long.
+    """Split a complete function that returns nothing into several, if it is long.
 
     Args:
         attributes: LLVM attributes of the parts.
@@ -239,7 +239,7 @@ def _move(code: _Code, cut: int, to: Function) -> None:
 
 
 def _relocate(part: Function, function: Function) -> None:
-    """Give the part a subprogram of its own, of which the locations of its instructions are."""
+    """Give the part its own subprogram, to which the locations of its instructions refer."""
     module = part.module
     text = module.node(function.subprogram).removeprefix("distinct ")
     text = text.replace(f'linkageName: "{function.name}"', f'linkageName: "{part.name}"')

@@ -76,7 +76,7 @@ class _InlineAsm(Op):
     def _verify_registers(
         self, constraints: Sequence[str], elements: Sequence[Scalar], tied: Sequence[str]
     ) -> None:
-        """Reject what LLVM would end the process for: unknown registers, and floating-point
+        """Reject registers for which LLVM would end the process: unknown ones, and floating-point
         registers of another width.
 
         Args:

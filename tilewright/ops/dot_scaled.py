@@ -63,7 +63,7 @@ def storage_type(format: str) -> DType:
 
 
 def _may_be_bytes(format: str) -> bool:
-    """Whether elements may also be given as bytes: their bits."""
+    """Whether elements may also be passed as bytes with their bits."""
     return storage_type(format).nbytes_in_memory == 1
 
 

@@ -15,7 +15,7 @@ from tilewright.ops.view import View
 
 
 class StopGradient(Op, name="mark.stop_gradient", traits=ELEMENTWISE):
-    """`src`, which counts as a constant where the kernel is differentiated.
+    """`src`, which is treated as a constant in differentiation.
 
     %1 = mark.stop_gradient %0 : 4xfp32 -> 4xfp32
     """
@@ -33,8 +33,8 @@ class StopGradient(Op, name="mark.stop_gradient", traits=ELEMENTWISE):
 
 
 class Residual(View, name="mark.residual", traits=ELEMENTWISE):
-    """`src`, which gradient kernels load from where the kernel stores it if it is `saved`, and
-    compute again if not, although it is stored.
+    """`src`, which gradient kernels load from the array to which the kernel stores it if it is
+    `saved`, and otherwise recompute, although it is stored.
 
         %1 = mark.residual %0, saved=True : 4xfp32 -> 4xfp32
     """
@@ -52,8 +52,8 @@ class Residual(View, name="mark.residual", traits=ELEMENTWISE):
 
 
 class FunctionResult(Op, name="mark.function_result", traits=ELEMENTWISE):
-    """`src`, which is a function of `args`. Where the kernel is differentiated, its derivative is
-    that of the function in `DERIVATIVES`, instead of that of the ops that compute `src`.
+    """`src`, which is a function of `args`. In differentiation, its derivative is that of the
+    function in `DERIVATIVES`, instead of that of the ops that compute `src`.
 
     %2 = mark.function_result %0, [%1], function="atan" : (fp32, fp32) -> fp32
     """

@@ -34,7 +34,7 @@ def value_of(terms: Sum, args: Sequence[int]) -> int:
 
 
 class FetchAcross(Fetch, name="nvidia.fetch_across", traits=READS):
-    """Loads a right operand of `nvidia.wgmma` whose adjacent elements lie across K.
+    """Loads a right operand of `nvidia.wgmma` that is not contiguous along K.
 
     It is to be shared with adjacent elements along K, so each thread gets words of those.
 

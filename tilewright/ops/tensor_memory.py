@@ -42,7 +42,7 @@ SCALE_COLUMNS = ROWS // SCALE_ROWS  # for 128 rows, to which scales are aligned
 
 
 class AllocateTensor(Op, name="nvidia.allocate_tensor", traits=WRITES | LOCAL):
-    """Allocates tensor memory, of which nothing is known to be there. A program has one such op.
+    """Allocates tensor memory, with undefined contents. A program has one such op.
 
     %0 = nvidia.allocate_tensor type=tensor<128x64xfp32> : () -> tensor<128x64xfp32>
     """
@@ -66,7 +66,7 @@ class AllocateTensor(Op, name="nvidia.allocate_tensor", traits=WRITES | LOCAL):
 
 
 class TensorPart(Op, name="nvidia.tensor_part", traits=WRITES | LOCAL):
-    """A part of allocated tensor memory, from a column on, of which nothing is known to be there.
+    """A part of allocated tensor memory, from a column on, with undefined contents.
 
     %1 = nvidia.tensor_part %0, column=128, type=tensor<256x32xfp32>
       : tensor<128x192xfp32> -> tensor<256x32xfp32>
@@ -106,7 +106,7 @@ class TensorPart(Op, name="nvidia.tensor_part", traits=WRITES | LOCAL):
 
 
 class FreeTensor(Op, name="nvidia.free_tensor", traits=WRITES | LOCAL):
-    """Frees tensor memory, for other programs. Nothing may be under way there.
+    """Frees tensor memory for other programs. No operation on it may be outstanding.
 
     nvidia.free_tensor %0 : tensor<128x64xfp32> -> ()
     """
@@ -179,9 +179,9 @@ class LoadTensor(Op, name="nvidia.load_tensor", traits=WRITES | LOCAL):
 
 
 class TensorMma(Dot, name="nvidia.tensor_mma", traits=WRITES | LOCAL | IN_FLIGHT):
-    """Starts acc + lhs @ rhs by `tcgen05.mma`, or lhs @ rhs, if not `adds`, whatever is in `acc`.
+    """Starts acc + lhs @ rhs by `tcgen05.mma`, or, if not `adds`, lhs @ rhs, regardless of `acc`.
     Both operands are in shared memory, and `acc` and the result in the same tensor memory. The left
-    operand may be in tensor memory, too, in columns of its own.
+    operand may also be in tensor memory, in separate columns.
 
     It is complete after an `nvidia.tensor_wait`, or when a barrier is at which a later
     `nvidia.commit_products` arrives. Until then, the operands must not change, and only other

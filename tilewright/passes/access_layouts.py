@@ -97,8 +97,8 @@ class AccessLayouts:
         self.accessed: Mapping[Shape, Pair] = {} if has_products else self._accessed()
 
     def follow(self, assigned: Mapping[Value, Assigned]) -> None:
-        """Give each warp the rows of a tile that it has of results of matrix instructions, for
-        shapes that are accessed in memory and of which these have one layout."""
+        """Assign to each warp the rows of a tile that it holds of results of matrix instructions,
+        for shapes that are accessed in memory and for which these have a single layout."""
         layouts: dict[tuple[int, ...], set[LinearLayout]] = {}
         for value, (priority, layout) in assigned.items():
             if priority == FIRST:
@@ -205,9 +205,9 @@ class AccessLayouts:
     def _rows_of_fields(
         self, op: AnyAccess, extents: Sequence[int], order: Sequence[int], vector: int
     ) -> int:
-        """The adjacent elements of which a thread loads the fields, if a load is taken apart into
-        these: as many as it has of the tiles of elements that are accessed, so that these and the
-        fields have one layout."""
+        """The number of adjacent elements whose fields a thread loads, for a load that is split
+        into fields: as many as it holds of the accessed tiles of elements, so that both have one
+        layout."""
         if not isinstance(op, Load) or order != (1, 0) or vector != extents[1]:
             return 1
         if not _is_taken_apart(op.result):
@@ -246,12 +246,12 @@ class AccessLayouts:
 
     def of_store(self, op: AnyStore, assigned: LinearLayout | None) -> LinearLayout:
         """The layout already assigned to the value if a warp writes whole sectors in it, otherwise
-        the coalesced one; whole lines, if each warp converts what it stores by itself, and no other
-        result waits in registers meanwhile. Results of products that are sectors in each of eight
-        lines took 105 instead of 90 µs on an H200, where products within chunks store as much as
-        they load; a complex product, with two results, 147 instead of 166. Atomic operations on a
-        sector are a request each. Accesses in two layouts are those of whole vectors: more
-        instructions would cost more than the conversion of one tile."""
+        the coalesced one. Whole lines are required if each warp converts the stored value by
+        itself, and no other result waits in registers meanwhile. Results of products that are
+        sectors in each of eight lines took 105 instead of 90 µs on an H200, where products within
+        chunks store as much as they load; a complex product, with two results, 147 instead of 166.
+        Each atomic operation on a sector is one request. Accesses in two layouts are those of whole
+        vectors: more instructions would cost more than converting one tile."""
         best, within = self._placed(op)
         if assigned is None or shape_of(op.ptr.type) in self.accessed:
             return best

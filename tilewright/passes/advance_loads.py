@@ -98,8 +98,8 @@ def _waiting(region: Region) -> set[Op]:
 def _place(
     fn: Function, load: Load, forms: AffineForms, waiting: Collection[Op]
 ) -> tuple[Store | None, list[Op]]:
-    """The earliest store that waits and that the load may precede, with all stores in between; and
-    the load and the ops behind that store that it depends on, from the last to the first."""
+    """The earliest waiting store above which the load may be hoisted, with all stores in between;
+    and the load and its dependencies among the ops after that store, in reverse order."""
     found, count = None, 0
     behind, needed = list[Op]([load]), set(load.operands)
     op = load.prev

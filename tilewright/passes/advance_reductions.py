@@ -37,7 +37,7 @@ NAME = "advance_reductions"
 
 
 class _Accumulation(NamedTuple):
-    """A reduction of what a loop accumulates.
+    """A reduction of accumulators of a loop.
 
     Attributes:
         positions: of the accumulators among the loop-carried values.
@@ -103,7 +103,7 @@ def _is_idempotent(combine: Region, numbers: Sequence[Constant]) -> bool:
 
 
 class _Match:
-    """Compares what a loop makes of accumulators with the combine region of their reduction.
+    """Compares the updates of accumulators in a loop with the combine region of their reduction.
 
     Attributes:
         mask: of the updates; None if they have none.
@@ -121,7 +121,7 @@ class _Match:
         self.ops: set[Op] = set()
 
     def succeeds(self) -> bool:
-        """Whether each accumulator is combined with a tile, and is used for nothing else."""
+        """Whether each accumulator is combined with a tile, and has no other use."""
         combined = [
             self._unmasked(new, old)
             for new, old in zip(self.updated, self.accumulators, strict=True)
@@ -136,7 +136,7 @@ class _Match:
         return all(v in self.known for v in self.combine.args) and self._is_separate()
 
     def tiles(self) -> list[Value]:
-        """What the accumulators are combined with."""
+        """The tiles with which the accumulators are combined."""
         return [self.known[v] for v in self.combine.args[len(self.accumulators) :]]
 
     def _unmasked(self, new: Value, old: Value) -> tuple[Value, Value | None]:
@@ -167,7 +167,7 @@ class _Match:
         return True
 
     def _is_separate(self) -> bool:
-        """Whether nothing but the updates uses the accumulators and what is computed of them."""
+        """Whether the accumulators and values computed from them are used only by the updates."""
         if any(not self.ops.issuperset(v.users) for v in self.accumulators):
             return False
         if any(self.end.operands.count(v) != 1 for v in self.updated):
@@ -183,8 +183,8 @@ class _Match:
 
 
 def _rewrite(found: _Accumulation) -> None:
-    """Replace the loop by one that carries the results, too, so that nothing uses what it returns
-    of the accumulators."""
+    """Replace the loop by one that also carries the results, so that the accumulators that it
+    returns are unused."""
     reduce, old = found.reduce, found.loop
     types = [v.type for v in reduce.results]
     body = Region([*(v.type for v in old.body.args), *types])

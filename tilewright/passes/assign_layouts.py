@@ -87,7 +87,7 @@ def _widens(op: Op) -> bool:
 
 
 class _Conversion:
-    """The insertion of conversions, for chosen layouts.
+    """The insertion of conversions, for the selected layouts.
 
     Attributes:
         choice: the chosen layouts.
@@ -184,7 +184,8 @@ class _Conversion:
                 )
 
     def _set_operands(self, op: Op, layouts: Sequence[LinearLayout | None]) -> None:
-        """Give an op its operands in these layouts, and each op that is copied for it its own.
+        """Set the operands of an op in these layouts; each op that is cloned for it gets its own
+        operands.
 
         Without recursion, as chains of ops are as long as kernels.
         """
@@ -240,8 +241,8 @@ class _Conversion:
         return assigned.priority == REPEATED and again
 
     def _is_loaded_again(self, value: Value, layout: LinearLayout, depth: int = 8) -> bool:
-        """Whether a small tile, or what is computed from it, is loaded in another layout, too,
-        instead of exchanged between threads: that takes two barriers, where the cache has it.
+        """Whether a small tile, or a value computed from it, is also loaded in another layout
+        instead of being converted: a conversion takes two barriers, but the tile is in the cache.
 
         The second load is next to the first one, so that no write is between them. But no thread
         waits for those of others: what one has stored behind its load must not be what another
@@ -280,7 +281,7 @@ class _Conversion:
         return min(length, layout.num_consecutive((axis,)))
 
     def _is_written(self, load: Load) -> bool:
-        """Whether the kernel may write what a load reads."""
+        """Whether the kernel may write the memory that a load reads."""
         return any(may_write(self.choice.fn, op, load.ptr) for op in self.writes)
 
     def _is_small(self, layout: LinearLayout) -> bool:

@@ -32,7 +32,7 @@ SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 class _Counter(NamedTuple):
-    """What a loop counts.
+    """The induction variable of a loop.
 
     Attributes:
         place: of the counter among the loop-carried values.
@@ -62,7 +62,7 @@ def count_loops(fn: Function, ctx: PassContext) -> bool:
 
 
 def _counter(loop: While) -> _Counter | None:
-    """What the condition compares, if it is a counter."""
+    """The operands of the condition if it compares an induction variable."""
     end = loop.before.terminator
     assert isinstance(end, Condition)
     test = end.condition.op
@@ -127,8 +127,8 @@ def _replace(loop: While, counter: _Counter) -> None:
 
 
 def _body(loop: While, place: int, start: Value | None) -> Region:
-    """The body of the `for`, whose index is the counter or, where `start` is given, how far the
-    counter is below it."""
+    """The body of the `for`, whose index is the induction variable or, with `start`, the distance
+    by which it is below `start`."""
     body = Region([loop.inits[place].type, *(v.type for v in loop.inits)])
     index = body.args[0]
     if start is not None:

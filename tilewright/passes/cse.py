@@ -81,7 +81,8 @@ class _Merger:
 
 
 def _attribute_key(value: Any) -> Hashable:
-    """Distinguishes 0.0 from -0.0, and makes a NaN equal to itself."""
+    """The key of an attribute, which distinguishes 0.0 from -0.0, and treats a NaN as equal to
+    itself."""
     return value.hex() if isinstance(value, float) else value
 
 

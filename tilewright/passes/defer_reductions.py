@@ -124,8 +124,8 @@ def _factor(value: Value) -> Value | None:
 
 
 def _may_scale(factor: Value, reduce: Reduce) -> bool:
-    """Whether partial sums may be multiplied by a factor instead of the sum of them: it lies within
-    0 to 1, or is NaN, so that none overflows."""
+    """Whether the partial sums may be multiplied by a factor instead of their sum: it lies within 0
+    to 1, or is NaN, so that none overflows."""
     return dtype_of(reduce.results[0].type).is_floating() and _is_shrinking(factor)
 
 
@@ -136,7 +136,7 @@ def _is_shrinking(factor: Value) -> bool:
 
 
 def _conversions(value: Value) -> list[Value]:
-    """The value, and what it is converted to by conversions of layouts that are its only uses."""
+    """The value, and its layout conversions, if these are its only uses."""
     found = [value]
     while isinstance(user := _only_user(found[-1]), ConvertLayout):
         found.append(user.result)

@@ -60,8 +60,7 @@ def _delayed(region: Region) -> list[Op]:
 
 
 def _is_small(op: Op, at: int, anchors: dict[Op, int], region: Region) -> bool:
-    """Whether the tiles that are needed up to a place for an op alone are no larger than its
-    result."""
+    """Whether the operands whose live ranges would be extended are no larger than the result."""
     kept = 0
     for value in dict.fromkeys(op.operands):
         if value.op is None or value.op.parent is not region:

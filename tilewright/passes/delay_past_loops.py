@@ -57,7 +57,7 @@ def _delay(body: Region) -> int:
 
 
 def _from_scalars(body: Region) -> set[Op]:
-    """The ops of a region that compute with scalars, and tiles with what was computed from them."""
+    """The ops of a region that compute with scalars, and tiles computed from these."""
     found: set[Op] = set()
     for op in body:
         pure = op.elementwise or isinstance(op, View | Arange)

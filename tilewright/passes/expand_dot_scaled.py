@@ -56,7 +56,7 @@ def expand_dot_scaled(fn: Function, ctx: PassContext) -> bool:
 
 @compiler_pass("expand_every_dot_scaled", required=True)
 def expand_every_dot_scaled(fn: Function, ctx: PassContext) -> bool:
-    """Replace all block-scaled products by ordinary ones: what is differentiated consists of ops
+    """Replace all block-scaled products by ordinary ones, for differentiation, which requires ops
     with derivatives."""
     return expand_all(fn)
 
@@ -121,8 +121,8 @@ def _numbers(b: Builder, side: Side, wide: DType) -> Value:
 
 
 def unpacked(b: Builder, bits: Value, axis: int) -> Value:
-    """Two elements of integers, of 4 bits each, along one of the last two axes: the lower bits,
-    then the others. The second one keeps what is above it."""
+    """Two 4-bit elements of each integer, along one of the last two axes: the lower bits, then the
+    higher ones. The second element keeps the bits above it."""
     low = b.value(And(bits, like(b, 15, bits)))
     return _joined(b, low, b.value(Shr(bits, like(b, 4, bits))), axis)
 

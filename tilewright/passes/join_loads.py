@@ -36,7 +36,7 @@ then: for pairs of 2 bytes, the step of a convolution took 177 instead of 135 in
 
 
 class _Place(NamedTuple):
-    """What loads of fields of the same elements have in common."""
+    """The common part of loads of fields of the same elements."""
 
     base: Value
     offsets: Value

@@ -192,9 +192,9 @@ def _split(op: Split, source: LinearLayout) -> Demands:
 
 
 def _lowest_last(layout: LinearLayout) -> LinearLayout:
-    """The layout with its registers in another order: behind those that move along the last axis
-    the others, which no transform of rows splits, and before these the lowest, which a transform
-    that splits one bit after the other has split last, or will split last."""
+    """The layout with its register bits reordered: first those along the last axis, from the
+    highest to the lowest, as a transform that splits one bit after the other splits the lowest
+    last; then the others, which no transform of rows splits."""
     if not layout.shape:
         return layout
     last = layout.shape[-1]

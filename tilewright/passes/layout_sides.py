@@ -55,7 +55,7 @@ AnyStore = Store | AtomicStore | AtomicRMW
 
 
 def is_store(op: Op) -> TypeGuard[AnyStore]:
-    """Whether an op writes a tile and returns nothing that is used."""
+    """Whether an op writes a tile and has no used results."""
     return isinstance(op, AnyStore) and not any(result.users for result in op.results)
 
 
@@ -138,7 +138,7 @@ class _Sides:
         return cut.solve()[1]
 
     def _add_work(self, cut: Cut, op: Op) -> None:
-        """Add what an elementwise op costs on either side because threads hold the same elements.
+        """Add the cost of an elementwise op on either side due to elements held by several threads.
 
         The layout on the other side is not known yet: results of a shape that the first side has
         are taken to have the same layout there, and those on the second side no duplicates.
@@ -171,8 +171,8 @@ class _Sides:
         return value.op if value.op in self.free else self._side(cut, value)
 
     def _users(self, cut: Cut, value: Value) -> Iterator[Node]:
-        """The nodes that use a value. Users that are rematerialised in each layout do not count,
-        nor do stores that accept the layout of a matrix instruction."""
+        """The nodes that use a value, except users that are rematerialised in each layout, and
+        stores that accept the layout of a matrix instruction."""
         for op in value.users:
             if op in self.free:
                 yield op

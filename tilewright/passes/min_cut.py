@@ -71,8 +71,8 @@ class Cut:
         return found
 
     def _saturate(self, distance: dict[Node, int]) -> int:
-        """Saturate all shortest augmenting paths and return their flow. An edge that is saturated,
-        or does not lead to the sink, is not visited again."""
+        """Saturate all shortest augmenting paths and return their flow. Edges that are saturated,
+        or do not lead to the sink, are not revisited."""
         total = 0
         remaining = {node: list(self.residual[node]) for node in distance}
         path: list[Node] = [self.source]

@@ -43,9 +43,9 @@ def narrow_loads(fn: Function, ctx: PassContext) -> bool:
 
 
 def _narrow(load: Load, infos: AxisMap, ctx: PassContext) -> bool:
-    """Narrow a load along the axis with the longest runs, if threads then still have an address
-    each: others hold copies of it anyway. Along an axis of equal addresses only, it is left to what
-    broadcasts them."""
+    """Narrow a load along the axis with the longest runs, if each thread then still has an address:
+    otherwise threads hold copies of it anyway. An axis of equal addresses only is left to
+    broadcasts."""
     shape = shape_of(load.result.type)
     runs = {axis: _run(load, axis, infos) for axis in range(len(shape))}
     axis = max((a for a in runs if runs[a] < shape[a]), key=runs.__getitem__, default=None)
@@ -103,7 +103,7 @@ class _EveryNth:
         return self.made[value, axis]
 
     def undo(self) -> None:
-        """Erase what nothing uses of that which was computed."""
+        """Erase the unused ops among the newly created ones."""
         for value in reversed(self.made.values()):
             if value.op is not None and not any(r.users for r in value.op.results):
                 value.op.erase()

@@ -254,7 +254,8 @@ def _keeps_zero(op: Op) -> bool:
 
 
 def groups_match(source: Shape, target: Shape) -> bool:
-    """Whether a reshape of the padded tiles is that of the tiles, so that no gather is needed.
+    """Whether a reshape of the padded tiles is that of the unpadded tiles, so that no gather is
+    needed.
 
     In each group of axes, only the first may have an extent that is not a power of two: its padding
     follows all elements in row-major order.

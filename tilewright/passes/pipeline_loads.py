@@ -155,15 +155,15 @@ def find_pipeline(fn: Function, loop: For, infos: AxisMap, ctx: PassContext) -> 
 
 
 def _may_be_late(loop: For) -> bool:
-    """Whether what reads slots has read them when the next op starts, and that is one product:
-    behind several, copies start too late for the next iteration."""
+    """Whether the readers of the slots have read them when the next op starts, and consist of a
+    single product: after several products, copies start too late for the next iteration."""
     products = sum(type(op) in ANCHORS for op in loop.body)
     return products == 1 and not any(op.in_flight for op in loop.body)
 
 
 def _gains_programs(loop: For, found: Pipeline, stages: int, ctx: PassContext) -> bool:
-    """Whether more programs are resident with a slot less, and few, but not very few, are with
-    all: see docs/decisions/0077."""
+    """Whether one slot fewer increases the number of resident programs, from a few but not very
+    few: see docs/decisions/0077."""
     if stages < 3 or not ctx.enabled(LATE_COPIES):
         return False
     gpu = ctx.gpu
@@ -370,8 +370,8 @@ class _Pipeline(LoopRewrite):
         return body
 
     def _last_reader(self) -> Op:
-        """The last op that reads a slot, or that multiplies what it has read: fragments of operands
-        for all products would not fit into registers at once."""
+        """The last op that reads a slot, or that multiplies the values read: fragments of the
+        operands of all products would not fit into registers at once."""
         reading = {user for share in self.shares for user in share.result.users}
         reading |= {user for op in reading for v in op.results for user in v.users}
         reading.update(copy.load for copy in self.own)

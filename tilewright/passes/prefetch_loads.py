@@ -135,8 +135,8 @@ def _find(
 
 
 def _within_limits(loop: For, loads: list[Load], ctx: PassContext) -> list[Load]:
-    """The loads whose tiles the limits on registers allow: of more, those that are waited for
-    soonest, as latency of the others is hidden by what is between them and their use."""
+    """The loads whose tiles fit within the limits on registers; if not all do, those whose results
+    are used soonest, as the latency of the others is hidden by the computation before their use."""
     limit = ctx.gpu.registers // ctx.gpu.threads // PARTS
     places = {op: place for place, op in enumerate(loop.body)}
 
@@ -193,8 +193,8 @@ def _keeps_programs(
 
 
 def _work(loop: For, loads: Sequence[Load]) -> float:
-    """An estimate of the instructions of a thread that an iteration takes for what it computes from
-    its loads. Products, reductions and the like also wait for each other: there is no limit."""
+    """An estimate of the instructions of a thread in an iteration that depend on its loads.
+    Products, reductions and similar ops also synchronise: they count as unlimited."""
     dependent: set[Value] = {load.result for load in loads}
     work = 0
     for op in loop.body:
@@ -213,8 +213,8 @@ def _work(loop: For, loads: Sequence[Load]) -> float:
 def _loads_several(
     loop: For, loads: Sequence[Load], infos: Callable[[], AxisMap], ctx: PassContext
 ) -> bool:
-    """Whether ptxas unrolls a loop. If loads are masked, it does so for few, and if it does not
-    know the number of iterations."""
+    """Whether ptxas unrolls a loop. It does so for few masked loads, and if the trip count is
+    unknown."""
     if not is_unrolled(loop, ctx):
         return False
     masked = [load for load in loads if load.mask is not None]
@@ -225,9 +225,9 @@ def _loads_several(
 
 
 def _has_enough_in_flight(loop: For, loads: Sequence[Load]) -> bool:
-    """Whether an unrolled loop needs no loads ahead. It loads for several iterations at a time;
-    loads an iteration ahead are as many, each with a condition and registers of its own: on an
-    H200, a loop that joins parts of rows took 14.7 instead of 13.5 µs.
+    """Whether an unrolled loop needs no prefetching. It loads for several iterations at a time;
+    prefetched loads are as many, each with a condition and its own registers: on an H200, a loop
+    that joins parts of rows took 14.7 instead of 13.5 µs.
 
     But no load passes a store. A recurrence that loads a few bytes and stores each step took 851
     instead of 659 µs (Triton 870) without loads ahead; one whose threads load 32 bytes a step, 222
@@ -255,9 +255,9 @@ def _resident(registers: int, ctx: PassContext) -> int:
 
 
 def _live(loop: For, loads: Iterable[Load]) -> int:
-    """The largest number of registers of a thread that hold tiles at once: tiles that the loop
-    carries, and those that depend on a load of it. Elementwise ops are computed element by element,
-    so that what only they, stores and the next iteration use is never there as a whole."""
+    """The largest number of registers of a thread that hold tiles at once: loop-carried tiles, and
+    those that depend on a load of one. Elementwise ops are computed element by element, so tiles
+    used only by them, by stores and by the next iteration are never live as a whole."""
     dependent: set[Value] = {load.result for load in loads}
     last: dict[Value, Op] = {}
     for op in loop.body:
@@ -308,16 +308,16 @@ def _registers(value: Value) -> int:
 
 
 def _shares(loop: For, load: Load) -> list[Share]:
-    """The ops of the body that store a tile to shared memory, if nothing else uses it."""
+    """The ops of the body that store a tile to shared memory, if it has no other use."""
     users = list(load.result.users)
     found = [user for user in users if isinstance(user, Share) and user.parent is loop.body]
     return found if len(found) == len(users) else []
 
 
 def _first_after(shares: Sequence[Share], loop: For) -> Op | None:
-    """The first op that fetches behind all of these, before which is the barrier behind the stores:
-    some GPUs wait for all loads at a barrier. What is fetched behind it needs no registers while
-    branches load."""
+    """The first op after all of these that reads shared memory, which the barrier after the stores
+    precedes: some GPUs wait for all loads at a barrier. Values read after it need no registers
+    while branches load."""
     rest = [op for op in loop.body if op in shares or isinstance(op, Fetch)]
     fetched = [op for share in shares for op in share.result.users if isinstance(op, Fetch)]
     last = next((i for i in reversed(range(len(rest))) if rest[i] in shares), -1)

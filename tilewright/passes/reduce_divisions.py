@@ -46,8 +46,8 @@ Division = IntDiv | Rem
 
 
 class _Pair(NamedTuple):
-    """What a dividend is in the first iteration and how much it grows in each; or the quotient and
-    the remainder of a number."""
+    """The initial value of a dividend and its increment per iteration; or the quotient and the
+    remainder of a number."""
 
     first: Value
     second: Value
@@ -106,7 +106,7 @@ def _is_linear(value: Value, loop: For) -> bool:
 
 
 class _Carrying:
-    """Adds quotients and remainders to what a loop carries.
+    """Adds quotients and remainders to the carried values of a loop.
 
     The quotient q and the remainder r of x by d change with x + s by those of s, and by one more if
     the sum of the remainders reaches |d|. No sum overflows: that of the remainders is at most
@@ -154,7 +154,7 @@ class _Carrying:
         return _Pair(quotient, remainder)
 
     def _linear(self, value: Value) -> _Pair:
-        """What a linear value is in the first iteration, and how much it grows in each."""
+        """The initial value of a linear value, and its increment per iteration."""
         op = value.op
         if op is None:
             return _Pair(self.loop.start, self.loop.step)

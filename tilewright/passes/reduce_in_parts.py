@@ -38,7 +38,7 @@ Decide = Callable[[Sequence[Op], tuple[int, ...]], int]
 
 
 class _Source(NamedTuple):
-    """What a reduction computes its operands from.
+    """The loads and ops from which a reduction computes its operands.
 
     Attributes:
         ops: in an order in which each follows its operands.
@@ -156,7 +156,7 @@ def combined(b: Builder, op: Reduce, left: Sequence[Value], right: Sequence[Valu
 
 
 def _sink(fn: Function, region: Region) -> None:
-    """Move loads of tiles, and what is computed from tiles, to their first use."""
+    """Move loads of tiles, and ops on tiles, to their first use."""
     for op in reversed(list(region)):
         tiles = any(map(is_tile, op.results))
         if op.terminator or op.regions or not tiles or not (op.pure or isinstance(op, Load)):

@@ -45,7 +45,7 @@ def round_quotients(fn: Function, ctx: PassContext) -> bool:
 
 
 def _is_continuous(op: Op, decisive: set[Value]) -> bool:
-    """Whether the results of an op change little where its operands do, and decide nothing.
+    """Whether the results of an op change little if its operands do, and are not conditions.
 
     Values that leave a region may decide anything: loops are not followed.
     """

@@ -32,7 +32,7 @@ MOST = 8
 
 @compiler_pass("separate_arrays")
 def separate_arrays(fn: Function, ctx: PassContext) -> bool:
-    """Move what follows a choice of arrays into branches; see the module docstring."""
+    """Sink the ops after a selection of arrays into branches; see the module docstring."""
     moved = 0
     while moved < MOST:
         choice = next((op for op in fn.walk() if _chooses_an_array(op)), None)

@@ -118,7 +118,7 @@ def is_unrolled(loop: For, ctx: PassContext) -> bool:
 
 
 def shares_of(loop: For) -> list[Share]:
-    """What is shared in each iteration of a loop, except what is fetched from another buffer."""
+    """The values shared in each iteration of a loop, except those read from another buffer."""
     return [
         op
         for op in loop.body
@@ -127,7 +127,7 @@ def shares_of(loop: For) -> list[Share]:
 
 
 class LoopWrites:
-    """What the ops of a loop may write, for questions about several pointers."""
+    """The memory that the ops of a loop may write, for queries about several pointers."""
 
     def __init__(self, fn: Function, loop: For) -> None:
         self.fn = fn
@@ -145,8 +145,8 @@ class LoopWrites:
         self.pointers = [op.ptr for op in writing if isinstance(op, Store | Writing)]
 
     def leave(self, pointer: Value) -> bool:
-        """Whether no op of the loop may write the memory that a pointer, or a tile of them, points
-        to, or make such a write visible that another thread did before the loop."""
+        """Whether no op of the loop may write the memory to which a pointer, or a tile of pointers,
+        points, nor make such a write by another thread before the loop visible."""
         return not self.anything and not any(
             may_overlap(self.fn, pointer, written) for written in self.pointers
         )
@@ -207,7 +207,7 @@ class LoopRewrite:
     def first_iterations(
         self, count: int, start: Callable[[int, Value, Sequence[Value]], Sequence[Value]]
     ) -> list[Value]:
-        """Start what is done ahead for the first `count` iterations.
+        """Issue the advanced loads of the first `count` iterations.
 
         Args:
             start: emits it for an iteration, given its number, index and carried values, and

@@ -151,7 +151,8 @@ def _converted(b: Builder, value: Value, layout: LinearLayout) -> Value:
 
 
 def _replace(b: Builder, old: Value, total: Value) -> None:
-    """Use a result instead of another. What converts the other converts it from its layout."""
+    """Use a result instead of another, also in the conversions of the latter, which convert from
+    its layout."""
     for user in list(old.users):
         if isinstance(user, ConvertLayout):
             user.set_operand(0, total)

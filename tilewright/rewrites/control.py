@@ -82,7 +82,7 @@ def carry_more(op: For, inits: Sequence[Value], yields: Sequence[Value]) -> For:
 
 
 def replace_loop_or_branch(old: Op, new: Op) -> None:
-    """Put an op with the same and further results in the place of another."""
+    """Replace an op by one that has additional results."""
     insert_before(new, old)
     for before, after in zip(old.results, new.results, strict=False):
         after.layout = before.layout

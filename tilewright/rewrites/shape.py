@@ -231,7 +231,7 @@ def split_of_broadcast(op: Split, rw: Rewriter) -> tuple[Value, ...] | None:
 
 @rewrite(Join)
 def join_of_equal(op: Join, rw: Rewriter) -> Value | None:
-    """join(x, x) = broadcast(expand_dims(x)): it holds no elements of its own"""
+    """join(x, x) = broadcast(expand_dims(x)), which holds no elements of its own"""
     if op.lhs is not op.rhs or not shape_of(op.lhs.type):
         return None
     pair = rw.insert(ExpandDims(op.lhs, len(shape_of(op.lhs.type))))

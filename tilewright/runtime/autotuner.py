@@ -183,7 +183,7 @@ class Autotuner(NativeInterface):
 
     @property
     def do_bench(self) -> Callable[..., Any]:
-        """The benchmark function: the one given, or else that of the active driver."""
+        """The benchmark function: the one that was passed, or that of the active driver."""
         return self._do_bench or driver.active.get_benchmarker()
 
     @do_bench.setter

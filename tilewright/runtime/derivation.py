@@ -131,7 +131,7 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
 
 @dataclass(frozen=True)
 class _Setting:
-    """What the kernels of a launch are compiled for."""
+    """The target and options for which the kernels of a launch are compiled."""
 
     kernel: JITFunction
     key: Key
@@ -291,7 +291,7 @@ def _element_types(request: Request, launch: Launch) -> dict[str, DType]:
 def _derived(
     module: Module, request: Request, types: Mapping[str, DType], proofs: Proofs
 ) -> Derived | None:
-    """The kernel on the forward grid; None if there is nothing for it to do."""
+    """The kernel on the forward grid; None if it has no work."""
     if request.mode == "forward":
         require_own_types(proofs.arrays, types)
         return forward_mode(
@@ -320,7 +320,7 @@ def _derived(
 def _of_rest(
     module: Module, request: Request, types: Mapping[str, DType], proofs: Proofs
 ) -> Derived:
-    """The kernel that adds atomically to gradients what the first kernel leaves out."""
+    """The kernel that adds to gradients atomically for the loads that the first kernel omits."""
     names = tuple(proofs.rest)
     known = [op for a in proofs.arrays for op in a.loads if op not in proofs.rest.get(a.name, ())]
     return reverse_mode(

@@ -48,7 +48,7 @@ RESERVED = frozenset(["accumulate", "warmup"])  # keywords that are no options o
 
 
 class Call(NamedTuple):
-    """What a derivative is launched with.
+    """The arrays and arguments of the launch of a derivative.
 
     Attributes:
         args, kwargs: the arguments of the kernel.
@@ -163,7 +163,7 @@ class Derivative:
             return partial(self.run, grid=grid)
 
     def _bound(self, grid: tuple[Any, ...]) -> Callable[..., Any]:
-        """What launches on a grid, natively as soon as that is possible."""
+        """A callable that launches on a grid, natively as soon as that is possible."""
         run, latest = self.run, self._latest
 
         def launch(*args: Any, **kwargs: Any) -> Any:
@@ -192,14 +192,14 @@ class Derivative:
         native(*call.args, **more, **call.kwargs)
 
     def _start(self, call: Call) -> Started | None:
-        """Launch through Python. Returns what native code is to know of the launch."""
+        """Launch through Python. Returns the data that native code needs to repeat the launch."""
         found = self._checked(call)
         first = len(self.kernel.params)
         return hot_launch.start_plan(found, call.of_wrt, call.how.accumulate, first)
 
     def _native_launch(self, call: Call) -> Callable[..., Any] | None:
-        """What launches natively on a grid, from its second launch on: native code is not loaded
-        for a single one."""
+        """A callable that launches natively on a grid, from its second launch on: native code is
+        not loaded for a single one."""
         grid, how = call.grid, call.how
         if type(grid) is not tuple or self.tables or how.in_place:
             return None
@@ -331,7 +331,7 @@ class Derivative:
         return [step.kernel for plan in self._plans.values() for step in plan.steps]
 
     def explain(self) -> str:
-        """For each variant that was launched: what is done with each array, and why."""
+        """For each variant that was launched, the schedule of each array, with the reason."""
         return derivation.explained(self.kernel.__name__, self.mode, list(self._plans.values()))
 
     def source(self) -> str:

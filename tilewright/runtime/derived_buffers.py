@@ -97,7 +97,7 @@ class BufferSizes:
         return x, y, z
 
     def allocated(self, of_wrt: Arrays) -> dict[Made, Any]:
-        """The arguments that one launch makes."""
+        """The arguments that one launch creates."""
         made = dict(self.known)
         if self._floats:
             like = next(iter(of_wrt.values()))
@@ -106,7 +106,7 @@ class BufferSizes:
         return made
 
     def workspace(self, of_wrt: Arrays) -> Workspace | None:
-        """What `allocated` allocates, as one array; None if it allocates nothing."""
+        """The memory of `allocated`, as one array; None if it allocates nothing."""
         if not self._floats:
             return None
         offsets: dict[Made, int] = {}
@@ -128,7 +128,7 @@ class BufferSizes:
         return not all(sums.is_dense for sums in self._sums.values())
 
     def finish(self, made: Mapping[Made, Any], of_wrt: Arrays, accumulate: bool) -> list[Part]:
-        """Add up what workers have summed. Returns the launches that do."""
+        """Reduce the partial sums of workers. Returns the launches that do so."""
         if not self._sums:
             return []
         rows = {name: made["partial", name] for name in self._sums}

@@ -84,7 +84,7 @@ class Request(NamedTuple):
 
 
 class How(NamedTuple):
-    """What a launch does with the arrays of `wrt`.
+    """The treatment of the arrays of `wrt` by a launch.
 
     Attributes:
         accumulate: whether gradients are added to what is in memory.
@@ -142,7 +142,8 @@ class Step(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One of the kernels of a launch: a step of its plan, or a sum of what workers have added up.
+    """One of the kernels of a launch: a step of its plan, or a reduction of the partial sums of
+    workers.
 
     Attributes:
         kernel: the compiled kernel.
@@ -239,7 +240,7 @@ def _argument(
     given: Sequence[Any], argument: Path | Made | int, made: Mapping[Made, Any],
     convert: Callable[[Any], Any] | None = None,
 ) -> Any:  # fmt: skip
-    """An argument of the derived kernel: one of those of the launch, or one that it makes."""
+    """An argument of the derived kernel: one of those of the launch, or one that it creates."""
     match argument:
         case (str() as kind, str() as name):
             value = made[kind, name]
@@ -305,7 +306,7 @@ def _layout(array: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 
 def size_of(array: Any) -> Any:
-    """The number of elements; None if the array does not say."""
+    """The number of elements; None if the array does not provide it."""
     try:
         return array.numel()
     except AttributeError:

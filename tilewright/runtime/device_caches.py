@@ -44,7 +44,7 @@ class DeviceCaches(ObservedDict[str, DeviceCache]):
         self._make = make
 
     def name_of(self, device: Any) -> str:
-        """The name of a device given by any of these."""
+        """The name of a device in any of these forms."""
         if isinstance(device, int):
             return driver.name_of(driver.active, device)
         return str(device)

@@ -184,7 +184,7 @@ def set_active(driver: Driver) -> None:
 
 
 def reset_active() -> None:
-    """Restore the default driver, and look for GPUs again."""
+    """Restore the default driver, and detect GPUs again."""
     globals().pop("active", None)
     _preferred.cache_clear()
     _call_listeners()
@@ -195,7 +195,7 @@ _listeners: list[Callable[[], None]] = []
 
 def when_active_changes(listener: Callable[[], None]) -> None:
     """Call a function after each `set_active` and `reset_active`. The active driver may serve
-    devices of a type that another driver serves by default, so what is kept by the name of a device
+    devices of a type that another driver serves by default, so data cached by the name of a device
     may be another driver's."""
     _listeners.append(listener)
 

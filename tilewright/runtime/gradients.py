@@ -132,8 +132,8 @@ class Gradient(Derivative):
         return () if call.how.accumulate else missing
 
     def _require_updated(self, missing: Sequence[str], call: Call) -> None:
-        """Raise ValueError if elements of an array in place are not updated: their gradient is not
-        zero, but that of the result."""
+        """Raise ValueError if elements of an array that is updated in place are not updated: their
+        gradient is not zero, but that of the result."""
         for name in missing:
             if name in call.of_outputs:
                 raise ValueError(
@@ -268,7 +268,7 @@ class SecondGradient:
             self._forward.push(args, kwargs, grid, directions, into_grads)
 
     def explain(self) -> str:
-        """For each variant that was launched: what is done with each array, and why."""
+        """For each variant that was launched, the schedule of each array, with the reason."""
         return self._reverse.explain()
 
     def source(self) -> str:

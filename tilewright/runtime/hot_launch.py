@@ -40,7 +40,7 @@ ACCUMULATE = "accumulate"
 
 
 class Names(NamedTuple):
-    """Which arrays a launch is given besides the kernel's own, and by which keywords.
+    """The arrays of a launch besides the kernel's own, and their keywords.
 
     Attributes:
         wrt, outputs: names of the kernel's arrays.
@@ -62,7 +62,8 @@ class Names(NamedTuple):
 def native_launch(
     kernel: JITFunction, grid: tuple[Any, ...], names: Names, fallback: Callable[..., Any]
 ) -> Callable[..., Any] | None:
-    """What launches a derivative of a kernel on a grid; None if native code does not.
+    """A callable that launches a derivative of a kernel on a grid; None if native code does not
+    support it.
 
     Args:
         fallback: launches in Python: ``fallback(grid, *args, **kwargs)``. It returns a `Started`
@@ -114,8 +115,8 @@ def _keyword(name: str, **more: Any) -> Parameter:
 
 
 def start_plan(found: Checked, of_wrt: Arrays, accumulate: bool, first: int) -> Started | None:
-    """Launch a plan's kernels, through Python. Returns what native code is to know of the launch;
-    None if it cannot repeat it.
+    """Launch a plan's kernels through Python. Returns the data that native code needs to repeat the
+    launch; None if it cannot.
 
     Args:
         first: the place of the arrays of `of_wrt` among the arguments of the launch.
@@ -146,7 +147,7 @@ def _is_part(argument: Path | Made | int) -> bool:
 
 
 class _Prepare:
-    """What a launch does before its kernels.
+    """The preparation of a launch before its kernels.
 
     Args:
         cleared: the places of the arrays that are zeroed.
@@ -251,7 +252,7 @@ class Started:
 
 
 class _MadeSlots:
-    """The slots of the arguments that a launch makes.
+    """The slots of the arguments that a launch creates.
 
     Args:
         offsets: of those that are in the memory that it allocates.

@@ -121,7 +121,7 @@ class NativeInterface(KernelInterface):
         return compiled
 
     def _forget(self) -> None:
-        """Invalidate what native code has cached about this object, alone or in wrappers."""
+        """Invalidate native caches of this object, alone or in wrappers."""
         inner: Any = self
         while not hasattr(inner, "launchers"):
             inner = inner.fn
@@ -142,7 +142,7 @@ class NativeInterface(KernelInterface):
 
 def _first_launch(interface: NativeInterface, grid: Any) -> Callable[..., Any]:
     """The first launch in a process, which goes through Python like the first launch of each
-    variant, and thus does not build native code that a process with one launch does not need.
+    variant, so that a process with a single launch does not build native code.
 
     A caller that keeps the result launches natively afterwards, as a partial's function can be
     replaced.

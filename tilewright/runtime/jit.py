@@ -289,7 +289,7 @@ class JITFunction(SourceFunction, NativeInterface):
         return self.ASTSource(self, *types_of(self.params, key, values))
 
     def with_source(self, source: Callable[..., ASTSource]) -> Self:
-        """This function, with variants of its own, whose source is another one.
+        """This function with another source and separate variants.
 
         Args:
             source: takes the arguments of `ASTSource`.
@@ -458,7 +458,7 @@ class JITFunction(SourceFunction, NativeInterface):
         configs: list[dict[ArgPath, list[Any]]],
         is_warmup: bool,
     ) -> Any:
-        """What a compilation hook returns for a variant, whose attributes are `configs[0]`."""
+        """The result of a compilation hook for a variant, whose attributes are `configs[0]`."""
         if hook is None:
             return None
         source = self.ASTSource(self, signature, constants, configs[0])

@@ -57,7 +57,8 @@ class Mirrors:
             self._mirrors.append(_Mirror(device, start, now.copy(), now))
 
     def buffer_of(self, tensor: Any) -> Buffer:
-        """The memory reachable through a tensor, which must be one of those given or on the CPU."""
+        """The memory reachable through a tensor, which must be one of those passed to the
+        constructor or on the CPU."""
         address, _, _, low, high, writable = read(tensor)
         copied = self._extents.get(id(tensor))
         if copied is None:

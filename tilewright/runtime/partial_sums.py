@@ -74,7 +74,7 @@ class Sums(NamedTuple):
 
     @property
     def is_dense(self) -> bool:
-        """Whether the array has no gaps, which must be left as they are."""
+        """Whether the array has no gaps, which must be preserved."""
         return prod(self.layout[0]) == self.elements
 
     def rows(self, buffer: Any) -> Any:
@@ -192,7 +192,7 @@ class Addition(NamedTuple):
 def add_up(
     sums: Mapping[str, Sums], rows: Mapping[str, Any], arrays: Mapping[str, Any], accumulate: bool
 ) -> list[Addition]:
-    """Write the sum of all rows to the array that they are of, or add it to what the array holds.
+    """Write the sum of all rows to their array, or add it to the contents of the array.
 
     Args:
         sums: by name, the partial sums of an array.

@@ -43,7 +43,7 @@ _INDIRECT = "an index is not known before the launch"
 
 
 class Proofs:
-    """What is proven of the arrays of a launch in reverse mode.
+    """The facts proven about the arrays of a launch in reverse mode.
 
     Attributes:
         arrays: those of the kernel.
@@ -185,7 +185,7 @@ class Proofs:
 
     def _of_loads(self, fn: Function, array: Array, points: Points, finder: BlockFinder) -> Verdict:
         """The verdict on the loads of an array, or on those in loops or of tiles, if nothing is
-        known of the others."""
+        known about the others."""
         found = distinct(fn, array.loads, points, finder)
         if found.private:
             return found
@@ -297,7 +297,7 @@ class Proofs:
         return found
 
     def text(self) -> str:
-        """What was decided, a line for each array."""
+        """The schedule of each array, a line for each."""
         lines: list[str] = []
         for array in self.arrays:
             if array.name in self.loads:
@@ -342,8 +342,8 @@ def _parallel_ones(
 
 
 def _is_parallel(schedule: Regrid, points: Points, small: Sequence[str]) -> bool:
-    """Whether a grid of its own has about as many programs as the kernel's, or workers could not
-    have rows of partial sums."""
+    """Whether a separate grid has about as many programs as the kernel's, or workers could not have
+    rows of partial sums."""
     return schedule.programs * 4 >= points.count or not set(schedule.loads) <= set(small)
 
 

@@ -163,7 +163,8 @@ def _read_rocm_torch(tensor: Any) -> Reading:
 
 
 def _is_fake(kind: type) -> bool:
-    """Whether a type is torch's of tensors without memory, which stand for others in a trace."""
+    """Whether a type is torch's type of tensors without memory, which represent others in a
+    trace."""
     return any(
         base.__name__ in ("FakeTensor", "FunctionalTensor")
         and base.__module__.startswith("torch._subclasses.")
@@ -212,7 +213,7 @@ def _read_duck(tensor: Any) -> Reading:
 
 
 def _storage_extent(storage: Any) -> tuple[int, int]:
-    """Begin and end of a storage; unknown for one that does not say."""
+    """Begin and end of a storage; unknown if it does not provide them."""
     if not hasattr(storage, "data_ptr") or not hasattr(storage, "nbytes"):
         return UNKNOWN, UNKNOWN
     low = int(storage.data_ptr())

@@ -53,7 +53,7 @@ _RESERVED = frozenset(_TAKEN.split())
 
 
 class ExportError(ValueError):
-    """A kernel that cannot be exported as requested; the message says why."""
+    """A kernel that cannot be exported as requested, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)

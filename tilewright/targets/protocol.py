@@ -89,8 +89,8 @@ LEVELS = ("0", "1", "2", "3", "4", "5", "R", "F")
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The claimed support of a target. `python -m tilewright conformance` verifies it: what is
-    claimed must work, and what is not must be rejected with a `TilewrightError`.
+    """The claimed support of a target, verified by `python -m tilewright conformance`: claimed
+    cases must work, and others must be rejected with a `TilewrightError`.
 
         Claims(levels=("0", "1"), types=("i32", "fp32"), without=("x / y",))
 
@@ -167,7 +167,7 @@ class Target(Protocol):
         ...
 
     def parse_options(self, given: Mapping[str, Any]) -> Any:
-        """The options of a kernel, a frozen dataclass, from those given by the user.
+        """The options of a kernel, a frozen dataclass, from those that the user passes.
 
         Raises:
             KeyError: a name is not an option of the target (see `options_from`).
@@ -274,8 +274,8 @@ def options_of_plug_ins() -> frozenset[str]:
 
 
 def options_without_effect(target: Target) -> frozenset[str]:
-    """The options that a target accepts, and that do not affect the code it generates: those that
-    it ignores, and those of its attribute `without_effect`, if it has one."""
+    """The options that a target accepts, but that do not affect its code: those that it ignores,
+    and those of its attribute `without_effect`, if it has one."""
     accepted = options_dict(target.parse_options({})).keys()
     # A replacement of the IR is an error where it is ignored.
     ignored = OPTIONS_OF_OTHER_TARGETS - accepted - {"ir_override"}
@@ -313,8 +313,8 @@ def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
 
 
 def _is_ignored(name: str, value: Any) -> bool:
-    """Whether an option has no meaning on a target that does not know it. A replacement of the IR
-    would have one."""
+    """Whether an unknown option has no meaning on a target. An option that replaces the IR would
+    have one."""
     if name == "ir_override":
         return value is None
     return name in OPTIONS_OF_OTHER_TARGETS or name in options_of_plug_ins()

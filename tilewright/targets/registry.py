@@ -130,7 +130,7 @@ MEMBERS = (
 
 
 def _made(target: GPUTarget) -> Target:
-    """A new instance of a target; what is wrong with one of a plug-in is a `PlugInError`."""
+    """A new instance of a target; faults of a plug-in's target are `PlugInError`s."""
     name = target.backend
     factory = factory_of(name)
     given = (target.arch,) if target.arch != "" else ()
@@ -150,8 +150,8 @@ def provider_of(name: str) -> str:
 
 
 def _fault_of(made: Any) -> str:
-    """The reason for which an object is no target of this interface version; "" if it is one. What
-    its members raise is raised."""
+    """The reason for which an object is not a target of this interface version; "" if it is one.
+    Exceptions of its members propagate."""
     interface = getattr(made, "interface", INTERFACE)
     if interface != INTERFACE:
         return (
@@ -197,7 +197,7 @@ def derived(
 
 
 def parsed_options(target: Target, given: Mapping[str, Any]) -> Any:
-    """The options of a kernel that a user gives for a target.
+    """The options of a kernel for a target, from those that the user passes.
 
     Raises:
         KeyError, TypeError, ValueError, AssertionError: an option is wrong.

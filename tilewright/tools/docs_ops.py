@@ -111,7 +111,7 @@ def _default(field: Field) -> str:
 
 
 def _summary(cls: type[Op]) -> str:
-    """The traits of the op, and why it has no `evaluate`, if it has none."""
+    """The traits of the op, and the reason if it has no `evaluate`."""
     facts = {
         "elementwise": cls.elementwise,
         "commutative": cls.commutative,

@@ -94,8 +94,8 @@ def gpus() -> dict[str, Any]:
 
 
 def load_plug_ins(group: str = "", name: str = "") -> dict[str, Any]:
-    """Import a plug-in, or all. Not those are looked for that raise, which is reported where they
-    are used, but those that do not return or end the process."""
+    """Import a plug-in, or all, to detect those that do not return or end the process. Plug-ins
+    that raise are reported where they are used."""
     for each in [group] if group else plug_ins.GROUPS:
         for point in [name] if name else plug_ins.plug_ins(each):
             with suppress(plug_ins.PlugInError):

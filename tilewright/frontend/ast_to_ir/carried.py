@@ -84,7 +84,7 @@ def carried_names(frame: Frame, loop: ast.For | ast.While) -> Carried:
 
 
 def rebound(names: Names, carried: Carried, handles: Sequence[Value]) -> Names:
-    """The names, with carried ones bound to the given handles."""
+    """The names, with carried ones bound to these handles."""
     remaining = iter(handles)
     bound = dict(names)
     for name, type_ in carried.items():

@@ -261,7 +261,7 @@ def _checked_type(frame: Frame, name: str, values: Sequence[Any]) -> Any:
 
 
 def _is_none(value: Any) -> bool:
-    """Whether a name has no value yet: two sides that each give it one need not agree with that."""
+    """Whether a name has no value yet: two branches that both bind it need not agree with that."""
     return isinstance(value, constexpr) and value.value is None
 
 

@@ -147,8 +147,8 @@ def _bound(frame: Frame, value: Any, dtype: DType) -> tensor:
 
 
 def _stop_if_positive(frame: Frame, stop: tensor, step: tensor) -> tensor:
-    """The bound of a loop that does not run if its step is not positive: nothing is below the
-    minimum of a type, not even an index plus a negative step.
+    """The bound of a loop that does not run if its step is not positive: no index, not even one
+    plus a negative step, is below the minimum of a type.
 
     Raises:
         ValueError: the step is known, and is not positive.

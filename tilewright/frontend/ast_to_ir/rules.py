@@ -111,7 +111,7 @@ def _given(
 def _gradients(
     site: _Site, bound: Mapping[str, Any], made: Any
 ) -> tuple[tuple[int, ...], list[Value]]:
-    """What a rule returns: the gradients that are not None, and of which tensors they are."""
+    """The results of a rule: the gradients that are not None, and their tensors."""
     assert site.fn.vjp is not None
     rule, names = site.fn.vjp.__name__, list(bound)
     found = made.values if isinstance(made, language.tuple) else [made]
@@ -169,7 +169,7 @@ def _require_gradient(site: _Site, name: str, value: Any, type: Type) -> None:
 
 
 def _require_pure(site: _Site, function: Function, subject: str) -> None:
-    """Raise if a function does anything but compute its result of its arguments."""
+    """Raise if a function has effects or depends on anything but its arguments."""
     op = _with_effect(site.frame.context.module, function, set())
     if op is not None:
         what = "depends on the program" if isinstance(op, ProgramId | NumPrograms) else "has"

@@ -26,7 +26,7 @@ TWO_OVER_SQRT_PI = 2 / sqrt(pi)
 
 
 def _call(function: Any, *operands: Number) -> Number:
-    """A function that may be differentiated again."""
+    """A call of a function that is itself differentiable."""
     return marked(function.__name__, function.formula, operands)
 
 

@@ -188,8 +188,8 @@ PRODUCTS = range(-2, 5)
 
 
 def _power_by_products(x: Number, n: int) -> Number:
-    """x ** n for one of `PRODUCTS`. An intermediate power overflows or is subnormal only where the
-    result is infinite, or so small that the lost digits are none of its own."""
+    """x ** n for one of `PRODUCTS`. An intermediate power overflows or is subnormal only if the
+    result is infinite, or so small that the lost digits do not affect it."""
     if n == 0:
         return x.constant(1.0)
     if n < 0:

@@ -290,7 +290,7 @@ def clamp(s: Semantic, x: Any, low: Any, high: Any, propagate_nan: bool = False)
 
 
 def _kept(s: Semantic, x: tensor, bound: tensor, predicate: str, extremum: tensor) -> tensor:
-    """The extremum of a number and a bound. Where both are equal, the derivative is that of the
+    """The extremum of a number and a bound. If both are equal, the derivative is that of the
     number: `maximum` and `minimum` give each half of it."""
     within = s.emit(ops.Cmp(x.handle, bound.handle, predicate))
     return s.emit(ops.Select(within.handle, x.handle, extremum.handle))

@@ -103,7 +103,7 @@ class Semantic:
         self.inline = inline
 
     def warn(self, message: str) -> None:
-        """Give a warning at the line of the kernel, or where Python calls if there is none."""
+        """Issue a warning at the line of the kernel, or at the Python caller if there is none."""
         loc = self.builder.loc
         if loc is None:
             warnings.warn(message, stacklevel=3)

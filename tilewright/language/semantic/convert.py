@@ -143,8 +143,8 @@ def to_tensor(s: Semantic, value: Any) -> tensor:
 
 
 def returned(s: Semantic, value: Any) -> Any:
-    """What a call of a function is in the caller: numbers are `returned_number`s, and with
-    `strict_triton` tensors, which are no compile-time values."""
+    """The result of a call in the caller: numbers are `returned_number`s or, with `strict_triton`,
+    tensors, which are not compile-time values."""
     if s.options.strict_triton:
         return as_returned(value, lambda number: to_tensor(s, number))
     return as_returned(value)
@@ -288,8 +288,9 @@ def arithmetic_operands(
 
 
 def strong_operands(s: Semantic, *operands: Any, wide: bool = False) -> tuple[tensor, ...]:
-    """Operands of comparisons, `minimum`, `maximum`, `clamp` and `fma`: a number counts as a value
-    of its own type. So an fp16 value is compared with 0.1 in fp32, and int8 with 300 in int32.
+    """Operands of comparisons, `minimum`, `maximum`, `clamp` and `fma`: a number is treated as a
+    value of its own type. So an fp16 value is compared with 0.1 in fp32, and int8 with 300 in
+    int32.
 
     With `wide`, bfloat16 becomes fp32. Beyond Triton, an integer takes the type of an fp8 value,
     with which it does not mix otherwise.

@@ -69,8 +69,9 @@ def device_assert(s: Semantic, condition: Any, message: Any, mask: Any) -> None:
 
 
 def assume(s: Semantic, condition: tensor) -> None:
-    """Emit an assumption, or an assertion if the option `debug` is set: it must not be folded by
-    what it asserts. None is emitted in a function that is passed to an op for its elements."""
+    """Emit an assumption, or an assertion if the option `debug` is set, which must not be folded by
+    its own assumption. None is emitted in combine functions and functions that are mapped over
+    elements."""
     if s.options.strict_triton and shape_of(condition.type):
         raise ValueError(
             f"tl.assume takes a scalar condition, not {condition.type}: state it for the scalars "

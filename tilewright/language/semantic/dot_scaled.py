@@ -63,7 +63,7 @@ def _side(s: Semantic, name: str, value: tensor, scale: Any, format: Any, k_pack
 
 
 def _stored(s: Semantic, name: str, value: tensor, format: str) -> tensor:
-    """The elements in the type that stores the format, or as bytes if that is what is given."""
+    """The elements in the type that stores the format, or as bytes if bytes were passed."""
     element = dtype_of(value.type)
     if format not in PLAIN:
         if element not in (U8, I8):

@@ -197,7 +197,7 @@ def _ordered(kernel: Kernel, op: AnyAtomic, *, fenced: bool = False) -> Generato
 
 @contextmanager
 def _fenced(kernel: Kernel, op: AnyAtomic) -> Generator[None]:
-    """Fences that give the relaxed instructions of this thread the order of an op."""
+    """Fences around relaxed instructions of this thread for the memory order of an op."""
     scope = kernel.hw.sync_scope(op.scope)
     if op.sem in ("release", "acq_rel"):
         kernel.b.fence("release", scope)
@@ -207,13 +207,13 @@ def _fenced(kernel: Kernel, op: AnyAtomic) -> Generator[None]:
 
 
 def _acquires(op: AnyAtomic) -> bool:
-    """Whether accesses are ordered behind an op."""
+    """Whether later accesses are ordered after an op."""
     return op.sem in ("acquire", "acq_rel") and not _is_last(op)
 
 
 def _is_last(op: Op) -> bool:
-    """Whether a program accesses no memory after an op, so that nothing is ordered behind it, and
-    blocks need not stay until it is executed."""
+    """Whether a program accesses no memory after an op, so that no access is ordered after it, and
+    blocks may end before it is executed."""
     last: Op | None = op
     while last is not None:
         after = last.next
@@ -281,7 +281,7 @@ def _all_registers(layout: LinearLayout | None, found: dict[int, V]) -> Register
 def _compare_loop(
     kernel: Kernel, op: AtomicRMW, register: int, mask: V | None, *, fenced: bool
 ) -> V:
-    """A compare-and-swap loop, for what the hardware has no instruction for.
+    """A compare-and-swap loop, for operations without an instruction.
 
     The first load is volatile rather than atomic: a stale value costs one more iteration. An
     extremum that is in memory already is not written: where many programs update one maximum, few

@@ -65,7 +65,7 @@ def moves_alone(layout: LinearLayout, axis: int) -> bool:
 def inline(
     kernel: Kernel, region: Region, args: Sequence[V], known: Mapping[Value, V] | None = None
 ) -> Element:
-    """Emit a combine region on scalars, and return what it yields.
+    """Emit a combine region on scalars, and return the yielded values.
 
     Args:
         known: results of ops that are not emitted.

@@ -68,7 +68,7 @@ def conversion_scratch(op: ConvertLayout) -> int:
 
 @PRIVATE.of(ConvertLayout)
 def stays_in_warps(op: ConvertLayout) -> bool:
-    """Whether each warp has scratch of its own."""
+    """Whether each warp has its own scratch."""
     return isinstance(plan_of(op), convert.Parts)
 
 
@@ -129,7 +129,7 @@ def _linear(kernel: Kernel, layout: LinearLayout, out_name: str) -> V:
 
 
 class _Choice(NamedTuple):
-    """What a select chooses from.
+    """The alternatives of a select.
 
     Attributes:
         condition: the bits of lane and warp of which an odd number must be set for `on_true`.
@@ -233,7 +233,7 @@ def _unpacked(kernel: Kernel, word: V, count: int, like: V) -> list[V]:
 
 
 def _is_stored_at_once(kernel: Kernel, op: ConvertLayout) -> bool:
-    """Whether the only user of the result is a store, before which nothing accesses memory."""
+    """Whether the only user of the result is a store, and no op accesses memory before it."""
     if len(op.result.users) != 1:
         return False
     (store,) = op.result.users

@@ -98,7 +98,7 @@ def _shown(kernel: Kernel, value: Value, held: V, hex: bool) -> tuple[str, V]:
 
 @emits(Assume)
 def emit_assume(kernel: Kernel, op: Assume) -> None:
-    """Passes have made use of it."""
+    """Emits nothing: assumptions are used by passes only."""
 
 
 @emits(Assert)

@@ -192,7 +192,7 @@ class _Reader:
 
 
 class _Row(NamedTuple):
-    """The place of a row of an operand, and what its columns are combined with."""
+    """The address of a row of an operand, and the offsets of its columns."""
 
     start: V
     swizzle: V

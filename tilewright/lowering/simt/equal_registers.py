@@ -65,7 +65,8 @@ def _first_of_runs(layout: LinearLayout, runs: Sequence[int]) -> list[int]:
 
 
 def _only_for_accesses(fn: Function) -> set[Value]:
-    """The values that serve only as addresses and masks of loads and stores, or in what does."""
+    """The values that are used only as addresses and masks of loads and stores, or to compute
+    these."""
     found: set[Value] = set()
     # The users of a value follow it in this order, also those in nested regions.
     for op in reversed(list(fn.walk())):

@@ -123,7 +123,7 @@ class Hardware(Protocol):
         ...
 
     def sync_warp(self, b: Builder) -> None:
-        """Wait for all lanes of the warp; what they wrote to shared memory is visible afterwards.
+        """Wait for all lanes of the warp, and make their writes to shared memory visible.
         Convergent: all lanes must execute it."""
         ...
 
@@ -136,7 +136,7 @@ class Hardware(Protocol):
         ...
 
     def elect(self, b: Builder) -> V:
-        """Whether this is the one lane of its warp that runs what one thread has to run."""
+        """Whether this is the elected lane of its warp, for code that one thread executes."""
         ...
 
     def publish(self, b: Builder) -> None:
@@ -275,8 +275,8 @@ class Hardware(Protocol):
 
 
 class PlainHardware:
-    """Base of a `Hardware` without optional instructions. Those that no code is generated for
-    without the corresponding feature raise `NotImplementedError`; hints emit nothing."""
+    """Base of a `Hardware` without optional instructions. Methods for which code is generated only
+    with the corresponding feature raise `NotImplementedError`; hints emit nothing."""
 
     constant_space = 0
     float_fence = "llvm.arithmetic.fence"

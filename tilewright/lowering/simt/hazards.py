@@ -44,7 +44,7 @@ class GlobalAccess(NamedTuple):
 
 
 def hazardous_accesses(fn: Function) -> Mapping[Op, GlobalAccess]:
-    """The loads by several threads of what the function may store, and these stores."""
+    """The loads by several threads from memory that the function may store, and these stores."""
     if not any(map(_is_repeated, fn.walk())):
         return {}
     found = {

@@ -39,8 +39,8 @@ _OF_SMALLER = {"lt": True, "le": True, "ne": True, "gt": False, "ge": False, "eq
 
 
 def strides_of_indices(op: Reduce) -> dict[int, int]:
-    """The operands that are indices along the axis, with their strides, if a thread has elements
-    that are apart by register only."""
+    """The operands that are indices along the axis, with their strides, if the elements of a thread
+    differ by register only."""
     layout = op.srcs[0].layout
     assert layout is not None
     if len(op.srcs) == 1 or not axis_bits(layout, REGISTER, op.axis):
@@ -128,7 +128,7 @@ def _with_first(
 
 
 def _known_comparisons(combine: Region, strides: Mapping[int, int]) -> dict[Value, V]:
-    """The results of comparisons of indices, of which the left one is the smaller."""
+    """The results of comparisons of indices, given that the left one is smaller."""
     middle = len(combine.args) // 2
     sides = {combine.args[k]: combine.args[middle + k] for k in strides}
     known: dict[Value, V] = {}

@@ -327,11 +327,11 @@ class Kernel:
         return self.team.warp
 
     def barrier(self) -> None:
-        """Wait for all threads of the team, and see what they wrote."""
+        """Wait for all threads of the team, and make their writes visible."""
         self.hw.barrier(self.b, self.team)
 
     def part(self, first: int, warps: int, barrier: int) -> Team:
-        """A team of some of the program's warps, with a barrier of its own, which is not 0."""
+        """A team of some of the program's warps, with its own barrier, which is not 0."""
         assert barrier > 0, "barrier 0 is the program's"
         saved = self.b.current
         self.b.at(self.entry)
@@ -432,7 +432,7 @@ def each_once(make: Callable[..., V], operands: Sequence[Sequence[V]]) -> Regist
 
 
 def share_sums(left: Sequence[V], right: Sequence[V]) -> bool:
-    """Whether fewer sums differ if the constant parts of the operands are left out."""
+    """Whether there are fewer distinct sums without the constant parts of the operands."""
     pairs = list(zip(left, right, strict=True))
     rests = {tuple(id(v.parts[0] if v.parts else v) for v in pair) for pair in pairs}
     return len(rests) < len({tuple(map(id, pair)) for pair in pairs})
@@ -457,8 +457,8 @@ def constants_last(b: Builder) -> Callable[[V, V], V]:
 def packs_once(
     b: Builder, make: Callable[..., V], operands: Sequence[Registers], packed: int
 ) -> Registers:
-    """As `each_once`, where `make` takes vectors of `packed` values, which one instruction computes
-    with. LLVM removes vectors that are taken apart and put together again."""
+    """As `each_once`, if `make` takes vectors of `packed` values, on which one instruction
+    operates. LLVM eliminates vectors that are split and recombined."""
     keys = [tuple(map(id, values)) for values in zip(*operands, strict=True)]
     tuples = dict(zip(keys, zip(*operands, strict=True), strict=True))
     done: dict[tuple[int, ...], V] = {}

@@ -45,7 +45,7 @@ class Picked(NamedTuple):
 
 
 def picked(kernel: Kernel, op: Reduce) -> Picked | None:
-    """What a sum picks; None if it adds up more."""
+    """The element that a sum selects; None if it has several terms."""
     source = op.srcs[0].op
     if len(op.srcs) != 1 or not isinstance(source, Select):
         return None
@@ -78,7 +78,8 @@ def _equal_to(condition: Value, axis: int) -> tuple[Value, int] | None:
 
 
 def _source(value: Value, axis: int) -> tuple[Value, int]:
-    """What a tile repeats along other axes, and its axis that is `axis` of the tile."""
+    """The operand that a tile broadcasts along other axes, and its axis that corresponds to `axis`
+    of the tile."""
     while isinstance(op := value.op, View | ConvertLayout):
         found = op.index_maps()[0]
         if found is None or Along(axis) not in found.axes:

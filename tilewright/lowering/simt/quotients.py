@@ -80,7 +80,7 @@ def divide_runs(
 
 
 def _quotient_behind(b: Builder, op: Op, pair: tuple[V, V], quotient: V, steps: int) -> V:
-    """(x + steps) // d by x // d. They are equal, but if x < 0 is a multiple of d."""
+    """(x + steps) // d from x // d. They are equal unless x < 0 is a multiple of d."""
     if value_range(op.operands[0])[0] >= 0:
         return quotient
     x, d = pair

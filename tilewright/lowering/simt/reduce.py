@@ -146,8 +146,8 @@ def _over_lanes(
 def _dealt_out(
     kernel: Kernel, op: Reduce, elements: list[Element], bits: Sequence[int]
 ) -> tuple[list[Element], LinearLayout]:
-    """Each element combined with those of the other lanes along the axis, in one of these lanes, as
-    far as there are several elements; and the layout that says in which.
+    """Each element combined with those of the other lanes along the axis, in one of these lanes if
+    there are several elements; and the layout of the result.
 
     At each step of the butterfly, of two lanes one continues with the lower half of the elements,
     and the other with the upper half. As many elements as lanes, or more, take less than a shuffle

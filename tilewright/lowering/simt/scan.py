@@ -39,7 +39,7 @@ ALWAYS = const(I1, 1)
 
 
 class Before(NamedTuple):
-    """The combination of all that precedes a run of elements; nothing does if `holds` is false."""
+    """The combination of all elements before a run; there are none if `holds` is false."""
 
     element: Element
     holds: V

@@ -269,7 +269,7 @@ class NativePool:
 
 @contextmanager
 def _signals_blocked() -> Generator[None]:
-    """Block all signals but those of faults: threads created inside inherit the mask, so that
+    """Block all signals except those of faults: threads created inside inherit the mask, so that
     signals are delivered to Python's threads only. A fault of a thread that blocks its signal would
     end the process without calling its handler, such as Python's `faulthandler`."""
     faults_of_threads = {signal.Signals[name] for name in _OF_FAULTS if hasattr(signal, name)}

@@ -39,8 +39,8 @@ _memory = (ctypes.c_uint8 * _SIZE)()
 
 
 class _Report(ctypes.Structure):
-    """What the handler writes while a function is running: an item of a linked list, which stays in
-    it, as the handler may be reading it, and is used again for another function."""
+    """The text that the handler writes while a function is running: an item of a linked list, which
+    is never removed, as the handler may be reading it, but reused for another function."""
 
     _fields_ = (
         ("following", ctypes.c_void_p),
@@ -86,7 +86,7 @@ def watch(pool: int, handler: int) -> None:
 
 
 def add(function: int, name: str) -> None:
-    """Record what to report of a kernel, by its address."""
+    """Register the report of a kernel, by its address."""
     text = (
         f"tilewright: memory fault in kernel {name}: it probably accesses an element outside of "
         "its arguments. With TILEWRIGHT_INTERPRET=1 the program stops there, with the line.\n"

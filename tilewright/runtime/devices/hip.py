@@ -174,7 +174,7 @@ def current_stream(index: int) -> int:
 
 
 def device_properties(gpu: Device) -> dict[str, Any]:
-    """A device's properties by Triton's names; clock rates in kHz, what is unknown is 0."""
+    """A device's properties by Triton's names; clock rates in kHz, 0 for unknown ones."""
     return {
         "max_shared_mem": gpu.shared_bytes,
         "max_num_regs": 0,

@@ -22,8 +22,8 @@ else:
 
 
 class Devices(NamedTuple):
-    """A vendor's part of `runtime/devices`. All but `torch` raise `DeviceError` if the vendor's
-    driver cannot be used."""
+    """A vendor's part of `runtime/devices`. All members except `torch` raise `DeviceError` if the
+    vendor's driver cannot be used."""
 
     device: Callable[[int], Gpu]
     """The device with an index; a `DeviceError` if there is none."""

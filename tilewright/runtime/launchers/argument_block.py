@@ -59,7 +59,7 @@ class ArgumentBlocks:
         self._free: list[ArgumentBlock] = []
 
     def take(self) -> ArgumentBlock:
-        """A block that no other launch uses until it is given back."""
+        """A block that no other launch uses until it is released."""
         try:
             return self._free.pop()
         except IndexError:

@@ -67,7 +67,7 @@ class HostCalls:
 
     @contextmanager
     def one_launch(self) -> Generator[None]:
-        """Wait for other launches of this kernel, but for one that this thread has interrupted.
+        """Wait for other launches of this kernel, except one that this thread has interrupted.
 
         Raises:
             DeviceAssertionError: an assertion of the launch has failed.

@@ -97,7 +97,7 @@ class TensorMaps:
         return None if kept is None else kept.addresses
 
     def native_fields(self) -> dict[str, int | Sequence[int]] | None:
-        """The fields with which native code makes and keeps maps; None if it cannot."""
+        """The fields with which native code creates and caches maps; None if it cannot."""
         plans = [_plan(facts) for facts in self._facts]
         if len(self.arguments) > MAX_MAP_WORDS or len(plans) > MAX_MAPS or None in plans:
             return None

@@ -54,9 +54,9 @@ def _new_launch(r: Routine, self: Object, grid: Object) -> None:
 
 @routine(I1)
 def _holds_nothing(r: Routine, grid: Object) -> None:
-    """Whether keeping a grid alive after its launch keeps nothing else alive: tuples of ints, and
-    functions without closure and defaults. Others may refer to tensors, whose memory must be
-    freed as soon as the program drops them."""
+    """Whether a grid keeps no other objects alive after its launch: tuples of ints, and functions
+    without closure and defaults. Others may refer to tensors, whose memory must be freed as soon as
+    the program drops them."""
     with r.when(r.is_a(grid, "tuple")):
         count = r.size_of(grid)
         r.require(r.icmp("ule", count, 3))

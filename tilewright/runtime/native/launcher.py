@@ -154,7 +154,7 @@ class Chosen(Stage):
         self._chosen.clear()
 
     def _note(self, words: bytes, objects: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Cache the configuration of a call that has just been made on the slow path."""
+        """Cache the configuration of the last call on the slow path."""
         if len(self._chosen) >= MAX_ENTRIES:
             self.forget()
         config = self._tuner.known_config(named)

@@ -53,8 +53,8 @@ def _run(r: Routine, record: Record) -> None:
 
 @routine(I32)
 def _start_chain(r: Routine, record: Record) -> None:
-    """`start_on_device` for kernels that are launched one after the other, on grids of their own.
-    NOT_STARTED may mean that some have been, see `hot_launch.py`."""
+    """`start_on_device` for kernels that are launched one after the other, on separate grids.
+    NOT_STARTED may mean that some have been launched, see `hot_launch.py`."""
     chain = r.ref("Chain", record["chain"])
     made = make_arguments(r, chain)
     with r.when(r.ne(made, STARTED), UNLIKELY):

@@ -12,8 +12,8 @@ from tilewright.runtime.native.routine import Chain, Object, Routine, routine
 
 @routine(I32, failure=FAILED)
 def make_arguments(r: Routine, chain: Chain) -> None:
-    """Fills the slots from MADE_SLOT on: the first one has the address of the memory that
-    Chain.prepare returns, if there is such a function and it does, and the others are `made`.
+    """Fills the slots from MADE_SLOT on: the first with the address of the memory that
+    Chain.prepare returns, if there is such a function, the others with `made`.
 
     Returns STARTED, NOT_STARTED if the slow path must launch, or FAILED with an exception set.
     """

@@ -65,8 +65,8 @@ def _default_threads(r: Routine, record: Record) -> None:
 
 
 def _require_free(r: Routine, record: Ref) -> None:
-    """Exits if the kernel calls Python and another launch of it runs: a call does not say from
-    which launch it is."""
+    """Exits if the kernel calls Python and another launch of it runs, as a call does not identify
+    its launch."""
     owners = record["owners"]
     with r.when(r.ne(owners, 0)):
         for owner in range(OWNERS):
@@ -76,7 +76,7 @@ def _require_free(r: Routine, record: Ref) -> None:
 
 @routine(I32, failure=FAILED)
 def _run_in_turn(r: Routine, record: Record, scratch: Object, workers: Word) -> None:
-    """`_run_on_pool`, and raises what the kernel's calls of Python have raised."""
+    """`_run_on_pool`, then raises the exceptions of the kernel's calls of Python."""
     owners = record["owners"]
     with r.when(r.eq(owners, 0)):
         r.ret(_run_on_pool(r, record, scratch, workers))

@@ -36,8 +36,8 @@ INVALID = -(1 << 63)
 
 @routine(I1, inline=True)
 def add_tensor_maps(r: Routine, record: Record) -> None:
-    """Store the addresses of the kernel's tensor maps after those of its arguments; false where
-    Python has to make them, or to launch without."""
+    """Store the addresses of the kernel's tensor maps after those of its arguments; false if Python
+    has to create them, or to launch without."""
     count = record["map_count"]
     with r.when(r.eq(count, 0)):
         r.ret(True)

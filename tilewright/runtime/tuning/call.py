@@ -79,7 +79,7 @@ class Call:
         return args, chosen
 
     def written(self, compiled: Any) -> list[Any]:
-        """The tensors that the kernel may write; all of them if its metadata doesn't say."""
+        """The tensors that the kernel may write; all of them if its metadata does not list them."""
         if isinstance(compiled, Prepared):
             return list(compiled.written)
         given = [*self._nargs.values(), *self._kwargs.values()]

@@ -11,7 +11,7 @@ class HasTuningKey(Protocol):
     """A wrapper of a kernel that launches other kernels instead, depending on the arguments."""
 
     def tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """A key that distinguishes these kernels, given the arguments by name."""
+        """A key that distinguishes these kernels, for these arguments by name."""
         ...
 
 
@@ -63,8 +63,8 @@ def _require_hashes(keys: Sequence[str], named: Mapping[str, Any]) -> None:
 
 
 def _further_key(fn: Any, named: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What the best configuration depends on besides the arguments that `key` names: of a
-    derivative, which one it is."""
+    """The dependencies of the best configuration besides the arguments in `key`: for a derivative,
+    its mode and arrays."""
     while hasattr(fn, "fn"):
         if isinstance(fn, HasTuningKey):
             return fn.tuning_key(named)

@@ -36,7 +36,7 @@ class CannotProtect(Exception):
 
 
 def written_tensors(metadata: Any, values: Iterable[Any]) -> list[Any]:
-    """The tensors that a compiled kernel may write, given the values of all its parameters."""
+    """The tensors that a compiled kernel may write, among the values of all its parameters."""
     named = list(values)
     found: list[Any] = []
     for index in metadata.may_write:

@@ -8,7 +8,7 @@ from tilewright.runtime.config import Config
 
 
 def cheapest(configs: list[Config], most: int, estimate: Callable[..., float]) -> list[Config]:
-    """At most so many configurations, those with the least estimates, given their keywords."""
+    """At most this number of configurations, those with the least estimates for their keywords."""
     if len(configs) <= most:
         return configs
     cost = [estimate(**config.all_kwargs()) for config in configs]

@@ -112,7 +112,7 @@ def first_line(error: BaseException) -> str:
 
 
 def all_failed_error(name: str, errors: Mapping[Any, Exception]) -> AutotunerError:
-    """The error for a kernel of which no configuration runs, given the error of each."""
+    """The error for a kernel of which no configuration runs, with the error of each."""
     lines = [f"  {config}\n    {first_line(error)}" for config, error in errors.items()]
     failure = AutotunerError(
         f"none of the {len(errors)} configurations of {name} runs:\n" + "\n".join(lines)

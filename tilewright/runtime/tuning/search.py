@@ -153,7 +153,7 @@ class Search:
         self._not_alone: list[Config] = []
 
     def run(self, configs: Sequence[Config], progress: Progress) -> Outcome:
-        """Compile and measure all configurations, and the best ones again."""
+        """Compile and measure all configurations, and remeasure the best ones."""
         measured: dict[Config, Config] = {}
         for config in configs:
             measured.setdefault(self._subject.reduced(config), config)
@@ -179,8 +179,8 @@ class Search:
             self._compare(self._contenders(), progress)
 
     def _disturbed(self) -> list[Config]:
-        """Configurations to measure again, as concurrent compilations may have delayed launches by
-        holding Python's global lock, and whose fastest runs are close enough to the best."""
+        """Configurations to remeasure: concurrent compilations may have delayed launches by holding
+        the GIL, and their fastest runs are close to the best."""
         timings, limit = self.outcome.timings, DISTURBED * self._limit()
         return [
             c for c in self._not_alone if not isinstance(t := timings[c], float) and t[1] < limit

@@ -58,8 +58,8 @@ def _operand_types(op: Dot, features: frozenset[str]) -> tuple[ir.DType, ir.DTyp
 
 
 def _fitting(op: Dot, ctx: PassContext, *, chained: bool) -> Instruction | None:
-    """The instruction for a product: that of 32 rows, if each warp has some of them; in a chain of
-    products, one of so few rows that each has some of its own."""
+    """The instruction for a product: that of 32 rows, if each warp has such rows; in a chain of
+    products, the one with few enough rows that each warp has its own."""
     shape, k = ir.shape_of(op.acc.type), ir.shape_of(op.lhs.type)[-1]
     if len(shape) != 2:
         return None
@@ -80,10 +80,10 @@ def _fitting(op: Dot, ctx: PassContext, *, chained: bool) -> Instruction | None:
 def _most_converted(
     op: Dot, row: Instruction, ctx: PassContext, *, chained: bool, alone: bool
 ) -> tuple[int, int]:
-    """For each operand, the most bytes of a tile that is converted before it is shared: a quarter
-    of shared memory, as another program may need the other half. Many lanes that have the same
-    elements would take longer to convert them than the other program helps. Then operands may have
-    all of it, if there are no other products, whose operands may be hoisted out of the loop."""
+    """For each operand, the maximum size in bytes of a tile that is converted before it is shared:
+    a quarter of shared memory, as another program may use the other half. If many lanes hold the
+    same elements, converting them takes longer than the other program gains. Then operands may use
+    all of it, unless there are other products, whose operands may be hoisted out of the loop."""
     grid = warp_grid(ir.shape_of(op.acc.type), ctx.gpu.warps, row.side, chained=chained)
     copies = ctx.gpu.lanes * row.width // (row.side * row.step(ctx.gpu.lanes))
     quarter = ctx.gpu.shared_bytes // 4
@@ -127,9 +127,9 @@ def _product(
 
 
 def _converted(build: Builder, value: Value, element: ir.DType, most: int) -> Value:
-    """An operand from memory of the type that instructions take, if it has at most so many bytes.
-    Before it is shared, a thread converts its part of it; behind, each warp whole rows, and of some
-    instructions each half."""
+    """An operand from memory in the type that instructions take, if it has at most this number of
+    bytes. Before it is shared, each thread converts its part; afterwards, each warp would convert
+    whole rows, and for some instructions each half of a warp."""
     size = prod(ir.shape_of(value.type)) * element.nbytes_in_memory
     if not comes_from_memory(value) or size > most:
         return value

@@ -62,8 +62,8 @@ def _joined(b: Builder, pairs: Sequence[V]) -> V:
 
 
 def _from_upper(b: Builder, x: V, element: ir.DType) -> V:
-    """The fp16 of the fp8 in the upper byte of each 16 bits; the others are zero. A signalling NaN
-    becomes a quiet one, as in any other conversion."""
+    """The fp16 of the fp8 in the upper byte of each 16 bits; the other bits are zero. A signalling
+    NaN becomes a quiet one, as in any other conversion."""
     if element != ir.FP8E5:
         return _scaled(b, x, element)
     found = b.bitcast(x, like(F16, x.type))
@@ -71,7 +71,7 @@ def _from_upper(b: Builder, x: V, element: ir.DType) -> V:
 
 
 def _scaled(b: Builder, x: V, element: ir.DType) -> V:
-    """The bits in the place of an fp16's, times what corrects the bias of the exponent, which
+    """The bits in the position of an fp16's, multiplied to correct the bias of the exponent, which
     normalises subnormals."""
     # Sign, its copy in place of the highest bit of the exponent, and the magnitude.
     placed = b.bitcast(b.and_(b.ashr(x, 1), 0xBFFF), like(F16, x.type))

@@ -115,7 +115,7 @@ PROCESSORS = {chip.name: chip for chip in _PROCESSORS}
 
 @cache
 def processor(arch: str) -> Processor:
-    """The processor of a name such as ``gfx942`` or ``gfx942:sramecc+:xnack-``, as HIP gives it.
+    """The processor of a name such as ``gfx942`` or ``gfx942:sramecc+:xnack-``, as returned by HIP.
 
     Raises:
         ValueError: it is unknown.

@@ -245,7 +245,7 @@ def _advance(b: Builder, place: Place) -> V:
 
 
 def _mixes(op: Op) -> bool:
-    """Whether LLVM makes it a part of `v_fma_mix`, which converts operands and results of fp16."""
+    """Whether LLVM combines it into `v_fma_mix`, which converts operands and results of fp16."""
     if isinstance(op, arith.Fma):
         return _converts_fp16(op)
     if isinstance(op, arith.Mul):
@@ -269,7 +269,7 @@ def _unless_always(mask: V | None) -> V | None:
 
 
 def _hint(b: Builder, policy: CachePolicy) -> str:
-    """Metadata of an access: whether the data is not used again soon."""
+    """Metadata of an access: whether the data is not reused soon."""
     streams = policy.evict == "evict_first" or policy.cache in _STREAMING
     return f"!nontemporal {b.module.metadata('!{i32 1}')}" if streams else ""
 

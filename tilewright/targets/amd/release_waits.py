@@ -76,5 +76,5 @@ def _waits(chip: Processor, lds_only: bool) -> list[str]:
 
 
 def _declaration(call: str) -> str:
-    """What declares the function that is called."""
+    """The declaration of the called function."""
     return re.sub(r"(i\d+|ptr addrspace\(8\)) \w+", r"\1", call.replace("call", "declare", 1))

@@ -166,8 +166,8 @@ _MANGLED = {"half": "f16", "float": "f32", "double": "f64"}
 
 
 def with_opaque_negations(text: str) -> str:
-    """Make `0.0 - y` opaque to the back end, by `llvm.canonicalize`, which is no instruction behind
-    a difference. (LLVM selects no arithmetic fence of a value in scalar registers.)
+    """Make `0.0 - y` opaque to the back end by `llvm.canonicalize`, which takes no instruction
+    after a subtraction. (LLVM cannot select an arithmetic fence of a value in scalar registers.)
 
     LLVM 22's back end takes the difference for `-y` where it is an operand of another instruction,
     which negates it; but 0.0 - 0.0 is 0.0, not -0.0.
@@ -272,7 +272,7 @@ def _hide(kind: str, found: re.Match[str]) -> str:
 
 
 def _hidden(name: str, is_long: bool, value: str) -> list[str]:
-    """What gives a value another name, and its last 32 bits unknown ones."""
+    """Code that renames a value, and makes its last 32 bits opaque."""
     if not is_long:
         return [f"{name} = call {_PERMUTE.format(word=value)}"]
     return [

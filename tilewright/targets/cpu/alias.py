@@ -102,7 +102,7 @@ def same_elements(load: memory.Load, store: memory.Store, forms: AffineForms) ->
 
 
 def _only_elementwise(value: Value, store: memory.Store) -> bool:
-    """Whether elements of a value are used only by the same element of what is computed from it.
+    """Whether elements of a value are used only by the same elements of values computed from it.
 
     An op that moves elements, such as a flip or a reduction, would read ones that were stored
     before.

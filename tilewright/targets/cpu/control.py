@@ -173,8 +173,8 @@ def emit_if(kernel: Kernel, level: Level, op: control.If) -> None:
 
 @emits(control.While)
 def emit_while(kernel: Kernel, level: Level, op: control.While) -> None:
-    """`before` runs at the head. What it passes on is copied to buffers of its own, so the body
-    may write the carried ones freely."""
+    """`before` runs at the head. The values that it passes on are copied to separate buffers, so
+    the body may overwrite the carried ones."""
     b = kernel.b
     carried = _carry_tiles(kernel, level, op.before.args, op.inits)
     scalars = [scalar(level, v) for v in op.inits if not is_tile(v)]

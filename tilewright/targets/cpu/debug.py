@@ -61,7 +61,7 @@ def _in_memory(kernel: Kernel, level: Level, value: Value) -> V:
 
 @emits(Assume)
 def _emit_assume(kernel: Kernel, level: Level, op: Assume) -> None:
-    """Passes have made use of it."""
+    """Emits nothing: assumptions are used by passes only."""
 
 
 @emits(Assert)

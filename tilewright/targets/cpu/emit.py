@@ -17,8 +17,8 @@ from tilewright.targets.cpu.repairs import repair
 
 @cache
 def target_machine(machine: Machine, *, jit: bool = True) -> llvm.TargetMachine:
-    """LLVM's code generator for a machine; to be used under the lock. Kept, as a new one spends
-    more than a millisecond on what it knows of the processor.
+    """LLVM's code generator for a machine; to be used under the lock. Cached, as creating one takes
+    more than a millisecond.
 
     Args:
         jit: whether the code is loaded into this process, where the functions it refers to may be
@@ -100,7 +100,7 @@ def _object(tm: llvm.TargetMachine, module: llvm.ModuleRef, text: str) -> bytes:
 
 
 def object_of(texts: Sequence[str], symbol: str, machine: Machine) -> bytes:
-    """An object file of several texts of IR, for a linker; only `symbol` is seen outside of it.
+    """An object file of several texts of IR, for a linker; only `symbol` is exported.
 
     Raises RuntimeError with LLVM's message when a text is not valid IR.
     """

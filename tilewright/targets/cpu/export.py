@@ -266,7 +266,7 @@ def _amx_denied(b: Builder) -> V:
 
 
 def _range_function(module: Module, name: str, kernel: str, scratch_bytes: int) -> None:
-    """Emit the function that executes a range of programs, with a workspace of its own."""
+    """Emit the function that executes a range of programs, with its own workspace."""
     params = [(PTR, ""), (I64, ""), (I64, "")]
     function = module.function(name, VOID, params, attributes="nounwind", linkage="internal")
     job, first, last = function.params

@@ -119,8 +119,8 @@ class _Writers:
         return self.known[base]
 
     def first_after(self, load: memory.Load) -> Step | None:
-        """The first step after the load that may overwrite what it reads, except for updates in
-        place (`same_elements`)."""
+        """The first step after the load that may overwrite its memory, except for updates in place
+        (`same_elements`)."""
         reached, found = self.of(self.order.base(load.ptr))
         here = self.position[load]
         for op, step in found[bisect_right(reached, here) :]:

@@ -135,7 +135,7 @@ class Kernel:
         return made
 
     def cost(self, value: Value) -> int:
-        """The cost of one element, given the values that are bound already."""
+        """The cost of one element, excluding values that are already bound."""
         return self.plan.costs.of(value, self.env)
 
     # -- code -----------------------------------------------------------------------------------

@@ -45,8 +45,7 @@ def is_root(op: Op) -> bool:
 
 
 def is_update(op: Op) -> bool:
-    """Whether the op updates the elements of a tile of pointers, and nothing uses what they were
-    before."""
+    """Whether the op updates the elements of a tile of pointers, and the old values are unused."""
     return isinstance(op, atomic.AtomicRMW) and is_tile(op.ptr) and not op.result.users
 
 
@@ -58,7 +57,7 @@ def is_lazy(op: Op) -> bool:
 
 
 def cone(roots: Iterable[Value], kept: Container[Value]) -> Iterator[Value]:
-    """The given values and the lazy tile values they are computed from, each once.
+    """These values and the lazy tile values from which they are computed, each once.
 
     Kept values end the traversal, unless they are among `roots`.
     """

@@ -52,8 +52,8 @@ class Group:
         return self.roots
 
     def checks_before(self, op: Op, position: Mapping[Op, int]) -> Group | None:
-        """Move the assertions to a group of their own, if the first of them precedes an op; None if
-        there are none that do.
+        """Move the assertions to a separate group, if the first of them precedes an op; None if
+        none does.
 
         Args:
             position: the positions of ops in their region.
@@ -67,7 +67,7 @@ class Group:
 
 @record(eq=False, frozen=False)
 class Run:
-    """An op with an emitter of its own: a scalar op, a dot, a scan, an atomic, control flow."""
+    """An op with its own emitter: a scalar op, a dot, a scan, an atomic, control flow."""
 
     op: Op
 
@@ -129,8 +129,8 @@ class Plan:
 
     @cached_property
     def hinted(self) -> AxisMap:
-        """What axis information would be if the hints on tiles were true: for choices, and for code
-        that checks it."""
+        """Axis information under the assumption that hints on tiles are true: for heuristics, and
+        for code that checks it."""
         if not any(
             isinstance(op, Hint) and isinstance(op.result.type, Tile) for op in self.fn.walk()
         ):

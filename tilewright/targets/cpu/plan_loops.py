@@ -28,7 +28,7 @@ def plan_function(fn: Function) -> Plan:
 
 
 def _plan_region(plan: Plan, region: Region, order: MemoryOrder) -> None:
-    """Plan a region, after the regions nested in it, whose uses determine what it keeps."""
+    """Plan a region, after its nested regions, whose uses determine the values that it keeps."""
     for op in region:
         if isinstance(op, HOLDS_STEPS):
             for nested in op.regions:

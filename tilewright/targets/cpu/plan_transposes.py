@@ -105,8 +105,8 @@ def _loads(plan: Plan, region: Region, group: Group) -> dict[memory.Load, set[Po
 def _axes(
     plan: Plan, op: memory.Load, points: set[Point], lane: int, rank: int
 ) -> tuple[int, int] | None:
-    """The axis along which a load is contiguous, and the one along which the lanes of the nest lie,
-    if it is to be transposed."""
+    """The axis along which a load is contiguous, and the one along which the lanes of the nest run,
+    if the load should be transposed."""
     (point, *others) = points
     moves_once = len({*point}) == len(point) and lane in point
     if others or not moves_once or not all(0 <= axis < rank for axis in point):

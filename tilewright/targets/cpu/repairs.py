@@ -337,8 +337,8 @@ _CHOICE = rf"""(?mx)^(?P<indent>\s*)(?P<head>%[\w.]+\ =\ select\ <\d+\ x\ i1>\ {
 
 
 def with_opaque_alternatives(text: str) -> str:
-    """Make what is selected instead of computed bits opaque to the back end, by a zero of inline
-    assembly.
+    """Make the values that a select uses instead of computed bits opaque to the back end, by a zero
+    of inline assembly.
 
     LLVM 22's back end for AVX-512 merges logic of three vectors, of which one may be in memory, and
     a selection between the result and one of them in one instruction (vpternlogd), and then takes

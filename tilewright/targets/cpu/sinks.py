@@ -171,8 +171,8 @@ class Check(Sink):
         self.asserted = op
 
     def evaluate(self, level: Level, coords: Coords) -> None:
-        """Check at once, before what follows the assertion is evaluated, and in the loop with which
-        the condition varies."""
+        """Check immediately, before the ops after the assertion, in the loop with which the
+        condition varies."""
         holds = evaluate(level, self.asserted.condition, coords)
         with level.placed(holds):
             check(self.kernel, self.asserted, holds.base)
@@ -180,8 +180,8 @@ class Check(Sink):
 
 class Update(Sink):
     """`atomic.rmw` of a tile, without a result: the operands are computed in vectors and written to
-    the stack, and the elements updated from there, one after the other. What is added without an
-    atomic to adjacent elements is added as a vector."""
+    the stack, and the elements updated from there sequentially. Additions without atomics to
+    adjacent elements are vectorised."""
 
     row_major = True
 

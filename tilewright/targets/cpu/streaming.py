@@ -16,7 +16,7 @@ from tilewright.targets.cpu.sinks import Sink
 
 def is_large(b: Builder, kernel: Kernel, extents: list[V]) -> V:
     """Predicate: a grid with these extents moves more than three quarters of the last-level cache;
-    the rest is left to other data."""
+    the rest is reserved for other data."""
     if not kernel.plan.streamed:
         return const(I1, 0)
     least = kernel.machine.cache_bytes * 3 // 4 // max(1, kernel.plan.bytes_moved)

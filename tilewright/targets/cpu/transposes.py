@@ -24,7 +24,7 @@ LARGEST_SIDE = 16
 
 
 def emit_transposes(kernel: Kernel, level: Level, group: Group) -> None:
-    """Emit the loop nests of a group that transposes what it keeps, and bind the buffers."""
+    """Emit the loop nests of a group that transposes its kept values, and bind the buffers."""
     for value in group.keep:
         kernel.b.at(level.block)
         with kernel.line_of(value.op):

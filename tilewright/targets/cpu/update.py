@@ -62,7 +62,7 @@ def add_adjacent(b: Builder, op: atomic.AtomicRMW, ptr: V, values: V, mask: V | 
 
 
 def _compare_loop(b: Builder, op: atomic.AtomicRMW, ptr: V, value: V, order: str) -> V:
-    """A compare-and-swap loop, for what has no instruction."""
+    """A compare-and-swap loop, for operations without an instruction."""
     bits = int_type(memory_type(op.value.type).bits)
     first = b.load(bits, ptr)
     before, retry, done = b.current, b.block("try"), b.block("swapped")

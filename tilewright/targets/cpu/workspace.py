@@ -37,7 +37,7 @@ class Workspace:
         return start
 
     def give_back(self, start: int, size: int) -> None:
-        """Free a block, and join it with the free ones beside it."""
+        """Free a block, and merge it with adjacent free ones."""
         end = start + size
         for other in [free for free in self._free if free[0] == end or sum(free) == start]:
             self._free.remove(other)

@@ -103,7 +103,7 @@ def _is_counted(loop: For) -> bool:
 
 
 def _loads(op: AddPtr) -> bool:
-    """Whether nothing but scalars is loaded from a pointer."""
+    """Whether only scalars are loaded from a pointer."""
     return all(isinstance(user, Load) for user in op.result.users)
 
 
@@ -182,7 +182,7 @@ def _tiles(loop: For, op: AddPtr) -> list[AddPtr]:
 
 
 class _Carried:
-    """What a loop carries in addition.
+    """The additional carried values of a loop.
 
     Attributes:
         inits: the first values.

@@ -45,7 +45,8 @@ class MachineCode:
         return False
 
     def may_be_worse_than(self, other: ThreadCode) -> bool:
-        """Whether the machine code of the other variant may be better; if not, it is not made."""
+        """Whether the machine code of the other variant may be better; if not, it is not
+        generated."""
         return True
 
     def surpasses(self, other: ThreadCode) -> bool:
@@ -168,8 +169,8 @@ def _smaller(
 
 
 def _surpassing(variants: _Variants) -> int:
-    """The variant without any of the passes, if its machine code is certainly the best, so that no
-    machine code of the others is needed; else 0."""
+    """The variant without any of the passes, if its machine code is certainly the best, so that the
+    others need not be compiled to machine code; else 0."""
     last = len(variants.passes)
     # First under the assumption that it needs as much shared memory as with the passes, for which
     # its own code need not be generated.
@@ -185,8 +186,8 @@ def _surpassing(variants: _Variants) -> int:
 
 def _best(variants: _Variants) -> int:
     """The variant with the best machine code. Only variants that may be better than the best so far
-    are compiled to machine code, the one without any of the passes first, as it is mostly the last
-    pass that takes the registers or the memory that are lacking."""
+    are compiled to machine code, the one without any of the passes first, as mostly the last pass
+    causes the shortage of registers or memory."""
     best = 0
     for i in range(len(variants.passes), 0, -1):
         made = variants.made(best)

@@ -58,8 +58,8 @@ def delay_conversions(fn: Function, ctx: PassContext) -> bool:
 def _delayed(
     body: Region, ops: Sequence[Op], place: Mapping[Op, float], loads: Sequence[int]
 ) -> dict[Op, int]:
-    """The loads behind which ops between two loads are moved, in the order of the ops; none if a
-    conversion has to stay.
+    """The loads below which ops between two loads are sunk, in the order of the ops; none if a
+    conversion cannot be moved.
 
     Args:
         body: of the function.
@@ -82,7 +82,7 @@ def _delayed(
 
 
 def _converted(ops: list[Op]) -> set[Op]:
-    """The conversions through shared memory, and what is computed from them elementwise."""
+    """The conversions through shared memory, and the elementwise ops that depend on them."""
     found: set[Op] = set()
     for op in ops:
         first = isinstance(op, ConvertLayout) and needs_memory(op)

@@ -11,7 +11,7 @@ from tilewright.base.llvm_library import without_phi_of_ops
 
 @cache
 def _passes(numbered: bool) -> llvm.ModulePassManager:
-    """Nothing here unrolls, vectorises or moves code between blocks: that was decided before.
+    """No pass unrolls, vectorises or moves code between blocks: tilewright has decided that before.
 
     LLVM's own pipeline takes four times as long for the same code (measured on a matmul kernel).
     Kept, like what runs them, as llvmlite frees neither wholly.

@@ -116,7 +116,7 @@ def _hoist_fixed(loop: Op, op: AddPtr, loaded: _Loaded, short: Callable[[Op], bo
 
 
 def _loaded(region: Region) -> set[Op | None]:
-    """The loads of a region, and its ops that compute from what they load."""
+    """The loads of a region, and its ops that depend on them."""
     found = set[Op | None]()
     for op in region:
         if isinstance(op, Load) or any(v.op in found for v in op.operands if v.op is not None):

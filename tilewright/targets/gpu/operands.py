@@ -51,14 +51,14 @@ def swizzled(type: ir.Type, contiguous: int) -> LinearLayout:
 
 
 def is_chained(op: Dot) -> bool:
-    """Whether the left operand is computed from the result of another product of its class, or the
-    other way round: element by element. Of such products a warp should compute whole rows, which
-    then are its operand of the next one, without an exchange through shared memory."""
+    """Whether the left operand is computed elementwise from the result of another product of its
+    class, or vice versa. A warp should compute whole rows of such products, so that they are its
+    operand of the next one, without an exchange through shared memory."""
     return multiplies_product(op) or _is_multiplied(op)
 
 
 def multiplies_product(op: Dot) -> bool:
-    """Whether the left operand is computed, element by element, from the result of another one."""
+    """Whether the left operand is computed elementwise from the result of another product."""
     values = deque([op.lhs])
     for _ in range(MOST_STEPS):
         if values and (source := values.popleft().op) is not None:
@@ -70,7 +70,7 @@ def multiplies_product(op: Dot) -> bool:
 
 
 def _is_multiplied(op: Dot) -> bool:
-    """Whether the left operand of another one is computed so from the result."""
+    """Whether the left operand of another product is computed elementwise from the result."""
     values = deque([op.result])
     for _ in range(MOST_STEPS):
         if values:

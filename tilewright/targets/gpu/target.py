@@ -77,8 +77,8 @@ class GpuTarget(BaseBackend):
         return codegen.Declaration()
 
     def may_outnumber(self, other: ThreadCode, code: ThreadCode, options: Any) -> bool:
-        """Whether more programs may be resident of a variant of a kernel without a pass of
-        `PassContext.before`, and make it faster."""
+        """Whether more programs of a variant without a pass of `PassContext.before` may be
+        resident, and make it faster."""
         return False
 
     def machine_code(self, code: ThreadCode, ctx: PassContext, options: Any) -> MachineCode:

@@ -47,10 +47,10 @@ def _share_operands(op: Dot, infos: AxisMap) -> None:
 
 
 def _rows(value: Value, infos: AxisMap) -> LinearLayout:
-    """An operand row by row. If rows lie across memory, the lanes that write it have an element of
-    a column each, for which rows are swizzled: those that fill the banks have their columns in one
-    bank each, which takes a turn for each lane. An address of a swizzled row takes an instruction
-    more, of which threads would have one for 10 to 20 multiplications."""
+    """An operand row by row. If rows are strided in memory, the lanes that write it hold elements
+    of one column each, for which rows are swizzled: otherwise the lanes of a column would all
+    access one bank, with a wavefront for each. An address of a swizzled row takes an additional
+    instruction, of which threads would have one for 10 to 20 multiplications."""
     shape = ir.shape_of(value.type)
     if fastest_axis(value, infos) == len(shape) - 1:
         return families.shared_row_major(shape)
@@ -79,7 +79,7 @@ def _demands(op: Dot, ctx: PassContext) -> Demands:
 
 
 def _block(m: int, n: int, share: int) -> tuple[int, int]:
-    """The rows and columns of a thread: squares, but no more elements than its share, so that none
-    is computed by several threads."""
+    """The rows and columns of a thread: squares, but no more elements than its share, so that no
+    element is computed by several threads."""
     columns = min(SQUARE, n, max(1, share))
     return min(SQUARE, m, max(1, share // columns)), columns

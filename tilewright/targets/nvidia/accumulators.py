@@ -73,8 +73,8 @@ class Accumulators:
             self.registers[i] = b.fadd(self.registers[i], value)
 
     def wait(self, pending: int = 0) -> None:
-        """Wait for all products but the last ones. The accumulators are operands, so that no use of
-        them can move before it."""
+        """Wait for all products except the last ones. The accumulators are operands, so that no use
+        of them can be moved above the wait."""
         code = f"wgmma.wait_group.sync.aligned {pending};"
         self.update(0, len(self.registers), code, "", [])
 

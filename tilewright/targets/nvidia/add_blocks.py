@@ -74,8 +74,8 @@ def add_blocks(fn: Function, ctx: PassContext) -> bool:
 
 
 class _Parts(NamedTuple):
-    """What two additions have in common if a buffer serves both: each warp uses the same part of
-    it, and waits before each addition until the one before has read it.
+    """The properties that two additions must share to use one buffer: each warp uses the same part
+    of it, and waits before each addition until the previous one has read it.
 
     Attributes:
         loop: the outermost one, behind which warps wait for the last additions.
@@ -182,7 +182,7 @@ def _fits(fn: Function, op: AtomicRMW, ctx: PassContext) -> bool:
 
 
 def _buffer(op: AtomicRMW, loop: Op) -> Value:
-    """A buffer for additions in a loop, before it, and the wait for the last ones, behind it."""
+    """A buffer for additions in a loop, before it, and the wait for the last ones, after it."""
     assert loop.parent is not None
     shape = shape_of(op.value.type)
     buffer = ScalarCode(loop.parent, op, loop).value(Allocate(Shared(shape, FP32)))

@@ -67,7 +67,7 @@ def advice_in(log: str, ptx: str) -> list[Advice]:
 
 
 def serialises_products(log: str) -> bool:
-    """Whether the log says that the products of the kernel are serialised."""
+    """Whether, according to the log, the products of the kernel are serialised."""
     return any(_SERIALISED in text for _, text in _ADVICE.findall(log))
 
 

@@ -63,8 +63,8 @@ def _varies(loop: For) -> bool:
 
 
 def _hoist_pure(first: Op, last: Op) -> None:
-    """Move what is computed between products before the first one. Nothing of it depends on them,
-    as their results cannot be used before they are waited for."""
+    """Hoist computations between products above the first one. They do not depend on the products,
+    whose results cannot be used before the wait."""
     assert first.parent is not None
     for op in [op for op in _between(first, last) if op.pure]:
         op.remove()
@@ -72,9 +72,9 @@ def _hoist_pure(first: Op, last: Op) -> None:
 
 
 def _started_at_once(loop: For) -> Sequence[Wgmma]:
-    """All products of a loop, if they are several, the loop computes with their results, and
-    neither they nor what has an effect between them waits for a product or for other warps that
-    compute."""
+    """All products of a loop, if there are several, the loop computes with their results, and
+    neither they nor ops with effects between them wait for a product or for other computing
+    warps."""
     products = [op for op in loop.body if isinstance(op, Wgmma)]
     inner = set(loop.walk())
     if len(products) < 2 or sum(isinstance(op, Wgmma) for op in inner) > len(products):

@@ -327,7 +327,8 @@ def shifts_pairs(op: Op) -> bool:
 
 
 def _shift_pair(b: Builder, op: arith.Shl | arith.Shr, lhs: V, rhs: V) -> V:
-    """Two elements of a word, which LLVM would shift apart: without the bits of the other one."""
+    """Two elements of a word, which LLVM would shift separately: the bits of the other element are
+    masked off."""
     count = rhs.number
     assert isinstance(count, int)
     word = b.bitcast(lhs, I32)
@@ -349,8 +350,8 @@ def lower_cast(b: Builder, op: arith.Cast, src: V) -> V:
 
 
 def _to_integer(b: Builder, x: V, to: ir.DType) -> V:
-    """fp32 to the nearest integer toward zero, of 32 bits at most: the instruction saturates and
-    makes 0 of NaN, too, where LLVM compares and selects."""
+    """fp32 truncated to an integer of at most 32 bits: the instruction saturates and returns 0 for
+    NaN, where LLVM would emit comparisons and selects."""
     bits = to.primitive_bitwidth
     text = f"cvt.rzi.{'s' if to.is_int_signed() else 'u'}{bits}.f32 $0, $1;"
     if bits == 16:

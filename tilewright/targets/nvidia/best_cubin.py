@@ -151,7 +151,7 @@ MANY_CARRIED = 240
 
 
 class Demand(NamedTuple):
-    """What a CTA is known to need before it is assembled.
+    """The resources of a CTA that are known before assembly.
 
     Attributes:
         threads: their number.
@@ -176,7 +176,7 @@ class Demand(NamedTuple):
 
 
 def best_cubin(attempts: Attempts, ptx: str, chip: Processor, demand: Demand) -> Assembled:
-    """The best cubin of a kernel without a register limit of its own, of up to four.
+    """The best cubin, of up to four, of a kernel without an explicit register limit.
 
     The number of runs depends on the PTX and the resources only, not on how long they take, so that
     equal PTX gives equal cubins. A long kernel takes two at most.
@@ -226,8 +226,8 @@ _Holding = Callable[[int], Assembled | None]
 def _filling_memory(
     holding: _Holding, ptx: str, chip: Processor, demand: Demand
 ) -> Assembled | None:
-    """The cubin for as many CTAs as shared memory allows, if the usual one probably has too many
-    registers for them, and this one is what `best_cubin` would choose then."""
+    """The cubin for as many CTAs as shared memory permits, if the default one probably has too many
+    registers for them, and `best_cubin` would then select this one."""
     ctas = ctas_in_memory(chip, demand.shared)
     if not demand.held or not 1 < ctas < FEW_CTAS:
         return None

@@ -20,7 +20,7 @@ def goes_to_products(value: Value) -> bool:
 
 
 def _is_only_for_products(value: Value) -> bool:
-    """Whether a value is used for nothing else than products and buffers."""
+    """Whether a value is used only by products and buffers."""
     return all(
         _keeps_order(op) or (op.pure and not op.regions and not op.terminator)
         for op in uses_of(value)
@@ -53,8 +53,8 @@ def _keeps_elements(op: Op) -> bool:
 
 
 def is_published(fetch: Fetch) -> bool:
-    """Whether a buffer that products read is written with what was computed from fetched elements.
-    The threads publish it by the fence that their loads need before tensor copies."""
+    """Whether a buffer that products read is written with values computed from loaded elements. The
+    threads publish it by the fence that their loads require before tensor copies."""
     shares = [op for op in uses_of(fetch.result) if isinstance(op, Share)]
     return any(user.in_flight for share in shares for user in buffer_users(share.result))
 
@@ -84,8 +84,8 @@ def uses_of(value: Value) -> list[Op]:
 
 
 def readers(buffer: Value) -> list[Op]:
-    """The ops after which a buffer has been read: for a product, those that wait for it; for what
-    is loaded to registers, the uses of it, or the products that use each element."""
+    """The ops after which a buffer has been read: for a product, the waits for it; for values
+    loaded to registers, their uses, or the products that use each element."""
     found: list[Op] = []
     for user in buffer.users:
         if isinstance(user, PermuteBuffer) or user.in_flight:

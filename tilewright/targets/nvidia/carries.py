@@ -108,8 +108,9 @@ _FOLLOWED = _BSYNC, _BREAK, _BSSY, _BRA, _WARPSYNC, _EXIT
 
 
 def mixes_carries(cubin: bytes, kernel: str, *, long_branches: bool) -> bool:
-    """Whether an instruction of a kernel may read a carry for another predicate, or another for a
-    carry. That is also said of calls, and of comparisons of 64 bits that need a second predicate.
+    """Whether an instruction of a kernel may read a carry instead of another predicate, or another
+    one instead of a carry. Also True for calls, and for 64-bit comparisons that need a second
+    predicate.
 
     Args:
         long_branches: whether the distance of a branch has 8 more bits, elsewhere.
@@ -197,8 +198,8 @@ def _predicate(word: int, place: int) -> int:
 
 
 def _reaching(uses: list[_Uses], flow: list[list[int]]) -> dict[int, tuple[int, int]]:
-    """The predicates that may be carries, and that may be something else, before each instruction
-    that may run."""
+    """The predicates that may be carries, and those that may be other values, before each reachable
+    instruction."""
     before = {0: (0, -1)}
     pending = [0]
     while pending:

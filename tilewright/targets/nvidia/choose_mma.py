@@ -176,7 +176,7 @@ def _tiles(op: Dot, ctx: PassContext, *, transposed: bool = False) -> bool:
 
 
 def _is_better_transposed(op: Dot, infos: AxisMap, ctx: PassContext) -> bool:
-    """Whether only the right operand lies across K where the instruction can't read it.
+    """Whether only the right operand is not contiguous along K, and the instruction cannot read it.
 
     The left operand of the transposed product, which it becomes, may come from registers.
     """
@@ -212,9 +212,9 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
 
 
 def _stage_sources(op: Dot, infos: AxisMap) -> None:
-    """Stage the tiles in shared memory from which a loop computes the left operand, element by
-    element: so they are fetched, and the operand is computed, in the instruction's layout, and
-    nothing is exchanged between threads. A tile may be the right operand, too, which is shared."""
+    """Stage the tiles from which a loop computes the left operand elementwise in shared memory, so
+    that they are loaded, and the operand is computed, in the instruction's layout, without exchange
+    between threads. A tile may also be the right operand, and is then shared."""
     for load in _elementwise_sources(op.lhs):
         value = load.result
         # A permuted view of the right operand, if any, has been shared, and is not used any more.
@@ -232,16 +232,16 @@ def _stage_sources(op: Dot, infos: AxisMap) -> None:
 
 
 def _fetch_for(users: Sequence[Op], value: Value, buffer: Value, following: Op) -> None:
-    """Let ops compute with what is in shared memory instead of the value that was stored there."""
+    """Let ops use the tile in shared memory instead of the value that was stored there."""
     fetched = insert_before(Fetch(buffer, own=False), following).result
     for user in users:
         user.replace_operand(value, fetched)
 
 
 def _fetch_shared(load: Load, ctx: PassContext) -> None:
-    """Let ops that compute with an operand, too, fetch it from shared memory, so that a pipelined
-    loop copies it there once, as the product reads it; else each thread copies what it computes
-    with, and stores that for the product, behind another barrier."""
+    """Let ops that also compute with an operand load it from shared memory, so that a pipelined
+    loop copies it there once for both; otherwise each thread would copy its elements, and store
+    them for the product, with another barrier."""
     loop = load.parent_op()
     if not isinstance(loop, For) or stages_of(loop, ctx) <= 1:
         return
@@ -299,8 +299,8 @@ def _is_transposed_result(value: Value) -> bool:
 
 
 def _shared_along_k(op: Dot, infos: AxisMap) -> Value:
-    """The right operand in shared memory; by way of registers, if it lies in memory as the
-    instruction can't read it."""
+    """The right operand in shared memory; by way of registers, if the instruction cannot read its
+    layout in memory."""
     value = op.rhs
     if not _must_turn(value, 0, infos) or ir.shape_of(value.type)[1] < GROUP_ROWS:
         return shared_operand(op, value, 0, infos)
@@ -342,7 +342,7 @@ def _lies_across(value: Value, k_axis: int, infos: AxisMap) -> bool:
 
 
 def _must_turn(value: Value, k_axis: int, infos: AxisMap) -> bool:
-    """Whether the operand lies in memory as wgmma does not read operands of its type."""
+    """Whether wgmma cannot read operands of this type in their layout in memory."""
     size = ir.dtype_of(value.type).nbytes_in_memory
     return size != 2 and comes_from_memory(value) and _lies_across(value, k_axis, infos)
 
@@ -429,7 +429,7 @@ def mma_grid(shape: tuple[int, ...], warps: int, *, chained: bool) -> tuple[int,
 
 @ANCHORS.of(FetchAcross)
 def _across_demands(op: FetchAcross, ctx: PassContext) -> Demands:
-    """As the left operand of the transposed product: it can be loaded so without conflicts."""
+    """As the left operand of the transposed product, which can be loaded without bank conflicts."""
     rows, columns = ir.shape_of(op.result.type)
     element = ir.dtype_of(op.result.type)
     left = families.wgmma_operand_a((columns, rows), element.primitive_bitwidth, _warps(ctx))

@@ -172,8 +172,8 @@ def _place_of(dot: AnyDot, loop: For) -> int | None:
 
 
 def _may_be_stored(dot: AnyDot, loop: For) -> bool:
-    """Whether a left operand may be stored to tensor memory in each iteration: one that the loop
-    computes for this product alone, from the result of another, so that threads have its rows."""
+    """Whether a left operand may be stored to tensor memory in each iteration: the loop computes it
+    for this product alone, from the result of another one, so that threads hold its rows."""
     value = dot.lhs
     return (
         isinstance(dot, Dot)
@@ -185,7 +185,7 @@ def _may_be_stored(dot: AnyDot, loop: For) -> bool:
 
 
 class _Places(NamedTuple):
-    """Where results, left operands and scales are in tensor memory.
+    """The locations of results, left operands and scales in tensor memory.
 
     Attributes:
         results: the first column of each product's.
@@ -201,8 +201,8 @@ class _Places(NamedTuple):
 
 
 def _places_of(products: Sequence[_Product]) -> _Places:
-    """Accumulators have columns of their own; operands and results that are loaded at once have
-    those behind them, in each loop the same."""
+    """Accumulators have separate columns; operands and results that are loaded immediately share
+    the columns after those, in each loop."""
     used = sum(columns_of(p.dot.acc.type) for p in products if p.place is not None)
     places = _Places([], [], [], 0)
     accumulated, others = 0, dict[For, int]()
@@ -286,7 +286,7 @@ def _right_index(dot: AnyDot) -> int:
 
 def _require_memory(loop: For, operands: Sequence[Value], ctx: PassContext) -> None:
     """Raise `Unsupported` unless the loop loads an operand, and shared memory has room for two
-    slots of what it loads, and for all other operands."""
+    slots of its loads, and for all other operands."""
     loaded = [v for v in operands if _load_in(loop, v) is not None]
     if not loaded:
         raise Unsupported("no operand of the products is loaded in the loop", loop)
@@ -390,7 +390,7 @@ def _compute_in_tensor_memory(fn: Function, products: Sequence[_Product]) -> Non
 
 
 def _store_weights(product: _Product, parts: Sequence[Value]) -> None:
-    """Store the left operand to tensor memory, if it is to be there, as late as possible."""
+    """Store the left operand to tensor memory, if it is placed there, as late as possible."""
     dot, b = product.dot, Builder()
     for part in parts:
         with b.before(dot):
@@ -419,7 +419,7 @@ def _is_in(value: Value, loop: For) -> bool:
 
 
 class _Started(NamedTuple):
-    """A product, with its scales in tensor memory, that is to be started.
+    """A product to be started, with its scales in tensor memory.
 
     Attributes:
         scales: of both operands; none of a product without.

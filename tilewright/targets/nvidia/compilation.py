@@ -210,7 +210,7 @@ def machine_code(
 
 
 def _demand(code: ThreadCode, chip: Processor, programs: int = 1) -> Demand:
-    """What a CTA of some programs needs."""
+    """The resources of a CTA of some programs."""
     threads, memory = code.warps * WARP_SIZE, _memory_bytes(code, chip)
     held = held_registers(code.notes)
     carried = carried_registers(code.notes)
@@ -232,7 +232,7 @@ def most_ctas(code: ThreadCode, chip: Processor) -> int:
 def may_outnumber(
     other: ThreadCode, code: ThreadCode, chip: Processor, options: CudaOptions
 ) -> bool:
-    """Whether more programs may be resident of a variant than of one with a copying warp, and make
+    """Whether more programs of a variant may be resident than of one with a copying warp, and make
     it faster."""
     if Waits.FOR_PRODUCTS not in code.notes or options.maxnreg is not None:
         return False

@@ -124,8 +124,8 @@ def product_loops(fn: Function, ctx: PassContext) -> dict[For, int]:
 
 
 def find_loops(fn: Function, ctx: PassContext) -> list[CopiedLoop]:
-    """The innermost loops of products whose operands can be copied. What a loop around them copies
-    for products of its own is held while they run (`find_held`)."""
+    """The innermost loops of products whose operands can be copied. Operands that an enclosing loop
+    copies for its own products are held while they run (`find_held`)."""
     finder = BlockFinder()
     scalars = Scalars(fn)
     found: list[CopiedLoop] = []
@@ -189,8 +189,8 @@ def find_held(fn: Function, loops: Sequence[CopiedLoop], ctx: PassContext) -> li
 
 
 def _added_bytes(loop: For) -> int:
-    """The memory for what a loop adds to global memory as blocks (`add_blocks`), where additions of
-    tiles of one type share a buffer."""
+    """The memory for blocks that a loop adds to global memory (`add_blocks`); additions of tiles of
+    one type share a buffer."""
     added = {op.value.type for op in loop.walk() if isinstance(op, AtomicRMW)}
     return sum(prod(shape_of(type)) * dtype_of(type).nbytes_in_memory for type in added)
 
@@ -222,9 +222,9 @@ def releases_at_once(loops: Sequence[CopiedLoop]) -> bool:
 
 
 def _add_free_slots(fn: Function, loops: list[CopiedLoop], own: int, ctx: PassContext) -> None:
-    """Give the ring the slots with which as many programs are resident as their registers, and the
-    slots that the source requests, allow: up to `MOST_SLOTS`, and, of more than `FEW_PROGRAMS`,
-    as many as copies of `BYTES_IN_FLIGHT` take.
+    """Increase the slots of the ring, as long as occupancy, limited by registers, and the slots
+    requested by the source permit: up to `MOST_SLOTS`, and, beyond `FEW_PROGRAMS`, as many as
+    copies of `BYTES_IN_FLIGHT` take.
 
     A ring of a few kilobytes is empty while a copy that waits for a slot is on its way; more
     programs would hide that, but registers limit them.
@@ -362,8 +362,8 @@ def _joined(copies: Sequence[Copied], spans: Sequence[tuple[int, int]]) -> list[
 
 
 def _is_computed_with(copied: Copied) -> bool:
-    """Whether what is copied is a vector, or a tile that an operand in shared memory is computed
-    from."""
+    """Whether the copied tile is a vector, or a tile from which an operand in shared memory is
+    computed."""
     buffer = copied.share.result
     fetches = [user for user in buffer.users if isinstance(user, Fetch)]
     vector = len(shape_of(buffer.type)) == 1
@@ -373,7 +373,7 @@ def _is_computed_with(copied: Copied) -> bool:
 def copy_of(
     fn: Function, loop: For, share: Share, finder: BlockFinder, *, only: bool = True
 ) -> TensorCopy:
-    """The tensor copy of what is shared; `only` if the load must have no other use.
+    """The tensor copy of a shared value; `only` if the load must have no other use.
 
     Raises:
         Unsupported: the copying warp cannot do the load.

@@ -106,5 +106,5 @@ def require_scalars(loop: For, copy: TensorCopy, scalars: Scalars, share: Share)
 
 
 def may_overwrite(fn: Function, load: Load, op: Op) -> bool:
-    """Whether an op may write what a load reads, if launches do not overlap."""
+    """Whether an op may write the memory that a load reads, if launches do not overlap."""
     return not isinstance(op, WaitLaunches) and may_write(fn, op, load.ptr)

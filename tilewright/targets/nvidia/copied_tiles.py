@@ -114,7 +114,7 @@ def _fetch(buffer: Value, layout: LinearLayout, before: Op) -> Value:
 
 
 def _skip_conversions(op: Op) -> None:
-    """Recompute what is converted to another layout, down to the fetch, in that layout."""
+    """Recompute values that are converted to another layout in that layout, down to the load."""
     if isinstance(op, ConvertLayout):
         assert op.result.layout is not None
         op.result.replace_with(_in_layout(op.src, op.result.layout, op))

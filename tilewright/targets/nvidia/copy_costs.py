@@ -40,8 +40,8 @@ class Requests(NamedTuple):
 
 
 def require_wide_rows(loop: For, copies: Sequence[tuple[Share, TensorCopy]]) -> None:
-    """Raise `Unsupported` if the requests of tensor copies make a loop slower, which would not be
-    so if adjacent rows were requested together.
+    """Raise `Unsupported` if the requests of tensor copies make a loop slower than if adjacent rows
+    were requested together.
 
     A loop that also computes with its operands, or with results of products, takes longer than
     estimated: the requests are then hidden. It is up to the caller to exclude such loops.

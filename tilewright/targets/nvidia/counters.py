@@ -123,7 +123,7 @@ def _range(value: Value) -> Range:
 
 
 def counter_of(value: Value) -> Counter | None:
-    """The carried value that a value is, apart from a constant."""
+    """The carried value to which a value is equal, up to a constant."""
     offset = 0
     while isinstance(op := value.op, arith.Add | arith.Sub):
         least, most = value_range(op.rhs)
@@ -143,7 +143,8 @@ def counter_of(value: Value) -> Counter | None:
 
 
 def steps_of(value: Value, counter: Counter) -> set[int | None]:
-    """What an iteration may add to a counter whose next value this is; None for anything else."""
+    """The possible increments of a counter in an iteration, given its next value; None if
+    unknown."""
     if isinstance(value.op, If):
         branches = [r.terminator.operands[value.index] for r in value.op.regions]
         return set().union(*(steps_of(v, counter) for v in branches))

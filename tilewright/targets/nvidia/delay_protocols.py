@@ -30,8 +30,8 @@ def delay_protocols(fn: Function, ctx: PassContext) -> bool:
 
 
 def _synchronises(op: Op) -> bool:
-    """Whether an op is a part of a protocol: it has an effect, but not on global memory, or passes
-    a tile through shared memory."""
+    """Whether an op is part of a protocol: it has effects other than on global memory, or passes a
+    tile through shared memory."""
     return (op.local and not isinstance(op, Allocate)) or isinstance(op, Share)
 
 

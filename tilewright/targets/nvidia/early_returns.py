@@ -23,8 +23,8 @@ from tilewright.ops.memory import Load
 
 def enter_branch(fn: Function, loops: Iterable[Op]) -> Region:
     """The region of a function that does all the work around some loops: the body, or the only
-    branch at its end, into which what precedes it is then moved, but for scalars that its condition
-    depends on."""
+    branch at its end, into which preceding ops are sunk, except for scalars on which its condition
+    depends."""
     body = fn.body
     branch = body.terminator.prev
     work = _work_of(branch)

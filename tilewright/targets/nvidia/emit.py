@@ -220,7 +220,7 @@ def reducible_pairs(text: str) -> int:
 
 @cache
 def _register_passes(machine: llvm.TargetMachine) -> None:
-    """Run the code generator once: LLVM does not know its passes by name before."""
+    """Run the code generator once, after which LLVM knows its passes by name."""
     with parsed("") as nothing:
         nothing.triple, nothing.data_layout = TRIPLE, str(machine.target_data)
         machine.emit_assembly(nothing)

@@ -216,8 +216,8 @@ def processor(arch: int | str) -> Processor:
 
 @cache
 def _newer(capability: int) -> Processor:
-    """An architecture that is not in the table: what the newest one has, except for what is
-    specific to it."""
+    """An architecture that is not in the table: the features of the newest one, except
+    chip-specific ones."""
     warnings.warn(
         f"tilewright does not know the NVIDIA architecture sm_{capability}: kernels are PTX for "
         f"sm_{_NEWEST}, which the driver compiles. Update tilewright",

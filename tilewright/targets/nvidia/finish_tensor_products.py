@@ -27,8 +27,9 @@ BARRIERS = Barrier | StoreTensor  # the code of a store ends with one
 
 @compiler_pass("finish_tensor_products", required=True)
 def finish_tensor_products(fn: Function, ctx: PassContext) -> bool:
-    """Put a wait for a barrier at which products arrive before each wait for products, and a
-    barrier of all threads before each product that overwrites what they may still be loading.
+    """Insert a wait for a barrier at which products arrive before each wait for products, and a
+    barrier of all threads before each product that overwrites values that they may still be
+    loading.
 
     Needs: `specialize_warps`.  Leaves: `nvidia.tensor_wait`, for which there is no more to do; it
     ends the live ranges of the operands.

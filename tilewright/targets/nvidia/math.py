@@ -67,9 +67,9 @@ def exp_f32(b: Builder, x: V) -> V:
 
 
 def exp_negative_f32(b: Builder, x: V) -> V:
-    """exp of x that is at most 0, or hardly above: as `exp_f32`, but 0 replaces the rest of -inf,
-    in the instruction that computes the rest. It is not negative elsewhere, as `LOG2_E_ABOVE` is
-    greater than log2(e)."""
+    """exp of x that is at most 0, or hardly above: as `exp_f32`, but the correction for -inf is
+    replaced by 0, in the instruction that computes it. It is not negative elsewhere, as
+    `LOG2_E_ABOVE` is greater than log2(e)."""
     e = instruction(b, "mul.rm.f32", x, const(F32, LOG2_E_ABOVE))
     power = instruction(b, "ex2.approx.ftz.f32", e)
     first, second = (const(F32, -part) for part in FORMAT_F32.ln2)
@@ -78,15 +78,16 @@ def exp_negative_f32(b: Builder, x: V) -> V:
 
 
 def exp_rounded_f32(b: Builder, x: V) -> V:
-    """exp of x whose result is rounded to 11 bits or fewer: 2**(x * log2(e)) without what rounding
-    the product down leaves. Relative error: 2**-17, of which the product of 128 at most has 2**-17
-    * ln(2), and `LOG2_E` 2**-19.6. Where 2**(x * log2(e)) is finite, so is the result."""
+    """exp of x whose result is rounded to 11 bits or fewer: 2**(x * log2(e)) without a correction
+    for the rounding of the product. Relative error: 2**-17, of which the product of at most 128
+    contributes 2**-17 * ln(2), and `LOG2_E` 2**-19.6. If 2**(x * log2(e)) is finite, so is the
+    result."""
     return exp2_f32(b, instruction(b, "mul.rm.f32", x, const(F32, LOG2_E)))
 
 
 def exp2_f32(b: Builder, x: V) -> V:
     """One instruction, which flushes subnormal results to 0. Without ``.ftz`` it takes three more
-    (seen in SASS), a quarter of the inner loop of attention, for results below 2**-126."""
+    (in SASS), a quarter of the inner loop of attention, for results below 2**-126."""
     return instruction(b, "ex2.approx.ftz.f32", x)
 
 

@@ -21,8 +21,8 @@ class TensorColumns(NamedTuple):
 
 
 class HeldRegisters(NamedTuple):
-    """A thread holds so many registers at once: the result of a product, which instructions write
-    as a whole, and what a loop carries past it."""
+    """The number of registers that a thread holds at once: the result of a product, which
+    instructions write as a whole, and the live loop-carried values."""
 
     registers: int
 

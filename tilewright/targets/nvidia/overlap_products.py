@@ -59,7 +59,7 @@ def _is_shared_outside(buffer: Value, loop: For) -> bool:
 
 
 def _is_carried(product: Wgmma, loop: For) -> bool:
-    """Whether nothing but its wait uses a product, whose result only the next iteration takes."""
+    """Whether a product is used only by its wait, whose result only the next iteration uses."""
     wait = product.next
     if product.parent is not loop.body or not isinstance(wait, WgmmaWait):
         return False

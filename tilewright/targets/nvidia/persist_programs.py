@@ -46,7 +46,7 @@ UNDONE = "undone: without a loop over programs there are more registers for the 
 
 @compiler_pass(NAME)
 def persist_programs(fn: Function, ctx: PassContext) -> bool:
-    """Make the body of a function a loop over programs.
+    """Convert the body of a function to a loop over programs.
 
     Needs: what `specialize_warps` needs; only functions whose loops of products it converts are
     changed.
@@ -163,8 +163,8 @@ def _can_be_early(fn: Function, loop: CopiedLoop) -> bool:
 def _slots_of(
     fn: Function, copied: list[CopiedLoop], stages: Mapping[For, int], ctx: PassContext
 ) -> int:
-    """The slots of the ring now that memory for storing results is needed beside it; 0 if there is
-    not enough for a ring."""
+    """The slots of the ring if memory for storing results is also needed; 0 if there is not enough
+    for a ring."""
     for loop in copied:
         loop.slots = stages[loop.loop]
     found = with_rings(fn, copied, _quiet(ctx))
@@ -193,7 +193,8 @@ def _is_independent(op: Op) -> bool:
 
 
 def _loop_over_programs(fn: Function, loops: list[For], axis: int) -> None:
-    """Move the body of a function into a loop over programs, but for what all programs share.
+    """Move the body of a function into a loop over programs, except for computations that all
+    programs share.
 
     Args:
         fn: the function.
@@ -222,7 +223,7 @@ def _loop_over_programs(fn: Function, loops: list[For], axis: int) -> None:
 
 
 def _is_shared(op: Op, shared: set[Value]) -> bool:
-    """Whether an op computes a scalar from what all programs share."""
+    """Whether an op computes a scalar from values that all programs share."""
     scalars = op.results and not any(isinstance(v.type, Tile | Shared) for v in op.results)
     known = all(v in shared for v in op.operands)
     return bool(scalars) and op.pure and not op.regions and known and not isinstance(op, ProgramId)

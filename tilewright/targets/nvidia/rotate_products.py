@@ -158,7 +158,7 @@ def _add_only_users(late: set[Op], fixed: set[Op], ops: Sequence[Op]) -> None:
 
 
 def _counted(body: Region) -> set[Value]:
-    """The values that a loop carries and computes from nothing but themselves, as the position in a
+    """The loop-carried values that are computed only from themselves, such as the position in a
     ring."""
     yields = body.terminator.operands
     found = set(body.args[1:])
@@ -176,8 +176,9 @@ def _counted(body: Region) -> set[Value]:
 
 
 def _place_guards(guards: Guards, ops: Sequence[Op], head: set[Op], late: set[Op]) -> None:
-    """Add waits for slots to the part that first reads them, and releases to that which does last,
-    with what only they depend on; parts are executed in this order: head, rest, late."""
+    """Add waits for slots to the part that first reads them, and releases to the part that reads
+    them last, with ops on which only they depend; parts are executed in this order: head, rest,
+    late."""
     for op in ops:
         views = guards[op]
         reading = [r for view in views for r in readers(view)]

@@ -87,9 +87,9 @@ def _sink(wait: WgmmaWait) -> bool:
 
 
 def _delay(fetch: Op) -> bool:
-    """Move what is fetched for arithmetic down to it, with ops that only rename its elements, but
-    not past an op that may overwrite the buffer, or allow others to do so. What a conversion reads
-    is its own."""
+    """Sink loads from shared memory to their arithmetic uses, with ops that only rename their
+    elements, but not across an op that may overwrite the buffer, or allow others to do so. Operands
+    of a conversion are not affected."""
     region, moved = fetch.parent, list[Op]([fetch])
     assert region is not None
     own = isinstance(fetch, ConvertLayout)
@@ -110,7 +110,7 @@ def _delay(fetch: Op) -> bool:
 
 
 def _releases(op: Op) -> bool:
-    """Whether what was read from shared memory before an op may be overwritten after it."""
+    """Whether shared memory read before an op may be overwritten after it."""
     return _is_fence(op) and not isinstance(op, Store | AtomicRMW | WaitBarrier)
 
 
@@ -164,8 +164,8 @@ def _fill(wait: WgmmaWait, ctx: PassContext) -> int:
 
 
 def _may_move(op: Op, ctx: PassContext) -> bool:
-    """Whether an op may be hoisted. What is fetched for arithmetic stays where it is used: it is
-    there without delay, and would occupy registers."""
+    """Whether an op may be hoisted. Loads from shared memory for arithmetic are not: they have no
+    delay, and would occupy registers."""
     if _is_fetched(op, ctx):
         return all(user.in_flight or isinstance(user, Share) for user in op.results[0].users)
     return isinstance(op, Wgmma | Load | WaitBarrier) or op.pure
@@ -188,8 +188,8 @@ def _widens(op: ConvertLayout) -> bool:
 
 
 def _crowds(region: Region, ctx: PassContext) -> bool:
-    """Whether two programs have registers for what a loop carries and the largest result of its
-    products, but not for the results of conversions beside these."""
+    """Whether two programs have registers for the carried values of a loop and the largest result
+    of its products, but not also for the results of conversions."""
     products = [op.result for op in region if isinstance(op, Wgmma)]
     if not products:
         return False

@@ -55,7 +55,7 @@ def from_integer(b: Builder, x: V, source: ir.DType, to: ir.DType) -> V | None:
 
 
 def _biased(b: Builder, word: V, source: ir.DType) -> tuple[V, int]:
-    """The bytes of a word of integers that are made non-negative, and what was added to each."""
+    """The bytes of a word of integers that are made non-negative, and the bias added to each."""
     width = source.primitive_bitwidth
     bias = 1 << (width - 1) if source.is_int_signed() else 0
     pattern = sum(bias << place for place in range(0, 8 * WORD_BYTES, width))
@@ -77,7 +77,7 @@ def _to_fp32(b: Builder, word: V, place: int, source: ir.DType) -> V:
 
 def _byte_to_fp16(b: Builder, word: V, place: int, source: ir.DType) -> V:
     """The byte at a bit of a word as fp16. Both bytes of a half are converted; LLVM merges the code
-    with that of the other byte, but would compute each lane of a vector apart."""
+    with that of the other byte, but would compute each lane of a vector separately."""
     found, bias = _biased(b, word, source)
     first = place // 16 * 2
     upper = _bytes(b, _FP16.bits << 16 | _FP16.bits)
@@ -132,9 +132,9 @@ def _like(element: LType, x: V) -> LType:
 
 
 def _pair_of_bits(b: Builder, x: V, base: int, low: int) -> V:
-    """The sums of two integers and a base, as a word of both. Without negative ones, the word is
-    made first: LLVM merges the shifts and masks of two parts of the same word. Otherwise each is
-    added to the base first: LLVM merges that with a sum of which the integer is a result."""
+    """The sums of two integers and a base, as a word of both. If none is negative, the word is
+    formed first: LLVM merges the shifts and masks of two parts of the same word. Otherwise each is
+    added to the base first: LLVM merges that with a sum whose result is the integer."""
     first, second = (b.extract(x, i) for i in range(2))
     if low < 0:
         word = b.or_(b.add(first, base), b.shl(b.add(second, base), 16))

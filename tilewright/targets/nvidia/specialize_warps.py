@@ -79,7 +79,7 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
 
 
 def _report(loops: Sequence[CopiedLoop], held: Sequence[CopiedLoop], ctx: PassContext) -> None:
-    """Count what is copied, and tell it at the loads."""
+    """Count the copies, and report them at the loads."""
     ctx.count("rings", len({loop.ring for loop in loops}))
     ctx.count("held operands", sum(len(loop.copies) for loop in held))
     for loop in (*loops, *held):

@@ -37,7 +37,7 @@ MAX_DEPTH = 16  # limit of the ops searched for a coordinate
 
 @record
 class TensorCopy:
-    """A load as a tensor copy. The fields are those of `LoadBlock`, but for `begins`: the
+    """A load as a tensor copy. The fields are those of `LoadBlock`, except for `begins`: the
     coordinates, as polynomials."""
 
     base: Value

@@ -133,7 +133,7 @@ def emit_allocate_tensor(kernel: Kernel, op: AllocateTensor) -> None:
 
 
 def _synchronize(kernel: Kernel) -> None:
-    """Order what all threads of the team did in tensor memory before what they do next."""
+    """Order all operations of the team's threads in tensor memory before their next ones."""
     _run(kernel.b, BEFORE_BARRIER)
     kernel.barrier()
     _run(kernel.b, AFTER_BARRIER)
@@ -298,7 +298,7 @@ def emit_commit_products(kernel: Kernel, op: CommitProducts) -> None:
 
 
 class _Part(NamedTuple):
-    """What one instruction moves.
+    """The part of a tile that one instruction moves.
 
     Attributes:
         address: in tensor memory.

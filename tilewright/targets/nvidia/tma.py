@@ -46,7 +46,7 @@ class TensorMap(NamedTuple):
 
 
 def facts_of(provided: Sequence[Hashable]) -> list[dict[str, Any]]:
-    """The tensor maps among what a launch provides, as metadata of a kernel."""
+    """The tensor maps among the values that a launch provides, as metadata of a kernel."""
     return [what._asdict() for what in provided if isinstance(what, TensorMap)]
 
 
@@ -67,7 +67,7 @@ def _geometry(op: LoadBlock) -> tuple[int, int, tuple[int, ...]]:
 
 
 def _added_geometry(op: AddBlock) -> tuple[int, int, tuple[int, ...]]:
-    """As `_geometry`; the box is a part of what a warp holds."""
+    """As `_geometry`; the box is a part of the rows that a warp holds."""
     box = [1] * len(op.coords)
     box[op.axes[0]] = rows_of_boxes(layout_of(op.value))
     box[op.axes[1]] = ADDED_COLUMNS
@@ -152,8 +152,8 @@ def emit_expect_bytes(kernel: Kernel, op: ExpectBytes) -> None:
 
 @emits(Arrive, target=NAME)
 def emit_arrive(kernel: Kernel, op: Arrive) -> None:
-    """One lane of each warp arrives. The reads of the other lanes are complete as well, since they
-    were completed by a wait for products, or needed to start one, which the whole warp executed.
+    """One lane of each warp arrives. The reads of the other lanes are complete as well: a wait for
+    products completed them, or the start of a product, executed by the whole warp, required them.
 
     Tensor copies overwrite what was loaded by another proxy, so that loads are ordered before them
     by a fence only (PTX ISA, "Async proxy"): without it, on an H200, a copy that followed loads of
@@ -196,8 +196,9 @@ def emit_wait_barrier(kernel: Kernel, op: WaitBarrier) -> None:
 
 @emits(Delay, target=NAME)
 def emit_delay(kernel: Kernel, op: Delay) -> None:
-    """Up to 4 µs, short ones more often: 12 bits, shifted right by 0 to 7 bits. A linear
-    congruential generator makes them of the clock, the warp and the seed; its high bits count."""
+    """A delay of up to 4 µs, short ones being more frequent: 12 bits, shifted right by 0 to 7 bits.
+    A linear congruential generator computes them from the clock, the warp and the seed; its high
+    bits are used."""
     code = (
         "{ .reg .u32 time, other; mov.u32 time, %clock; mov.u32 other, %warpid; "
         f"mad.lo.u32 time, other, 40503, time; xor.b32 time, time, {op.seed}; "

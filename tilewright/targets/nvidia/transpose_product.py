@@ -37,8 +37,8 @@ def _transposed(op: Dot, value: Value) -> Value:
 
 
 def _carry_transposed(acc: Permute, back: Permute) -> None:
-    """Make a loop that carries `back` to `acc`, and uses neither otherwise, carry the value between
-    them, and transpose it before and after the loop."""
+    """Change a loop that carries `back` to `acc`, and has no other use of either, to carry the
+    value between them, and transpose it before and after the loop."""
     loop = _loop_that_carries(back.result, acc)
     if loop is None:
         return

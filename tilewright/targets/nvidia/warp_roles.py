@@ -368,8 +368,8 @@ class _Computer:
 
 
 def _may_follow(wait: TensorWait, body: Region) -> bool:
-    """Whether a wait may be moved behind the loop: the loop only carries the result, and writes the
-    operands and scales nowhere but in slots, whose release waits for the product itself."""
+    """Whether a wait may be sunk below the loop: the loop only carries the result, and writes the
+    operands and scales only to slots, whose release waits for the product itself."""
     product = wait.product.op
     assert isinstance(product, TensorProduct)
     carried = all(user.terminator for user in wait.result.users)
@@ -380,7 +380,7 @@ def _may_follow(wait: TensorWait, body: Region) -> bool:
 
 
 def _wait_after(loop: For) -> None:
-    """Wait behind a loop for the products that it leaves in flight."""
+    """Wait after a loop for the products that it leaves in flight."""
     for result in [r for r in loop.results if isinstance(r.type, TensorMemory)]:
         wait = insert_after(TensorWait(result), loop)
         result.replace_with(wait.result)

@@ -255,7 +255,8 @@ def _sums_are_limited(op: Wgmma) -> bool:
 
 
 def _warpgroup(kernel: Kernel) -> V:
-    """Index of the warpgroup, broadcast from lane 0 so that the compiler knows it is uniform."""
+    """Index of the warpgroup, broadcast from lane 0 so that the compiler can prove that it is
+    uniform."""
     if kernel.warps == GROUP_WARPS:
         return const(I32, 0)
 
@@ -267,8 +268,8 @@ def _warpgroup(kernel: Kernel) -> V:
 
 
 def _early(kernel: Kernel, make: Callable[[Builder], V]) -> V:
-    """Emit what depends on the warp only: at the entry, unless registers are scarce, as they are
-    beside a warp that copies operands."""
+    """Emit values that depend only on the warp: at the entry, unless registers are scarce, as with
+    a copying warp."""
     return kernel.at_entry(make) if kernel.team.whole else make(kernel.b)
 
 
@@ -358,7 +359,7 @@ def emit_wgmma_wait(kernel: Kernel, op: WgmmaWait) -> None:
 
 
 def _is_carried_elsewhere(product: Value, result: Value) -> bool:
-    """Whether a region ends with the result, but not in the place of the product's accumulator.
+    """Whether a region ends with the result, but not in the position of the product's accumulator.
 
     The moves to the registers of that place read the product's: ptxas serialises products whose
     registers are read before the wait.

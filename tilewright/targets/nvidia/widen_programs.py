@@ -58,7 +58,7 @@ def widen_programs(fn: Function, ctx: PassContext) -> bool:
 
 
 def _may_widen(fn: Function) -> bool:
-    """Whether there are products, and nothing may count the threads of a program."""
+    """Whether there are products, and no op depends on the number of threads of a program."""
     products = False
     for op in fn.walk():
         if isinstance(op, InlineAsmEffect):
@@ -68,9 +68,9 @@ def _may_widen(fn: Function) -> bool:
 
 
 def _registers(loop: Op, ctx: PassContext) -> int:
-    """The registers of a thread for the results of products that a loop carries, and for the
-    larger of: the two largest that it does not, which may be in flight together; the largest one,
-    and the largest left operand that is computed from one. 0 for other ops."""
+    """The registers of a thread for the results of products that a loop carries, plus the larger
+    of: the two largest others, which may be in flight together; the largest one, and the largest
+    left operand that is computed from one. 0 for other ops."""
     if not isinstance(loop, For | While):
         return 0
     body = loop.regions[-1]

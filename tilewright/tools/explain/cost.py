@@ -193,8 +193,8 @@ def _samples(extent: int, between: int) -> Iterator[tuple[int, float]]:
 
 
 class _Program:
-    """Abstract interpretation of one program. `env` maps values to what is known of them; values
-    that are absent are unknown."""
+    """Abstract interpretation of one program. `env` maps values to their known contents; absent
+    values are unknown."""
 
     def __init__(
         self,
