@@ -247,7 +247,7 @@ def triton_text(cls: OpClass, folder: Path) -> str | None:
         return None
     return (
         "has no text for Triton's back ends: write it with @EMITTERS.of in plugins/triton/"
-        "tilewright_triton/ttir/, or raise `w.refuse` there with what the kernel should use instead"
+        "tilewright_triton/ttir/, or raise `w.unsupported` there with an alternative"
     )
 
 

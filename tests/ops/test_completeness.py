@@ -112,8 +112,8 @@ def test_empty_op_has_every_fault(tmp_path: Path) -> None:
             "arith.fake has no derivative: write a rule, or declare why there is none, in "
             "tilewright/autodiff/rules_*.py",
             "arith.fake has no text for Triton's back ends: write it with @EMITTERS.of in "
-            "plugins/triton/tilewright_triton/ttir/, or raise `w.refuse` there with what the "
-            "kernel should use instead",
+            "plugins/triton/tilewright_triton/ttir/, or raise `w.unsupported` there with an "
+            "alternative",
         ]
 
 

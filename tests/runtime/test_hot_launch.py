@@ -296,17 +296,17 @@ def test_memory_that_cannot_be_allocated_is_an_error() -> None:
         rows.check(backward)
     workspace = BufferSizes.workspace
 
-    def refuse() -> Any:
+    def fail() -> Any:
         raise MemoryError("no memory")
 
-    def refused(self: BufferSizes, of_wrt: Any) -> Any:
+    def failing(self: BufferSizes, of_wrt: Any) -> Any:
         found = workspace(self, of_wrt)
         assert found is not None
-        return found._replace(allocate=refuse)
+        return found._replace(allocate=fail)
 
     rows = Rows(5)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(BufferSizes, "workspace", refused)
+        patched.setattr(BufferSizes, "workspace", failing)
         for _ in range(2):
             rows.check(backward)
     with pytest.raises(MemoryError, match="no memory"):

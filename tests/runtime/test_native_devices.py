@@ -57,7 +57,7 @@ class Npu:
         self.words.append(ctypes.string_at(words, self.size))
         return self.status
 
-    def refuse(self, status: int, grid: tuple[int, int, int]) -> None:
+    def raise_error(self, status: int, grid: tuple[int, int, int]) -> None:
         raise RuntimeError(f"status {status} of {grid}")
 
     def native_start(self, variant: Variant) -> Start | None:
@@ -65,7 +65,7 @@ class Npu:
         signature = {str(i): kind for i, kind in enumerate(variant.types)}
         metadata = SimpleNamespace(arguments=variant.arguments, signature=signature)
         kernel: Any = SimpleNamespace(metadata=metadata)
-        return start_by_function(kernel, self.address, 4711, self.refuse, self.stream, 3)
+        return start_by_function(kernel, self.address, 4711, self.raise_error, self.stream, 3)
 
 
 # The functions of a vendor's library: one that reads tensors with the address in the first slot of

@@ -90,7 +90,7 @@ def execute_cuda(r: Routine, frame: XlaFrame) -> None:
     r.store(const(I64, 0), current)
     failed = r.call(rt["get_current"], I32, [current])
     with r.when(r.ne(failed, 0), UNLIKELY):
-        _refuse(r, rt, frame, failed)
+        _return_error(r, rt, frame, failed)
     packed, unaligned = _pack(r, frame, site)
     # A kernel is loaded once for each device: the context is part of the key.
     kernel = _kernel(r, rt, frame, site, r.xor(r.load(I64, current), unaligned))
@@ -107,7 +107,7 @@ def execute_cuda(r: Routine, frame: XlaFrame) -> None:
     with r.when(r.ne(bytes, 0)):  # in the order of the stream: after the kernel
         _release(r, frame, bytes, r.inttoptr(r.load(I64, r.gep(I64, packed, count))))
     with r.when(r.ne(status, 0), UNLIKELY):
-        _refuse(r, rt, frame, status)
+        _return_error(r, rt, frame, status)
     r.ret(0)
 
 
@@ -323,9 +323,9 @@ def _launch(r: Routine, kernel: Ref, grid: list[V], stream: V, parameters: V) ->
     return r.choose(r.eq(count, 0), plain, extended)
 
 
-def _refuse(r: Routine, rt: Ref, frame: Ref, status: V) -> None:
+def _return_error(r: Routine, rt: Ref, frame: Ref, status: V) -> None:
     """Leave the handler with the error for a status of the CUDA driver."""
-    message = r.call(rt["refuse"], PTR, [frame.address, r.sext(status, I64)])
+    message = r.call(rt["error_message"], PTR, [frame.address, r.sext(status, I64)])
     r.ret(_error(r, frame, message))
 
 

@@ -66,7 +66,7 @@ _FIRST_SIZE = 256  # of the table
 _MESSAGES = 64  # error messages that stay allocated until XLA has copied them
 
 Prepare: Any = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
-Refuse: Any = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+ErrorMessage: Any = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
 Compile: TypeAlias = Callable[[], CompiledKernel]
@@ -260,8 +260,8 @@ class _Kernels:
         self._runtime = Structure("XlaRuntime")
         self._table = _Table(self._runtime)
         self._messages: deque[Any] = deque(maxlen=_MESSAGES)
-        self._callbacks = Prepare(self._prepare), Refuse(self._refuse)
-        for name, function in zip(("prepare", "refuse"), self._callbacks, strict=True):
+        self._callbacks = Prepare(self._prepare), ErrorMessage(self._error_message)
+        for name, function in zip(("prepare", "error_message"), self._callbacks, strict=True):
             self._runtime.put(name, address_of(function))
 
     def offer(self, kernel: CompiledKernel, compile_unaligned: Compile | None = None) -> str:
@@ -332,7 +332,7 @@ class _Kernels:
             )
         return self._offered.setdefault(name, CompiledKernel.from_files(files))
 
-    def _refuse(self, address: int, status: int) -> int:
+    def _error_message(self, address: int, status: int) -> int:
         """The message for a status of the CUDA driver."""
         try:
             frame = Frame(address)

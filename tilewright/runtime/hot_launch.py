@@ -204,7 +204,7 @@ class Started:
                 return None
             starts.append(start)
         # What native code does not start is started by Python, from the first kernel on.
-        if self._accumulate and any(map(_may_be_refused, starts[1:])):
+        if self._accumulate and any(map(_may_fail_to_start, starts[1:])):
             return None
         chain = self._chain(starts)
         if chain is None:
@@ -282,7 +282,7 @@ class _MadeSlots:
         return layout.MADE_SLOT + 1 + self._numbers[argument]
 
 
-def _may_be_refused(start: Start) -> bool:
+def _may_fail_to_start(start: Start) -> bool:
     """Whether native code may find only when it starts a kernel that it cannot: it makes tensor
     maps, allocates memory, or waits for another launch."""
     return any(start.fields.get(field) for field in ("map_count", "scratch", "owners"))

@@ -321,7 +321,7 @@ class Function:
             x, y, z = x * y * z, 1, 1
         return (min(x, self.most_blocks), y, z)
 
-    def refuse(self, status: int, grid: Grid) -> NoReturn:
+    def raise_error(self, status: int, grid: Grid) -> NoReturn:
         """Raise the DeviceError for a native launch that returned this status."""
         raise self._launch_error(status, grid)
 

@@ -155,7 +155,7 @@ class CudaLaunch:
         objects = {
             "stream_of": stream_function(),
             "device_index": self._index,
-            "refuse": function.refuse,
+            "raise_error": function.raise_error,
         }
         fields = {
             "kind": CUDA,

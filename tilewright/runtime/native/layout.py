@@ -234,13 +234,13 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         ("i64", "looped_axes most_blocks"),
         ("i64", "device_number"),
         ("ptr", "attributes context get_current launch work_stream stream_of device_index"),
-        ("ptr", "last_kernel name refuse map_sets map_room map_plans map_encode"),
+        ("ptr", "last_kernel name raise_error map_sets map_room map_plans map_encode"),
         ("i64", "map_count map_word_count"),
         (f"i64*{MAX_MAP_WORDS}", "map_arguments"),
         (f"i64*{MAX_SLOTS}", "slots"),
     ),
     "XlaRuntime": (  # one per process
-        ("ptr", "table prepare refuse pool pool_launch pool_help get_current"),
+        ("ptr", "table prepare error_message pool pool_launch pool_help get_current"),
         ("i64", "major minor slice"),
     ),
     "XlaKernel": (  # one per compiled variant; of a GPU's, one per device

@@ -2,7 +2,7 @@
 
 The function is ``int start(void *kernel, const uint64_t *words, const int64_t grid[3],
 void *stream)``, see `launchers/functions.py`. It is called without the GIL and returns 0, or a
-status that is passed to Record.refuse, which raises.
+status that is passed to Record.raise_error, which raises.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def require_stream(r: Routine, current: V, otherwise: int | None = None) -> None
 
 @routine(I1)
 def raise_launch_error(r: Routine, record: Record, status: Word) -> None:
-    """Calls Record.refuse(status, grid), which raises the error of a failed launch."""
+    """Calls Record.raise_error(status, grid), which raises the error of a failed launch."""
     with r.owned(r.raising("PyLong_FromLongLong", status)) as number:
         grid = r.not_null(grid_tuple(r))
         with r.owned(grid):
-            r.python(record["refuse"], number, grid)
+            r.python(record["raise_error"], number, grid)

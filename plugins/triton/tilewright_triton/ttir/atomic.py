@@ -86,7 +86,7 @@ def emit_rmw(w: Writer, op: AtomicRMW) -> None:
 def _require_width(w: Writer, element: object, widths: Sequence[int] = (16, 32, 64)) -> None:
     bits = element.primitive_bitwidth if isinstance(element, DType) else 64
     if bits not in widths or (isinstance(element, DType) and element.is_int() and bits < 32):
-        raise w.refuse(f"Triton's back ends have no atomics of {bits} bits")
+        raise w.unsupported(f"Triton's back ends have no atomics of {bits} bits")
 
 
 def _bits_of(w: Writer, value: Ref) -> Ref:
@@ -124,7 +124,7 @@ def _all(w: Writer, mask: Ref | None, condition: Ref) -> Ref:
 @EMITTERS.of(AtomicCAS)
 def emit_cas(w: Writer, op: AtomicCAS) -> None:
     if op.mask is not None:
-        raise w.refuse("Triton's back ends have no compare-and-swap with a mask")
+        raise w.unsupported("Triton's back ends have no compare-and-swap with a mask")
     element = element_of(op.value.type)
     ptr, expected, value = w.use(op.ptr), w.use(op.expected), w.use(op.value)
     if not element.is_int():
@@ -148,7 +148,7 @@ def emit_atomic_load(w: Writer, op: AtomicLoad) -> None:
 def _read(w: Writer, op: AtomicLoad | AtomicPoll, element: DType, mask: Ref | None) -> Ref:
     """An `or` with 0; of narrow elements, of the aligned word that contains them."""
     if element.is_bool():
-        raise w.refuse("Triton's back ends have no atomics of bools")
+        raise w.unsupported("Triton's back ends have no atomics of bools")
     ptr = w.use(op.ptr)
     bits = element.primitive_bitwidth
     whole = int_type(max(bits, 8 * WORD), True)
@@ -226,7 +226,7 @@ def _any(w: Writer, lanes: Ref) -> Ref:
 def _clock(w: Writer) -> Ref:
     """The nanoseconds on a clock, as read by each thread."""
     if not w.vendor.clock:
-        raise w.refuse("Triton's back ends have no clock for the timeout of a wait")
+        raise w.unsupported("Triton's back ends have no clock for the timeout of a wait")
     every = arange(w, 0, ALL_THREADS)
     to = with_element(every.type, I64)
     code, constraints = quoted(w.vendor.clock), quoted("=l,r")

@@ -63,7 +63,7 @@ def emit_for(w: Writer, op: control.For) -> None:
 
 def _require_control_flow(w: Writer) -> None:
     if w.straight:
-        raise w.refuse("Triton's back ends have no loops in functions that combine elements")
+        raise w.unsupported("Triton's back ends have no loops in functions that combine elements")
 
 
 def _letter(signed: bool) -> str:
@@ -222,7 +222,7 @@ def emit_assert(w: Writer, op: debug.Assert) -> None:
 def emit_print(w: Writer, op: debug.Print) -> None:
     values = w.uses(op.values)
     if any(s != shape_of(v.type) for s, v in zip(op.shapes(), values, strict=True)):
-        raise w.refuse("printing a tile whose extents are not powers of two")
+        raise w.unsupported("printing a tile whose extents are not powers of two")
     signs = [int(_is_signed(v)) for v in values]
     attributes = {"hex": "true" if op.hex else "false"}
     attributes["isSigned"] = f"array<i32: {', '.join(map(str, signs))}>" if signs else "array<i32>"

@@ -129,7 +129,7 @@ def emit_cat(w: Writer, op: shape.Cat) -> None:
     order of elements."""
     a, b = w.use(op.lhs), w.use(op.rhs)
     if a.type != b.type:
-        raise w.refuse("concatenation of tiles of different extents")
+        raise w.unsupported("concatenation of tiles of different extents")
     rank = len(shape_of(a.type))
     order = (*range(op.axis), rank, *range(op.axis, rank))
     w.bind(op.result, reshaped(w, permuted(w, joined(w, a, b), order), op.result.type))

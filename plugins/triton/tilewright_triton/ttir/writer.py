@@ -257,7 +257,7 @@ class Writer:
         emitter(self, op)
         self._op = outer
 
-    def refuse(self, message: str) -> CompilationError:
+    def unsupported(self, message: str) -> CompilationError:
         """The error for the current op."""
         assert self._op is not None
         return error_at(self._op.loc, message)
