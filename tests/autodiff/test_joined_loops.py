@@ -106,8 +106,8 @@ def test_three_loops() -> None:
 @pytest.mark.parametrize(
     ("condition", "case"),
     [
-        ("_load_alike", "other tiles"),
-        ("_load_alike", "another mask"),
+        ("_have_equal_loads", "other tiles"),
+        ("_have_equal_loads", "another mask"),
         ("_has_all", "some of the same tiles"),
     ],
 )

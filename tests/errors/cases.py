@@ -100,7 +100,7 @@ def text_of(case: Case) -> str:
         return shown(error_of(case.source))
     with _alone():
         if COMMAND in case.source:
-            return _without_addresses(_said(case.source))
+            return _without_addresses(_log(case.source))
         return _without_addresses(shown(_error_of_program(case.source)))
 
 
@@ -146,7 +146,7 @@ def _error_of_program(source: str) -> BaseException | None:
     return None
 
 
-def _said(source: str) -> str:
+def _log(source: str) -> str:
     """The error message of a command line."""
     *given, command = source.split("\n")
     file: list[str] = []

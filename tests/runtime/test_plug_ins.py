@@ -101,7 +101,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     plug_ins.cache_clear()
     yield
     plug_ins.cache_clear()
-    driver._made.cache_clear()
+    driver._new_driver.cache_clear()
     launch.LOADERS.pop("odd", None)
     for name in ("odd", "broken"):
         backends.pop(name, None)

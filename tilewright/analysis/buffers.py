@@ -108,7 +108,7 @@ def advance_of(access: Load | Store) -> Advance | None:
     if any(map(loop.body.contains, (parts.base, parts.varying))):
         return None
     after = loop.body.terminator.operands[carried.index - 1]
-    if _constant_beside(carried, after) < 0 or not _runs_from_the_first(access, loop):
+    if _constant_term(carried, after) < 0 or not _runs_from_the_first(access, loop):
         return None
     return Advance(carried, loop.inits[carried.index - 1])
 
@@ -116,11 +116,11 @@ def advance_of(access: Load | Store) -> Advance | None:
 def _without_constant(value: Value) -> Value:
     """The other term of a sum with a constant."""
     if isinstance(value.op, arith.Add):
-        return next((v for v in value.op.operands if _constant_beside(v, value) >= 0), value)
+        return next((v for v in value.op.operands if _constant_term(v, value) >= 0), value)
     return value
 
 
-def _constant_beside(term: Value, value: Value) -> int:
+def _constant_term(term: Value, value: Value) -> int:
     """The non-negative constant whose sum with a term is a value; -1 if there is none."""
     op = value.op
     if not isinstance(op, arith.Add) or term not in op.operands:

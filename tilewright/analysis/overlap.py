@@ -37,14 +37,14 @@ def overlap(fn: Function, a: Block, b: Block) -> Overlap:
         return Overlap.POSSIBLE
     if _description(a) == _description(b):
         return Overlap.SAME
-    return Overlap.DISJOINT if _are_apart(a, b) else Overlap.POSSIBLE
+    return Overlap.DISJOINT if _are_disjoint(a, b) else Overlap.POSSIBLE
 
 
 def _description(block: Block) -> tuple[object, ...]:
     return block.offset, block.axes, set(block.conditions), set(block.residual)
 
 
-def _are_apart(a: Block, b: Block) -> bool:
+def _are_disjoint(a: Block, b: Block) -> bool:
     spans = _span(a), _span(b)
     first, second = _first(a), _first(b)
     if None in spans or first is None or second is None:

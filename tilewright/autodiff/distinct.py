@@ -136,7 +136,7 @@ def lanes_are_distinct(
     return True
 
 
-def turns_are_apart(
+def turns_are_ordered(
     region: Region, accesses: Sequence[BlockAccess], points: Points, finder: BlockFinder
 ) -> bool:
     """Whether all elements that one turn of a region accesses come before those of any other turn,

@@ -256,9 +256,9 @@ class Emitter:
 
     def add(self, a: Value, b: Value) -> Value:
         """The sum, in which neither has a NaN where it is zero and the other one may not be."""
-        return self.op(arith.Add(self._beside(a, b), self._beside(b, a)))
+        return self.op(arith.Add(self._guarded_for(a, b), self._guarded_for(b, a)))
 
-    def _beside(self, value: Value, other: Value) -> Value:
+    def _guarded_for(self, value: Value, other: Value) -> Value:
         masks = self._masks.get(other)
         alike = masks is not None and set(masks) <= set(self._masks.get(value, ()))
         return value if alike else self.guarded(value)

@@ -43,7 +43,7 @@ def joined(schedules: Sequence[Regrid]) -> list[Regrid]:
 def _joined(a: Regrid, b: Regrid) -> Regrid | None:
     """The schedule of both, if the second has some of the tiles of the first one."""
     same = a.loads.keys() == b.loads.keys() and a.kept == b.kept and a.nest == b.nest
-    if not same or a.step != b.step or (a.first - b.first) % a.step or not _load_alike(a, b):
+    if not same or a.step != b.step or (a.first - b.first) % a.step or not _have_equal_loads(a, b):
         return None
     first = min(a.first, b.first)
     trips = max(s.trips + (s.first - first) // s.step for s in (a, b))
@@ -95,16 +95,16 @@ def _with_bounds(part: Part, places: Numbers, programs: int) -> Part:
 # -- addresses ------------------------------------------------------------------------------------
 
 
-def _load_alike(a: Regrid, b: Regrid) -> bool:
+def _have_equal_loads(a: Regrid, b: Regrid) -> bool:
     """Whether the loads of two loops have the same addresses and masks in the same iteration."""
     return all(
-        _are_alike(a.loads[name].operands, b.loads[name].operands, a.loops[0], b.loops[0])
+        _are_equivalent(a.loads[name].operands, b.loads[name].operands, a.loops[0], b.loops[0])
         and a.loads[name].attributes == b.loads[name].attributes
         for name in a.loads
     )
 
 
-def _are_alike(ours: Sequence[Value], theirs: Sequence[Value], loop: For, other: For) -> bool:
+def _are_equivalent(ours: Sequence[Value], theirs: Sequence[Value], loop: For, other: For) -> bool:
     """Whether values are computed by the same ops, from the counters of two loops and from values
     outside of these."""
     if loop.start.type != other.start.type or len(ours) != len(theirs):

@@ -162,7 +162,7 @@ class Points:
             case Load():
                 return self._loaded(owner).astype(dtype)
             case If():
-                return self._chosen(owner, value.index).astype(dtype)
+                return self._branch_result(owner, value.index).astype(dtype)
             case For():
                 return self.carried(value, self.value)
             case _:
@@ -173,7 +173,7 @@ class Points:
                     result = np.asarray(owner.evaluate(*operands))
                 return np.broadcast_to(result, (self.count,))
 
-    def _chosen(self, op: If, index: int) -> Array:
+    def _branch_result(self, op: If, index: int) -> Array:
         """A result of a branch, selected at each point by its condition."""
         holds = self.value(op.condition).astype(bool)
         found = np.zeros(self.count, np.int64)

@@ -125,7 +125,7 @@ def _residual(running: RunningMaximum, stored: Collection[Value]) -> Residual | 
     if any(r.users for r in loop.results if r.index not in known):
         return None
     equivariances = equivariances_of_results(running)
-    for store in _stores_behind(loop, stored):
+    for store in _stores_after(loop, stored):
         linear = _linear(store.value, running)
         if linear is None or linear.of is None or not linear.maximum:
             continue
@@ -162,7 +162,7 @@ def _is_decreasing(form: Form) -> bool:
     return bool(form) and all(coefficient < 0 for coefficient in form.values())
 
 
-def _stores_behind(loop: For, stored: Collection[Value]) -> Iterator[Store]:
+def _stores_after(loop: For, stored: Collection[Value]) -> Iterator[Store]:
     """The stores to arrays after a loop, in its region."""
     op: Op | None = loop.next
     while op is not None:

@@ -108,7 +108,7 @@ def _vanishes(d: Point, value: Value) -> bool:
 def _divides(d: Point, value: Value, quotient: Div) -> bool:
     """Whether a great value is the divisor, or in a sum that is."""
     divisor = _stripped(quotient.rhs)
-    found = _alike(d, value)
+    found = _with_casts(d, value)
     return divisor in found or (
         isinstance(divisor.op, Add | Sub)
         and any(_stripped(v) in found for v in divisor.op.operands)
@@ -120,7 +120,7 @@ def _has_only_logarithms(d: Point, value: Value) -> bool:
     numbers."""
     element, users = _element(value), _users(d, value)
     return (
-        all(_element(v) == element for v in _alike(d, value))
+        all(_element(v) == element for v in _with_casts(d, value))
         and bool(users)
         and all(
             isinstance(user, LOGARITHMS)
@@ -147,7 +147,7 @@ def _great(d: Point, value: Value, part: float = 1 / 2) -> Value:
     return d.emit.const(2.0**exponent, value.type)
 
 
-def _alike(d: Point, value: Value) -> list[Value]:
+def _with_casts(d: Point, value: Value) -> list[Value]:
     """A value, and its casts and reshapes."""
     found = [value]
     for at in found:  # which grows
@@ -158,7 +158,7 @@ def _alike(d: Point, value: Value) -> list[Value]:
 def _users(d: Point, value: Value) -> list[Op]:
     """The ops that use a value, perhaps cast and reshaped, without those that have no derivative by
     it where it is great: comparisons, and minima of it and a constant."""
-    users = [u for v in _alike(d, value) for u in d.users(v) if not isinstance(u, Cast | View)]
+    users = [u for v in _with_casts(d, value) for u in d.users(v) if not isinstance(u, Cast | View)]
     return [u for u in users if not isinstance(u, Cmp) and not _is_bound(u)]
 
 

@@ -44,7 +44,7 @@ def _reduce_tangent(d: TangentPoint, op: Reduce) -> list[Value | None]:
     if combine is arith.Add and t is not None:
         return [d.emit.sum(t, op.axis)]
     if combine in (arith.Max, arith.Min) and t is not None:
-        chosen = _chosen(d, op)
+        chosen = _extremum_weights(d, op)
         return [d.emit.sum(d.emit.mul(t, chosen), op.axis)]
     return _dual(d, op)
 
@@ -89,7 +89,7 @@ def _dual(d: TangentPoint, op: Reduce | Scan) -> list[Value | None]:
     return out
 
 
-def _chosen(d: Point, op: Reduce) -> Value:
+def _extremum_weights(d: Point, op: Reduce) -> Value:
     """Of an extremum along an axis: 1/n for the n elements that are it, 0 for others.
 
     It is reduced again here: none of the elements may be equal to one that another kernel has
@@ -119,7 +119,7 @@ def _reduce(d: AdjointPoint, op: Reduce, adjoints: list[Value | None]) -> None:
         return
     repeated = d.emit.repeated(y, derivative_type(src.type), op.axis)
     if combine is not arith.Add:
-        repeated = d.emit.mul(repeated, _chosen(d, op))
+        repeated = d.emit.mul(repeated, _extremum_weights(d, op))
     d.give(src, repeated)
 
 

@@ -118,7 +118,7 @@ def find_free_maxima(fn: Function, outputs: Collection[Value]) -> FreeMaxima:
                 found[op] = running
     loops: dict[For, RunningMaximum] = {}
     for chain in _chains(found):
-        free = free_maxima(fn, outputs, _given(chain))
+        free = free_maxima(fn, outputs, _equivariances_of(chain))
         if free is not None:
             constants.update(free)
             for running in chain:
@@ -297,7 +297,7 @@ def _scaled(form: Form, name: str) -> Equivariance:
     return times({Symbol(name, axes): c for (_, axes), c in form.items()})
 
 
-def _given(chain: list[RunningMaximum]) -> dict[Value, Equivariance]:
+def _equivariances_of(chain: list[RunningMaximum]) -> dict[Value, Equivariance]:
     """The equivariances of the values of a chain of loops."""
     given: dict[Value, Equivariance] = {}
     for running in chain:
@@ -314,7 +314,7 @@ def _given(chain: list[RunningMaximum]) -> dict[Value, Equivariance]:
 def equivariances_of_results(running: RunningMaximum) -> Equivariances:
     """The equivariances of values after the last of a chain of loops with respect to its
     maximum."""
-    return Equivariances(_given([running]))
+    return Equivariances(_equivariances_of([running]))
 
 
 def free_maxima(

@@ -78,7 +78,7 @@ def _hold() -> None:
             _held.append(lock)
 
 
-def _let_go() -> None:
+def _release_all() -> None:
     while _held:
         _held.pop().__exit__(None, None, None)
 
@@ -89,5 +89,5 @@ def _free_all() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_let_go)
+    os.register_at_fork(before=_hold, after_in_parent=_release_all, after_in_child=_release_all)
     os.register_at_fork(after_in_child=_free_all)

@@ -165,7 +165,7 @@ def bind(
     outputs = _Outputs(list(leaves), keys, _output_aliases(leaves, keys, aliases))
     for name in outputs.own_names:
         _require_parameter(inner, name, "out_shape")
-    given, options = _given(inner, args, kwargs, outputs)
+    given, options = _bound_arguments(inner, args, kwargs, outputs)
     if knobs.runtime.debug:
         options["debug"] = True
     names = _output_names(inner, given, outputs, args)
@@ -218,7 +218,7 @@ def _require_parameter(inner: JITFunction, name: str, where: str) -> None:
         )
 
 
-def _given(
+def _bound_arguments(
     inner: JITFunction, args: tuple[Any, ...], kwargs: Named, outputs: _Outputs
 ) -> tuple[Named, Named]:
     """The arguments by parameter, and the compile options."""

@@ -41,7 +41,7 @@ shared memory, to store words instead of single elements."""
 AnyAccess = Load | Store | AnyAtomic
 
 
-def size_behind(pointer: Value) -> int:
+def pointee_bytes(pointer: Value) -> int:
     """Bytes per pointee."""
     element = element_of(pointer.type)
     assert isinstance(element, Pointer)
@@ -105,7 +105,7 @@ class AccessLayouts:
                 layouts.setdefault(shape_of(value.type), set()).add(layout)
         sizes: dict[tuple[int, ...], int] = {}
         for op in self._accesses():
-            shape, size = shape_of(op.ptr.type), size_behind(op.ptr)
+            shape, size = shape_of(op.ptr.type), pointee_bytes(op.ptr)
             sizes[shape] = min(sizes.get(shape, size), size)
         self._matrices = {
             shape: _Matrix(found.pop(), sizes[shape])
@@ -130,7 +130,7 @@ class AccessLayouts:
         pointer, mask = op.ptr, getattr(op, "mask", None)
         extents = shape_of(pointer.type)
         order = self.infos.order(pointer)
-        size = size_behind(pointer)
+        size = pointee_bytes(pointer)
         counted = mask if masked and not self.has_products else None
         length = self.infos.access_length(pointer, counted, order[0], size)
         return extents, order, min(length, (limit or self.access_bytes) // size)
@@ -155,7 +155,7 @@ class AccessLayouts:
                 masked = shape_of(op.ptr.type) not in scanned
                 extents, order, vector = self._access(op, masked=masked)
                 key = extents, order
-                size = size_behind(op.ptr)
+                size = pointee_bytes(op.ptr)
                 if not isinstance(op, Load | Reading) and vector * size == self.access_bytes:
                     whole[key] = min(whole.get(key, vector), vector)
                 vector = min(vector, per_thread(extents, self.lanes, self.warps))
@@ -175,7 +175,7 @@ class AccessLayouts:
         most = per_thread(extents, self.lanes, self.warps)
         vector = min(vector, most)
         if STAGED_PAIRS in self.ctx.features and self._is_transposed(op, order):
-            rows = min(WORD_BYTES // size_behind(op.ptr), most // vector, extents[order[1]])
+            rows = min(WORD_BYTES // pointee_bytes(op.ptr), most // vector, extents[order[1]])
             if rows > 1:
                 return coalesced(extents, order, vector, self.lanes, self.warps, rows)
         return self._coalesced(extents, order, vector)

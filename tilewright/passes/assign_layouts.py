@@ -35,7 +35,7 @@ from tilewright.ops.gpu import ConvertLayout, unconverted
 from tilewright.ops.math import MathFunction
 from tilewright.ops.memory import Load
 from tilewright.ops.view import View
-from tilewright.passes.access_layouts import size_behind
+from tilewright.passes.access_layouts import pointee_bytes
 from tilewright.passes.layout_choice import ANCHORS, LayoutChoice
 from tilewright.passes.layout_rules import (
     Demands,
@@ -277,7 +277,7 @@ class _Conversion:
     def _adjacent(self, load: Load, layout: LinearLayout) -> int:
         """The number of elements that a thread would load at once in a layout."""
         axis = self.infos[load.ptr].order[0]
-        length = self.infos.access_length(load.ptr, load.mask, axis, size_behind(load.ptr))
+        length = self.infos.access_length(load.ptr, load.mask, axis, pointee_bytes(load.ptr))
         return min(length, layout.num_consecutive((axis,)))
 
     def _is_written(self, load: Load) -> bool:

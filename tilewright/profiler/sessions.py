@@ -218,7 +218,7 @@ def activate(session: int | None = None) -> None:
     Args:
         session: its number; None for all.
     """
-    for found in _chosen(session).values():
+    for found in _selected(session).values():
         found.active = True
     _update_hooks()
 
@@ -230,7 +230,7 @@ def deactivate(session: int | None = None) -> None:
         session: its number; None for all.
     """
     _resolve()
-    for found in _chosen(session).values():
+    for found in _selected(session).values():
         found.active = False
     _update_hooks()
 
@@ -246,7 +246,7 @@ def finalize(session: int | None = None, output_format: str | None = "") -> None
     Raises:
         ValueError: there is no such session, or its data has another format.
     """
-    chosen = _chosen(session)
+    chosen = _selected(session)
     for found in chosen.values():
         if output_format and output_format != found.data.suffix:
             raise ValueError(
@@ -292,7 +292,7 @@ def profile(func: Any = None, *, name: str | None = None, **options: Any) -> Any
     return decorate if func is None else decorate(func)
 
 
-def _chosen(session: int | None) -> dict[int, Session]:
+def _selected(session: int | None) -> dict[int, Session]:
     """The session of a number, or all."""
     if session is None:
         return dict(_sessions)

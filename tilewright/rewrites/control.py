@@ -18,7 +18,7 @@ from tilewright.ir.types import Tile, is_int, shape_of
 from tilewright.ops.arith import Add, Constant, Mul, Select, Sub
 from tilewright.ops.control import For, If, While, Yield
 from tilewright.ops.shape import Splat
-from tilewright.rewrites.patterns import computed_alike, equal, known, scalar_of, uniform
+from tilewright.rewrites.patterns import equal, is_equivalent, known, scalar_of, uniform
 
 # -- modification of regions ----------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ def for_carried_needed(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
     for i, (arg, init) in enumerate(zip(args, op.inits, strict=True)):
         out = op.body.terminator.operands[i]
         same = seen.setdefault((init, out), i)
-        if out is arg or computed_alike(out, init):
+        if out is arg or is_equivalent(out, init):
             rw.replace(arg, init)
             rw.replace(op.results[i], init)
             dropped.add(i)

@@ -111,7 +111,7 @@ def atomic_with_known_mask(op: AtomicRMW, rw: Rewriter) -> Value | None:
 
 
 @rewrite(AtomicRMW)
-def atomic_that_changes_nothing(op: AtomicRMW, rw: Rewriter) -> Value | None:
+def atomic_of_identity(op: AtomicRMW, rw: Rewriter) -> Value | None:
     """atomic(p, 0, m) = atomic_load(p, m) for a sum, or, or xor of integers, if a load can have its
     order: kernels poll flags so. Loads of programs that wait do not hold each other up"""
     if op.kind not in ("add", "or", "xor") or op.sem not in ("relaxed", "acquire"):

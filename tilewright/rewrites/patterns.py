@@ -35,7 +35,7 @@ def equal(first: Value, second: Value) -> bool:
             return is_int(first.type) and number is not None and number == known(second)
 
 
-def computed_alike(first: Value, second: Value, depth: int = 4) -> bool:
+def is_equivalent(first: Value, second: Value, depth: int = 4) -> bool:
     """Whether two values are computed from the same values by the same pure ops.
 
     Args:
@@ -54,7 +54,7 @@ def computed_alike(first: Value, second: Value, depth: int = 4) -> bool:
         len(one.operands) == len(other.operands)
         and all(_are_same(getattr(one, n), getattr(other, n)) for n in one.attr_names)
         and all(
-            computed_alike(a, b, depth - 1)
+            is_equivalent(a, b, depth - 1)
             for a, b in zip(one.operands, other.operands, strict=True)
         )
     )

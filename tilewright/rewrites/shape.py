@@ -67,7 +67,7 @@ def expand_dims_of_broadcast(op: ExpandDims, rw: Rewriter) -> Value | None:
 
 
 @rewrite(Broadcast)
-def broadcast_again(op: Broadcast, rw: Rewriter) -> Value | None:
+def broadcast_of_broadcast(op: Broadcast, rw: Rewriter) -> Value | None:
     """broadcast(x) = x if the shape is the same; broadcast(broadcast(x)) = broadcast(x)"""
     if op.src.type == op.result.type:
         return op.src
@@ -79,7 +79,7 @@ def broadcast_again(op: Broadcast, rw: Rewriter) -> Value | None:
 
 
 @rewrite(Reshape)
-def reshape_again(op: Reshape, rw: Rewriter) -> Value | None:
+def reshape_of_reshape(op: Reshape, rw: Rewriter) -> Value | None:
     """reshape(x) = x if the shape is the same; reshape(reshape(x)) = reshape(expand_dims(x)) =
     reshape(x)"""
     if op.src.type == op.result.type:
@@ -137,7 +137,7 @@ def reshape_of_index(op: Reshape, rw: Rewriter) -> Value | None:
 
 
 @rewrite(Reshape)
-def reshape_that_inserts_an_axis(op: Reshape, rw: Rewriter) -> Value | None:
+def reshape_to_expand_dims(op: Reshape, rw: Rewriter) -> Value | None:
     """reshape(x) = expand_dims(x) where it inserts one axis of length 1"""
     source = shape_of(op.src.type)
     if not source or len(op.shape) != len(source) + 1:
@@ -149,7 +149,7 @@ def reshape_that_inserts_an_axis(op: Reshape, rw: Rewriter) -> Value | None:
 
 
 @rewrite(Permute)
-def permute_again(op: Permute, rw: Rewriter) -> Value | None:
+def permute_of_permute(op: Permute, rw: Rewriter) -> Value | None:
     """permute(x) = x for the identity permutation; permute(permute(x, p), q) = permute(x, p[q])"""
     if op.order == tuple(range(len(op.order))):
         return op.src

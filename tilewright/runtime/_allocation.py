@@ -49,7 +49,7 @@ def set_allocator(allocator: Allocator) -> None:
     _allocator.set(allocator)
 
 
-def chosen_allocator() -> Allocator | None:
+def current_allocator() -> Allocator | None:
     """The allocator set in this context, or None."""
     allocator = _allocator.get()
     return None if isinstance(allocator, NullAllocator) else allocator

@@ -311,7 +311,7 @@ def _derived(
         atomic=proofs.atomic, private=proofs.private, repeated=proofs.repeated_loads,
         last=proofs.last_loads, accumulate=request.accumulate, types=types,
         coarse=proofs.coarse, parts=proofs.parts, saved_adjoints=others.saved,
-        sources=others.arrays, skip=proofs.left_out, tapes=proofs.tapes, stored=proofs.stored,
+        sources=others.arrays, skip=proofs.omitted_loads, tapes=proofs.tapes, stored=proofs.stored,
     )  # fmt: skip
     proofs.require(derived.reached, types)
     return derived

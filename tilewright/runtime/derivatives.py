@@ -31,7 +31,7 @@ from tilewright.runtime.derived_launch import (
 )
 from tilewright.runtime.grid import computed, extents_of
 from tilewright.runtime.jit import JITFunction
-from tilewright.runtime.overlaps import require_apart
+from tilewright.runtime.overlaps import require_disjoint
 from tilewright.runtime.slots import at_path
 from tilewright.runtime.specialize import Binder, make_binder
 
@@ -254,7 +254,7 @@ class Derivative:
         for name, array in (*of_wrt.items(), *of_outputs.items()):
             require_same_layout(name, named[name], array)
         if plan.overlapping:
-            require_apart(plan, named, of_wrt, of_outputs, self.mode)
+            require_disjoint(plan, named, of_wrt, of_outputs, self.mode)
         return Checked(plan, launch, self._zeroed(plan, call))
 
     def _planned(self, call: Call) -> tuple[Plan, Launch]:

@@ -66,7 +66,7 @@ def driver_class(device_type: str) -> Callable[[], Any]:
 
 
 @cache
-def _made(device_type: str) -> Any:
+def _new_driver(device_type: str) -> Any:
     """The driver of a device type."""
     kind = driver_class(device_type)
     with faults_of(_provider_of(device_type)):
@@ -160,15 +160,17 @@ def _default() -> Driver:
     name = knobs.runtime.default_backend or _preferred()
     if not _exists(name):
         raise RuntimeError(f"Unknown backend device {name!r}. Available backends: {names()}")
-    if not _answer(_made(name), "is_active"):
+    if not _answer(_new_driver(name), "is_active"):
         raise RuntimeError(f"Backend device {name!r} is not active.")
-    return _made(name)
+    return _new_driver(name)
 
 
 @cache
 def _preferred() -> str:
     """The type of the device of programs that name none: a GPU that can be used, else the CPU."""
-    return next((name for name in DRIVERS if name != "cpu" and _made(name).is_active()), "cpu")
+    return next(
+        (name for name in DRIVERS if name != "cpu" and _new_driver(name).is_active()), "cpu"
+    )
 
 
 def is_default() -> bool:
@@ -230,7 +232,7 @@ def driver_of(device_type: str) -> Driver:
     Raises:
         ValueError: there is no driver for it.
     """
-    return active if _is_chosen(device_type) else _made(device_type)
+    return active if _is_chosen(device_type) else _new_driver(device_type)
 
 
 def _is_chosen(device_type: str) -> bool:

@@ -9,7 +9,7 @@ from tilewright.runtime.derived_launch import Plan
 from tilewright.runtime.tensors import read
 
 
-def require_apart(
+def require_disjoint(
     plan: Plan, named: Mapping[str, Any], of_wrt: Mapping[str, Any],
     of_outputs: Mapping[str, Any], mode: str,
 ) -> None:  # fmt: skip

@@ -15,7 +15,7 @@ from tilewright.autodiff.distinct import (
     Verdict,
     distinct,
     lanes_are_distinct,
-    turns_are_apart,
+    turns_are_ordered,
 )
 from tilewright.autodiff.enumerated import FEW_ACCESSES, are_distinct, sharing
 from tilewright.autodiff.errors import not_deterministic, stored_twice
@@ -172,7 +172,7 @@ class Proofs:
         return [op for loads in self.last.values() for op in loads]
 
     @property
-    def left_out(self) -> list[Load]:
+    def omitted_loads(self) -> list[Load]:
         """The loads that the first kernel leaves out."""
         return [op for loads in self.rest.values() for op in loads]
 
@@ -218,7 +218,7 @@ class Proofs:
         inside = all(op.parent is region for op in rest) and all(
             region.contains(op.result) for op in known
         )
-        return inside and turns_are_apart(region, array.loads, points, finder)
+        return inside and turns_are_ordered(region, array.loads, points, finder)
 
     def _in_common(
         self, array: Array, by_form: Verdict, points: Points, finder: BlockFinder
@@ -291,7 +291,7 @@ class Proofs:
                 only = [s.verdicts[array.name] for s in schedules if array.name in s.loads]
                 found[array.name] = only[0].elements if len(only) == 1 else None
                 continue
-            loads = [op for op in array.loads if op not in self.left_out]
+            loads = [op for op in array.loads if op not in self.omitted_loads]
             written = verdict is not None and reached.issuperset(loads)
             found[array.name] = verdict.elements if written and verdict else None
         return found

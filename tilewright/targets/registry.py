@@ -129,7 +129,7 @@ MEMBERS = (
 """The members that every target has."""
 
 
-def _made(target: GPUTarget) -> Target:
+def _new_target(target: GPUTarget) -> Target:
     """A new instance of a target; faults of a plug-in's target are `PlugInError`s."""
     name = target.backend
     factory = factory_of(name)
@@ -225,7 +225,7 @@ def target(target: str | GPUTarget | Target | None = None) -> Target:
     found = _INSTANCES.get(key)
     if found is None:
         # Created outside the lock, as importing a target may itself request another one.
-        made = _made(target)
+        made = _new_target(target)
         with _LOCK:
             found = _INSTANCES.setdefault(key, made)
     return found

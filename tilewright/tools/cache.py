@@ -78,7 +78,7 @@ def _known(cache: DiskCache) -> list[Known]:
     return found
 
 
-def _chosen(cache: DiskCache, names: Sequence[str]) -> list[Known]:
+def _selected(cache: DiskCache, names: Sequence[str]) -> list[Known]:
     """The entries selected by names; all entries if there are none.
 
     Raises:
@@ -106,7 +106,7 @@ def _matches(name: str, known: Known) -> bool:
 
 
 def _list(cache: DiskCache, args: argparse.Namespace) -> int:
-    known = _chosen(cache, args.names)
+    known = _selected(cache, args.names)
     if args.json:
         print(json.dumps({"folder": str(cache.root), "bound": cache.bound,
                           "entries": [_plain(k) for k in known]}, indent=1))  # fmt: skip
@@ -151,7 +151,7 @@ def _verify(cache: DiskCache, args: argparse.Namespace) -> int:
 
 
 def _clear(cache: DiskCache, args: argparse.Namespace) -> int:
-    doomed: Iterable[Entry] = (k.entry for k in _chosen(cache, args.names))
+    doomed: Iterable[Entry] = (k.entry for k in _selected(cache, args.names))
     if not args.names:
         doomed = entries(cache.root)  # without reading them: invalid entries too
     if args.unused is not None:
@@ -163,7 +163,7 @@ def _clear(cache: DiskCache, args: argparse.Namespace) -> int:
 
 def _pack(cache: DiskCache, args: argparse.Namespace) -> int:
     content, count = pack(
-        k.entry for k in _chosen(cache, args.names) if k.about and k.about.kind != "fact"
+        k.entry for k in _selected(cache, args.names) if k.about and k.about.kind != "fact"
     )
     args.file.write_bytes(content)
     print(f"{_count(count)}, {size_text(len(content))}, in {args.file}")

@@ -273,12 +273,12 @@ def test_sums_that_lanes_deal_out_have_the_bits_of_a_butterfly(
         run_emulated(module, (1, 1, 1), args, warps=threads.warps, lanes=threads.lanes)
         results.append(out.tobytes())
         assert np.isnan(out[4])
-        monkeypatch.setattr(reduce, "_dealt_out", butterfly)
+        monkeypatch.setattr(reduce, "_distributed", butterfly)
     assert results[0] == results[1]
 
 
 def butterfly(kernel: Any, op: Reduce, elements: Any, bits: Sequence[int]) -> Any:
-    """Each element combined in all lanes, in place of `reduce._dealt_out`."""
+    """Each element combined in all lanes, in place of `reduce._distributed`."""
     layout = op.srcs[0].layout
     assert layout is not None
     return reduce._over_lanes(kernel, op, elements, bits), reduced_layout(layout, op.axis)

@@ -80,7 +80,7 @@ def call_with_rule(
     kinds = [v.type for v in (*args, *floats)] + [derivative_type(v.type) for v in floats]
     rule = Region(kinds)
     with builder.at_end(rule):
-        given = _given(bound.values(), results, rule.args)
+        given = _rule_arguments(bound.values(), results, rule.args)
         names = fn.vjp.arg_names
         made, function = call(frame, node, fn.vjp, dict(zip(names, given, strict=True)))
         _require_pure(site, function, f"{fn.vjp.__name__}, the derivative rule of {fn.__name__},")
@@ -96,7 +96,7 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, tensor) and is_float(value.handle.type)
 
 
-def _given(
+def _rule_arguments(
     inputs: Iterable[Any], results: Sequence[Any], args: Sequence[Value]
 ) -> list[language.tuple]:
     """The arguments of a rule: inputs, outputs and gradients of these, as arguments of a region."""

@@ -36,14 +36,14 @@ wait for the loads from shared memory."""
 
 @emits(memory.AddPtr)
 def emit_addptr(kernel: Kernel, op: memory.AddPtr) -> None:
-    kernel.bind(op, _stepped(kernel, op) or _each_apart(kernel, op))
+    kernel.bind(op, _stepped(kernel, op) or _separate_addresses(kernel, op))
 
 
 def _pointee(op: memory.AddPtr) -> LType:
     return int_type(memory.pointee_of(op.ptr.type).nbytes_in_memory * 8)
 
 
-def _each_apart(kernel: Kernel, op: memory.AddPtr) -> Registers:
+def _separate_addresses(kernel: Kernel, op: memory.AddPtr) -> Registers:
     """Each address computed from its own offset."""
     b, pointee = kernel.b, _pointee(op)
     signed = ir.dtype_of(op.offset.type).is_int_signed()

@@ -70,7 +70,7 @@ def divide_runs(
     alone = [*{start: None for start in first.values()}]
     columns = [*zip(*(pairs[start] for start in alone), strict=True)]
     found = dict(zip(alone, divide(columns), strict=True))
-    follow = _remainder_behind if isinstance(op, arith.Rem) else _quotient_behind
+    follow = _next_remainder if isinstance(op, arith.Rem) else _next_quotient
     return [
         follow(b, op, pairs[start], found[start], register - start)
         if register > start
@@ -79,7 +79,7 @@ def divide_runs(
     ]
 
 
-def _quotient_behind(b: Builder, op: Op, pair: tuple[V, V], quotient: V, steps: int) -> V:
+def _next_quotient(b: Builder, op: Op, pair: tuple[V, V], quotient: V, steps: int) -> V:
     """(x + steps) // d from x // d. They are equal unless x < 0 is a multiple of d."""
     if value_range(op.operands[0])[0] >= 0:
         return quotient
@@ -90,7 +90,7 @@ def _quotient_behind(b: Builder, op: Op, pair: tuple[V, V], quotient: V, steps: 
     return b.add(quotient, b.select(b.and_(exact, b.icmp("slt", x, zero)), sign, zero))
 
 
-def _remainder_behind(b: Builder, op: Op, pair: tuple[V, V], rest: V, steps: int) -> V:
+def _next_remainder(b: Builder, op: Op, pair: tuple[V, V], rest: V, steps: int) -> V:
     """(x + steps) % d by x % d, as which it has the sign of the dividend; 0 for d = 0."""
     x, d = pair
     zero = const(d.type, 0)

@@ -143,7 +143,7 @@ def _over_lanes(
     return [_moved(b, e, lambda word: kernel.hw.shuffle(b, word, first)) for e in elements]
 
 
-def _dealt_out(
+def _distributed(
     kernel: Kernel, op: Reduce, elements: list[Element], bits: Sequence[int]
 ) -> tuple[list[Element], LinearLayout]:
     """Each element combined with those of the other lanes along the axis, in one of these lanes if
@@ -207,7 +207,7 @@ def _over_warps(
     copies of the same element read a part each, and combine the parts by shuffles.
     """
     b, reduced = kernel.b, reduced_layout(layout, op.axis)
-    dealt, held = _dealt_out(kernel, op, elements, lanes_along)
+    dealt, held = _distributed(kernel, op, elements, lanes_along)
     first_lanes = first_lane(kernel, held)
     partials = share_partials(kernel, op, layout, _single(b, dealt), first_lanes, held)
     lanes = _sharing_lanes(reduced, partials.count)

@@ -105,7 +105,7 @@ class _Scan:
     def _combined(self, left: Element, right: Element) -> Element:
         return inline(self.kernel, self.op.combine, [*left, *right])
 
-    def _chosen(self, condition: V, left: Element, right: Element) -> Element:
+    def _select(self, condition: V, left: Element, right: Element) -> Element:
         pairs = zip(left, right, strict=True)
         return tuple(self.kernel.b.select(condition, x, y) for x, y in pairs)
 
@@ -135,7 +135,7 @@ class _Scan:
         if before is None:
             return element
         combined = self._combined(before.element, element)
-        return self._chosen(before.holds, combined, element)
+        return self._select(before.holds, combined, element)
 
     def _near(self, first: int) -> list[Element]:
         """The inclusive scan of the near registers, from register `first`."""
@@ -171,7 +171,7 @@ class _Scan:
             upper = b.icmp("ne", b.and_(place, 1 << bit), 0)
             others = self._from(elements, source)
             elements = [
-                self._chosen(upper, self._combined(other, e), e)
+                self._select(upper, self._combined(other, e), e)
                 for other, e in zip(others, elements, strict=True)
             ]
         return elements
@@ -214,7 +214,7 @@ class _Scan:
                 prefixes.append(self._combined(prefixes[-1], element))
             lower = prefixes[0]
             for warp, prefix in enumerate(prefixes[1:-1], 2):
-                lower = self._chosen(b.icmp("uge", index, warp), prefix, lower)
+                lower = self._select(b.icmp("uge", index, warp), prefix, lower)
             found.append(self._both(Before(lower, b.icmp("ne", index, 0)), inner))
             sums.append(prefixes[-1])
         return found, sums
@@ -249,8 +249,8 @@ class _Scan:
             return outer or inner
         b = self.kernel.b
         combined = self._combined(outer.element, inner.element)
-        element = self._chosen(inner.holds, combined, outer.element)
+        element = self._select(inner.holds, combined, outer.element)
         if outer.holds is ALWAYS:
             return Before(element, ALWAYS)
-        element = self._chosen(outer.holds, element, inner.element)
+        element = self._select(outer.holds, element, inner.element)
         return Before(element, b.or_(outer.holds, inner.holds))

@@ -76,7 +76,7 @@ class _Sort:
             place = self.layout.apply_flat(register)  # the same for copies
             if place not in done:
                 greater = bool(place & exchange.top) != self.op.descending
-                done[place] = self._chosen(own, other, greater, thread)
+                done[place] = self._extremum(own, other, greater, thread)
             found.append(done[place])
         return found
 
@@ -88,7 +88,7 @@ class _Sort:
         b = self.kernel.b
         return b.icmp("ne", b.and_(index, top), 0)
 
-    def _chosen(self, own: V, other: V, greater: bool, thread: V | None) -> V:
+    def _extremum(self, own: V, other: V, greater: bool, thread: V | None) -> V:
         """The maximum of the two if `greater`, else the minimum; inverted if `thread` is true."""
         b, signed = self.kernel.b, ir.dtype_of(self.op.src.type).is_int_signed()
         if thread is None:

@@ -17,7 +17,7 @@ from tilewright.base.lazy_import import lazy_import
 from tilewright.compiler.artifact import CompiledKernel, Metadata
 from tilewright.compiler.driver import compile as compile_kernel
 from tilewright.compiler.driver import find_target
-from tilewright.runtime._allocation import chosen_allocator
+from tilewright.runtime._allocation import current_allocator
 from tilewright.runtime.devices.cuda import current_index, device
 from tilewright.runtime.devices.cuda_function import Function, Shape
 from tilewright.runtime.devices.cuda_torch import (
@@ -126,7 +126,7 @@ class CudaLaunch:
     def _start_with_scratch(self, grid: Grid, stream: int, block: ArgumentBlock) -> None:
         x, y, z = grid
         size = x * y * z * self._scratch_bytes
-        allocator = chosen_allocator()
+        allocator = current_allocator()
         if allocator is not None:
             with chosen(self._function.device):
                 memory = allocator(size, self._scratch_align, stream or None)

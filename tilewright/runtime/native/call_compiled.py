@@ -92,7 +92,7 @@ def _start(r: Routine, compiled: Compiled) -> None:
     r.ret(start_on_device(r, r.ref("Record", compiled["record"])))
 
 
-def _given(r: Routine, index: V | int) -> V:
+def _call_argument(r: Routine, index: V | int) -> V:
     """An argument of the call."""
     return r.load(PTR, r.gep(PTR, r.frame["args"], index))
 
@@ -102,7 +102,7 @@ def _no_hooks(r: Routine) -> None:
     """Whether the hooks are None, or those of the settings while these are empty."""
     empty = r.eq(r.size_of(r.rt["launch_hooks"]), 0)
     for index, chain in ((ENTER, "enter_chain"), (EXIT, "exit_chain")):
-        hook = _given(r, index)
+        hook = _call_argument(r, index)
         unset = r.and_(empty, r.eq(hook, r.rt[chain]))
         r.require(r.or_(unset, r.eq(hook, r.rt["none"])))
 
@@ -111,7 +111,7 @@ def _no_hooks(r: Routine) -> None:
 def _read_grid(r: Routine) -> None:
     """Fills Frame.grid with three nonnegative ints."""
     with r.loop(0, 3) as loop:
-        object = _given(r, loop.index)
+        object = _call_argument(r, loop.index)
         r.require(r.is_a(object, "int"))
         number, overflow = r.int_of(object)
         r.require(r.and_(r.eq(overflow, 0), r.icmp("sge", number, 0)))
@@ -142,7 +142,7 @@ def _is_of_call(r: Routine, words: Object) -> None:
 
 def _read_stream(r: Routine) -> None:
     """Fills Frame.stream with the stream that the caller expects to be the current one."""
-    object = _given(r, STREAM)
+    object = _call_argument(r, STREAM)
     any = r.eq(object, r.rt["none"])
     r.frame["any_stream"] = r.zext(any, I64)
     r.frame["stream"] = 0
@@ -157,7 +157,7 @@ def _read_arguments(r: Routine) -> None:
     """Reads the run-time arguments into their slots."""
     _begin_reading(r)
     with r.loop(0, r.state["count"]) as loop:
-        _read_argument(r, loop.index, _given(r, r.add(loop.index, ARGUMENTS)))
+        _read_argument(r, loop.index, _call_argument(r, r.add(loop.index, ARGUMENTS)))
 
 
 @routine(I1)
@@ -166,7 +166,7 @@ def _read_given(r: Routine, compiled: Compiled) -> None:
     _begin_reading(r)
     with r.loop(0, compiled["given"]) as loop:
         position = r.load(I64, r.gep(I64, compiled["positions"], loop.index))
-        _read_argument(r, position, _given(r, loop.index))
+        _read_argument(r, position, _call_argument(r, loop.index))
 
 
 def _begin_reading(r: Routine) -> None:

@@ -249,7 +249,7 @@ class Launcher:
     def _by_python(self, launch: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         self._runtime.look_for_torch()
         compiled = launch(*args, **kwargs)
-        self._look_again_at_variables()
+        self._recheck_variables()
         self._runtime.know_device(getattr(compiled, "device", ""))
         return compiled
 
@@ -329,7 +329,7 @@ class Launcher:
             self._guarded = True
         return not self._is_python
 
-    def _look_again_at_variables(self) -> None:
+    def _recheck_variables(self) -> None:
         """Guard the present values of variables if they have changed. A launch by Python has
         found them equal to those of the compilation, or it would have raised an error."""
         if any(

@@ -33,7 +33,7 @@ def match(r: Routine) -> None:
     with r.when(r.ne(mappings, 0), UNLIKELY):
         last = r.state["count"]
         with r.loop(r.sub(last, mappings), last) as loop:
-            r.require(_take_apart(r, loop.index))
+            r.require(_unpack_mapping(r, loop.index))
 
 
 @routine(I1)
@@ -61,7 +61,7 @@ def place(r: Routine, name: Object, value: Object, first: Word) -> None:
 
 
 @routine(I1)
-def _take_apart(r: Routine, number: Word) -> None:
+def _unpack_mapping(r: Routine, number: Word) -> None:
     """Assigns the items of a mapping to their parameters; false if it has others, or lacks some."""
     param = param_of(r, number)
     items = r.not_null(r.frame.get("values", number))

@@ -109,7 +109,7 @@ def features_of(cpu: str, triple: str) -> frozenset[str]:
             f"LLVM knows no processor {cpu!r} of {triple.partition('-')[0]}; a name is such as "
             f"{', '.join(_LEVELS)}, or what `clang -mcpu=help` lists"
         )
-    found = frozenset(_seen_in(done.stdout, triple))
+    found = frozenset(_features_in(done.stdout, triple))
     return found | {"sve"} if sve_bytes_of(cpu, triple) else found
 
 
@@ -126,7 +126,7 @@ def _is_arm(triple: str) -> bool:
     return triple.startswith(("aarch64", "arm64"))
 
 
-def _seen_in(assembly: str, triple: str) -> list[str]:
+def _features_in(assembly: str, triple: str) -> list[str]:
     if _is_arm(triple):
         tests = {
             "neon": True,

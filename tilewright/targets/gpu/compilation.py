@@ -86,7 +86,7 @@ class _Variants:
         self.passes: Sequence[tuple[str, Original]]
         self.passes = () if ctx.replaced else tuple(ctx.before.items())
         self._codes = {0: thread_code(module, target, ctx, options)}
-        self._made: dict[int, MachineCode] = {}
+        self._machine_code: dict[int, MachineCode] = {}
 
     def code(self, without: int) -> ThreadCode:
         if without not in self._codes:
@@ -99,10 +99,10 @@ class _Variants:
         return self._codes[without]
 
     def made(self, without: int) -> MachineCode:
-        if without not in self._made:
+        if without not in self._machine_code:
             code = self.code(without)
-            self._made[without] = self.target.machine_code(code, self.ctx, self.options)
-        return self._made[without]
+            self._machine_code[without] = self.target.machine_code(code, self.ctx, self.options)
+        return self._machine_code[without]
 
     def may_outnumber(self, other: ThreadCode) -> bool:
         """Whether more programs may be resident of a variant than with all passes."""

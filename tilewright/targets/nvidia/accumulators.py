@@ -78,7 +78,7 @@ class Accumulators:
         code = f"wgmma.wait_group.sync.aligned {pending};"
         self.update(0, len(self.registers), code, "", [])
 
-    def keep_moves_behind(self) -> None:
+    def keep_moves_after(self) -> None:
         """Keep moves of the accumulators to other registers after the last update: LLVM places
         those that tied operands need directly before the assembly, here one without code."""
         self.update(0, len(self.registers), "", "", [])

@@ -214,8 +214,8 @@ class NvJitLink(Assembler):
         failed = self._library.nvJitLinkCreate(ctypes.byref(handle), len(options), texts)
         try:
             if failed or self._link(handle, _timeless(ptx).encode()):
-                return Rejection(self._said(handle, "Error"), options)
-            return Cubin(self._fetch("LinkedCubin", handle), self._said(handle, "Info"))
+                return Rejection(self._log(handle, "Error"), options)
+            return Cubin(self._fetch("LinkedCubin", handle), self._log(handle, "Info"))
         finally:
             self._library.nvJitLinkDestroy(ctypes.byref(handle))
 
@@ -225,7 +225,7 @@ class NvJitLink(Assembler):
         status = self._library.nvJitLinkAddData(handle, _PTX_INPUT, ptx, size, b"kernel.ptx")
         return status or self._library.nvJitLinkComplete(handle)
 
-    def _said(self, handle: ctypes.c_void_p, kind: str) -> str:
+    def _log(self, handle: ctypes.c_void_p, kind: str) -> str:
         """One of the library's two logs: `Error` or `Info`."""
         return self._fetch(f"{kind}Log", handle).decode(errors="replace").rstrip("\0")
 

@@ -224,7 +224,7 @@ def _stage_sources(op: Dot, infos: AxisMap) -> None:
         shares = [user for user in users if isinstance(user, Share)]
         known = len(computing) + len(shares) == len(users)
         if known and _is_like(value, op.lhs) and len(shares) <= 1:
-            share = _moved_behind(load, shares[0]) if shares else None
+            share = _moved_after(load, shares[0]) if shares else None
             following = load.next if share is None else share.next
             assert following is not None
             buffer = share.result if share else shared_operand(following, value, 1, infos)
@@ -249,7 +249,7 @@ def _fetch_shared(load: Load, ctx: PassContext) -> None:
     shares = [user for user in users if isinstance(user, Share)]
     computing = [user for user in users if user.elementwise]
     if len(shares) == 1 and computing and len(users) == 1 + len(computing):
-        share = _moved_behind(load, shares[0])
+        share = _moved_after(load, shares[0])
         assert share.next is not None
         _fetch_for(computing, load.result, share.result, share.next)
         ctx.count("fetched operands")
@@ -266,7 +266,7 @@ def _is_like(value: Value, operand: Value) -> bool:
     return size == other and ir.shape_of(value.type) == ir.shape_of(operand.type)
 
 
-def _moved_behind(load: Load, share: Share) -> Share:
+def _moved_after(load: Load, share: Share) -> Share:
     region = load.parent
     assert region is not None
     share.remove()

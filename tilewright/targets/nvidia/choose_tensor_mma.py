@@ -266,7 +266,10 @@ def _share_operands(
             share = _share_of(made[-1])
             if _load_in(loop, value) is not None:
                 require_scalars(loop, copy_of(fn, loop, share, finder, only=False), scalars, share)
-            if any(_share_of(m).src is share.src and not _alike(_share_of(m), share) for m in made):
+            if any(
+                _share_of(m).src is share.src and not _is_same_buffer(_share_of(m), share)
+                for m in made
+            ):
                 raise Unsupported("two products read an operand in different layouts", share.src.op)
     except Unsupported as error:
         for value in reversed(made):
@@ -300,7 +303,7 @@ def _require_memory(loop: For, operands: Sequence[Value], ctx: PassContext) -> N
         raise Unsupported("there is not enough shared memory for two slots", loop)
 
 
-def _alike(share: Share, other: Share) -> bool:
+def _is_same_buffer(share: Share, other: Share) -> bool:
     """Whether both are the same buffer."""
     return share.src is other.src and share.result.layout == other.result.layout
 
@@ -309,7 +312,7 @@ def _merge(shares: Sequence[Share]) -> None:
     """Let products read the same buffer of the same operand."""
     kept: list[Share] = []
     for share in shares:
-        same = next((s for s in kept if _alike(s, share)), None)
+        same = next((s for s in kept if _is_same_buffer(s, share)), None)
         if same is None:
             kept.append(share)
         else:

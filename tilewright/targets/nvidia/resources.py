@@ -56,12 +56,12 @@ def _occupancy(
         round(percent, 1),
         100,
         "%",
-        _what_limits(chip, threads, registers, shared, columns, ctas),
+        _occupancy_limit(chip, threads, registers, shared, columns, ctas),
         few,
     )
 
 
-def _what_limits(
+def _occupancy_limit(
     chip: Processor, threads: int, registers: int, shared: int, columns: int, ctas: int
 ) -> str:
     """A text with the number of resident CTAs, and the resource that limits it."""

@@ -353,7 +353,7 @@ def emit_wgmma_wait(kernel: Kernel, op: WgmmaWait) -> None:
         acc = Accumulators(kernel, value)
         acc.wait(op.pending)
         if _is_carried_elsewhere(value, result):
-            acc.keep_moves_behind()
+            acc.keep_moves_after()
         found.append(acc.values())
     kernel.bind(op, *found)
 

@@ -371,7 +371,7 @@ def _jumps(report: Report, lines: Iterable[int]) -> Iterator[str]:
 def _passes(report: Report) -> str:
     items = "".join(
         f'<li class="{"" if done.changed else "idle"}">{escape(done.name)}'
-        f"<small>{escape(_what(done.counts) or done.skipped)}</small></li>"
+        f"<small>{escape(_counts_text(done.counts) or done.skipped)}</small></li>"
         for done in report.passes
     )
     return f"""<h2>Passes</h2>
@@ -380,5 +380,5 @@ def _passes(report: Report) -> str:
 <ol class="passes">{items}</ol>"""
 
 
-def _what(counts: dict[str, int]) -> str:
+def _counts_text(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
