@@ -114,7 +114,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if worker is None:
         _use_temporary_cache(config)
         _verify_after_each_pass(config)
-        _refuse_slow_products(config)
+        _reject_slow_products(config)
     else:
         config.option.fuzz_seed = worker["fuzz_seed"]
 
@@ -141,7 +141,7 @@ def _verify_after_each_pass(config: pytest.Config) -> None:
     _set_for_the_session(config, "TILEWRIGHT_VERIFY", "1")
 
 
-def _refuse_slow_products(config: pytest.Config) -> None:
+def _reject_slow_products(config: pytest.Config) -> None:
     """Have a kernel fail whose products ptxas serialises, whichever test compiles it."""
     _set_for_the_session(config, "TILEWRIGHT_STRICT_PRODUCTS", "1")
 

@@ -7,8 +7,8 @@
 A proof of `autodiff/` is a chain of conditions: guards that raise or return early, and predicates
 whose parts must all hold. They are found in the source, and a mutant is the function's code without
 one of them. A witness is a kernel whose gradients are compared with differences (or that must be
-refused): it passes with the code as it is, and fails with a mutant that loses a condition which the
-kernel needs. The order of witnesses is that of the last success, so that most mutants run few.
+rejected): it passes with the code as it is, and fails with a mutant that loses a condition which
+the kernel needs. The order of witnesses is that of the last success, so that most mutants run few.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from tests.autodiff.harness import Arrays, check_gradients
 from tests.autodiff.test_mutations import (
     agree,
     agrees,
-    is_refused,
+    is_rejected,
     product,
     program,
     running_maximum,
@@ -127,17 +127,17 @@ def kernel(x_ptr, y_ptr, z_ptr, w_ptr):
 
 def decays(factor: str) -> None:
     """A sum that is scaled by more than the maxima's difference is no sum."""
-    is_refused(running_maximum(factor=factor))
+    is_rejected(running_maximum(factor=factor))
 
 
 def updated(by: str) -> None:
     text = running_maximum(factor="F")
     line = next(line for line in text.splitlines() if "* F" in line)
-    is_refused(text.replace(line, f"        total = {by}"))
+    is_rejected(text.replace(line, f"        total = {by}"))
 
 
 def rows_that_decay() -> None:
-    is_refused("""
+    is_rejected("""
 def kernel(x_ptr, y_ptr, n):
     i, j = tl.arange(0, 4), tl.arange(0, 8)
     m, total = tl.full([4], -float("inf"), tl.float64), tl.zeros([4], tl.float64)
@@ -168,7 +168,7 @@ def squares_that_shrink_too_little() -> None:
         "    total = tl.full", "    square = tl.full([], 0.0, tl.float64)\n    total = tl.full"
     )
     update = "square = square * tl.exp(m - largest) + tl.sum(tl.exp(2.0 * (x - largest)), 0)"
-    is_refused(text.replace("        m = largest", f"        {update}\n        m = largest"))
+    is_rejected(text.replace("        m = largest", f"        {update}\n        m = largest"))
 
 
 SUM = "tl.sum(tl.exp(x - largest), 0)"

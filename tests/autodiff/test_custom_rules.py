@@ -249,7 +249,7 @@ def test_a_rule_is_for_reverse_mode_only() -> None:
             x, s, y, 20, BLOCK=32, grads={"y_ptr": ty}, directions={"x_ptr": tx},
             into={"x_ptr": torch.empty_like(x)},
         )  # fmt: skip
-    # Where nothing with a rule is differentiated, there is nothing to refuse.
+    # Where nothing with a rule is differentiated, there is nothing to reject.
     both[(1,)](x, s, y, 20, BLOCK=32, tangents={}, into={"y_ptr": ty})
     assert not ty.any()
 

@@ -32,7 +32,7 @@ def arguments() -> dict[str, Any]:
     return {**floats, "i_ptr": np.zeros(16, np.int32), "n": 3}
 
 
-def refused(body: str, outputs: tuple[str, ...] = ("y_ptr",)) -> str:
+def rejected(body: str, outputs: tuple[str, ...] = ("y_ptr",)) -> str:
     lines = "\n".join(f"    {line}" for line in body.strip("\n").split("\n"))
     module = forward_module(HEAD + lines, arguments(), {})
     with pytest.raises(CompilationError) as info:
@@ -40,7 +40,7 @@ def refused(body: str, outputs: tuple[str, ...] = ("y_ptr",)) -> str:
     return str(info.value)
 
 
-REFUSED = {
+REJECTED = {
     "bits": (
         "tl.store(y_ptr + at, x.to(tl.int64, bitcast=True).to(tl.float64))",
         "no gradient through arith.bitcast of a tile of fp64",
@@ -144,10 +144,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REJECTED)
 def test_it_is_an_error_with_the_line(name: str) -> None:
-    body, message = REFUSED[name]
-    text = refused(body)
+    body, message = REJECTED[name]
+    text = rejected(body)
     assert message in text
     assert "^" in text
 

@@ -96,7 +96,7 @@ def test_there_is_no_second_derivative() -> None:
 
 
 LINEAR = KERNEL.replace("y * x", "y + x")
-REFUSED = {
+REJECTED = {
     "the old value is needed": KERNEL,
     "the store is of other elements": LINEAR.replace("y_ptr + at, y", "y_ptr + (at + 1) % n, y"),
     "the store has another mask": LINEAR.replace("y + x, mask=inside", "y + x, mask=at < n - 1"),
@@ -118,17 +118,17 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("why", REFUSED)
-def test_it_is_refused_where_a_load_might_have_a_new_value(why: str) -> None:
-    check_refused(why)
+@pytest.mark.parametrize("why", REJECTED)
+def test_it_is_rejected_where_a_load_might_have_a_new_value(why: str) -> None:
+    check_rejected(why)
 
 
-def check_refused(why: str) -> None:
+def check_rejected(why: str) -> None:
     args, results = arguments(), ["y_ptr"]
-    if "z_ptr" in REFUSED[why]:
+    if "z_ptr" in REJECTED[why]:
         args["z_ptr"] = np.zeros(N)
         results.append("z_ptr")
-    backward = tw.grad(tw.jit(function_from(REFUSED[why])))
+    backward = tw.grad(tw.jit(function_from(REJECTED[why])))
     with pytest.raises(CompilationError, match="y_ptr is loaded here and stored at line"):
         backward[(3,)](
             **args, grads={name: np.ones(N) for name in results}, into={"x_ptr": np.ones(N)}

@@ -58,7 +58,7 @@ def kernel(x_ptr, y_ptr, n):
 """
 
 
-def refuses(body: str) -> None:
+def rejects(body: str) -> None:
     """There is an error rather than a gradient."""
     args = {"x_ptr": np.ones(64), "y_ptr": np.ones(64), "n": 10}
     text = program("p * 8 + i").rsplit("    tl.store", 1)[0] + body
@@ -189,7 +189,7 @@ def stores_in_a_branch() -> None:
 
 
 def an_array_in_place() -> None:
-    refuses("""    tl.store(x_ptr + p * 8 + i, tl.zeros([8], tl.float64))
+    rejects("""    tl.store(x_ptr + p * 8 + i, tl.zeros([8], tl.float64))
     tl.debug_barrier()
     tl.store(y_ptr + p * 8 + i, tl.load(x_ptr + p * 8 + i) * 2)
 """)
@@ -251,7 +251,7 @@ def kernel(x_ptr, y_ptr, n):
 """
 
 
-def is_refused(text: str) -> None:
+def is_rejected(text: str) -> None:
     args = {"x_ptr": np.ones(64), "y_ptr": np.ones(64), "n": 10}
     with pytest.raises(CompilationError):
         reverse_mode(forward_module(text, args, {}), ("x_ptr",), ("y_ptr",))
@@ -428,7 +428,7 @@ def two_loops_with_a_maximum() -> None:
 
 
 def a_maximum_that_is_a_result() -> None:
-    is_refused(running_maximum(after="total"))
+    is_rejected(running_maximum(after="total"))
 
 
 def a_row_without_its_maximum() -> None:
@@ -448,15 +448,15 @@ def kernel(x_ptr, y_ptr, n):
         m = largest
     tl.store(y_ptr, tl.max(m, 0) + tl.log(tl.sum(total, 0)))
 """
-    is_refused(text)
+    is_rejected(text)
 
 
 def a_sum_that_decays() -> None:
-    is_refused(running_maximum(factor="(tl.exp(m - largest) * 0.5)"))
+    is_rejected(running_maximum(factor="(tl.exp(m - largest) * 0.5)"))
 
 
 def a_sum_that_is_used_between_two_loops() -> None:
-    is_refused(running_maximum("tl.store(y_ptr + p * 2 + 1, m + tl.log(total))"))
+    is_rejected(running_maximum("tl.store(y_ptr + p * 2 + 1, m + tl.log(total))"))
 
 
 def nothing(*args: Any, **kwargs: Any) -> None:

@@ -252,7 +252,7 @@ def assert_slope_is_one(expression: str, x: Any) -> None:
     np.testing.assert_allclose(tangent, 1.0, rtol=1e-6)
 
 
-def test_gathers_of_many_elements_are_refused() -> None:
+def test_gathers_of_many_elements_are_rejected() -> None:
     text = """
 def kernel(x_ptr, y_ptr):
     at = tl.arange(0, 512)

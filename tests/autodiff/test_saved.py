@@ -176,7 +176,7 @@ def kernel(x_ptr, w_ptr, r_ptr, y_ptr, n):
 TWICE = LANES.replace("r_ptr + row * n", "r_ptr + row // 2 * n")
 UNSTORED = LANES.replace("r_ptr + row * n + at, x,", "r_ptr + row * n + at, x * 2,")
 BRANCH = LANES.replace("tl.store(r_ptr", "if n > 2:\n        tl.store(r_ptr")
-REFUSED = {
+REJECTED = {
     "lanes": (LANES, "masked-off lanes of the store are used at line 5"),
     "running maximum": (MAXIMUM, "depends on the running maximum of the loop at line 4"),
     "places": (PLACES, "several programs compute the same value"),
@@ -196,9 +196,9 @@ def gradient(text: str) -> tuple[Any, Any]:
     return into["x_ptr"], x
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REJECTED)
 def test_what_cannot_be_loaded_is_an_error(name: str) -> None:
-    text, message = REFUSED[name]
+    text, message = REJECTED[name]
     with pytest.raises(CompilationError, match=message):
         gradient(text)
 
@@ -209,7 +209,7 @@ def test_what_cannot_be_loaded_is_an_error(name: str) -> None:
 def test_without_a_condition_the_gradient_is_wrong(
     name: str, condition: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text, _ = REFUSED[name]
+    text, _ = REJECTED[name]
     expected, _ = gradient(text.replace("tl.save", ""))
     monkeypatch.setattr(saved, condition, lambda *args: None)
     found, _ = gradient(text)

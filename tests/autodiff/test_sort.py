@@ -72,7 +72,7 @@ def kernel(x_ptr, y_ptr):
     )
 
 
-def test_the_largest_tiles_are_refused_where_their_gradient_is_needed() -> None:
+def test_the_largest_tiles_are_rejected_where_their_gradient_is_needed() -> None:
     x = np.random.default_rng(0).standard_normal(512)
     y, dx, dy = np.zeros(512), np.zeros(512), np.ones(512)
     launch: dict[str, Any] = {"grads": {"y_ptr": dy}, "into": {"x_ptr": dx}}

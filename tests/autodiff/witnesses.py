@@ -38,8 +38,8 @@ def all_witnesses(seeds: int = 0) -> Witnesses:
     for case, given in (test_joined_loops.JOINED | test_joined_loops.NOT_JOINED).items():
         text = test_joined_loops.kernel(*given)
         found[f"joined loops: {case}"] = partial(test_joined_loops.agrees, text)
-    for why in test_in_place.REFUSED:
-        found[f"in place: {why}"] = partial(test_in_place.check_refused, why)
+    for why in test_in_place.REJECTED:
+        found[f"in place: {why}"] = partial(test_in_place.check_rejected, why)
     for change in test_residuals.COMPUTED + test_residuals.LOADED:
         found[f"residuals: {change}"] = partial(_residual, change)
     for change in test_wraps.UNUSED + test_wraps.USED:

@@ -100,7 +100,7 @@ def test_missing_name_error_lists_the_existing_ones(use: Any) -> None:
     assert repr(libtriton.ir.builder) == "<missing triton._C.libtriton.ir.builder>"
 
 
-def test_gluon_is_imported_and_its_kernels_are_refused_at_their_launch(tmp_path: Path) -> None:
+def test_gluon_is_imported_and_its_kernels_are_rejected_at_their_launch(tmp_path: Path) -> None:
     code = """
 import tilewright
 tilewright.install_as_triton()

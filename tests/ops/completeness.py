@@ -72,7 +72,7 @@ NO_EMITTER = (
 differentiation and the expansion of what a target does not compute."""
 
 WITHOUT_SPELLING = {
-    "is refused in kernels with derivatives": {
+    "is rejected in kernels with derivatives": {
         "asm.effect", "asm.inline", "atomic.cas", "atomic.load", "atomic.poll", "atomic.store",
         "tile.dot_scaled", "tile.map",
     },

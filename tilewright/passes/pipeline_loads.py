@@ -138,7 +138,7 @@ def _report(found: Pipeline, stages: int, slots: int, infos: AxisMap, ctx: PassC
 def find_pipeline(fn: Function, loop: For, infos: AxisMap, ctx: PassContext) -> Pipeline | None:
     """The copies that a loop can issue ahead; None if there are none."""
     shared = shares_of(loop)  # the share of a loop-invariant tile is hoisted by licm
-    reasons = {op: _refusal(fn, loop, op, infos) for op in shared}
+    reasons = {op: _why_not(fn, loop, op, infos) for op in shared}
     shares = [op for op, reason in reasons.items() if not reason]
     own = _own_copies(fn, loop, shares, infos, ctx) if shared else []
     for op, reason in reasons.items():
@@ -232,7 +232,7 @@ def _load_of(share: Share) -> Load:
     return load
 
 
-def _refusal(fn: Function, loop: For, share: Share, infos: AxisMap) -> str:
+def _why_not(fn: Function, loop: For, share: Share, infos: AxisMap) -> str:
     """The reason why the load of a share can't become a copy; "" if it can."""
     load = share.src.op
     if not isinstance(load, Load) or load.parent is not loop.body:

@@ -39,7 +39,7 @@ def test_golden_texts_have_the_ops() -> None:
     assert not {op.name for op in EMITTERS if f"{op.name} " not in text}
 
 
-REFUSED = {
+UNSUPPORTED = {
     "no atomics of 8 bits": """func @f(%p: 8xptr<i8>, %v: 8xi8) {
       %w = atomic.rmw %p, %v, _, kind="add", sem="relaxed", scope="gpu"
         : (8xptr<i8>, 8xi8) -> 8xi8
@@ -69,7 +69,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("message", "text"), REFUSED.items(), ids=list(REFUSED))
+@pytest.mark.parametrize(("message", "text"), UNSUPPORTED.items(), ids=list(UNSUPPORTED))
 def test_what_triton_lacks_is_an_error(message: str, text: str) -> None:
     with pytest.raises(CompilationError, match=message):
         print_ttir(parse_module(text, "f"), vendor_of("cuda"))

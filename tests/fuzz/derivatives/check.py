@@ -135,13 +135,13 @@ def check_shaped_launched(seed: int) -> set[str]:
 def check_applied(seed: int) -> set[str]:
     """By the interpreter, of kernels of the kinds that people write: as `check_tiled`."""
     program = Applied(np.random.default_rng(seed))
-    return _check(program, seed) if is_proven(program) else {*program.used, "refused"}
+    return _check(program, seed) if is_proven(program) else {*program.used, "rejected"}
 
 
 def check_applied_launched(seed: int) -> set[str]:
     """As compiled and launched by `tilewright.grad`, against atomics by the interpreter."""
     program = Applied(np.random.default_rng(seed))
-    return _check_launched(program, seed) if is_proven(program) else {*program.used, "refused"}
+    return _check_launched(program, seed) if is_proven(program) else {*program.used, "rejected"}
 
 
 def is_proven(program: RandomKernel) -> bool:
@@ -155,7 +155,7 @@ def check_applied_narrow(seed: int) -> set[str]:
     interpreter, on inputs that both types have."""
     program = Applied(np.random.default_rng(seed))
     if not is_proven(program):
-        return {*program.used, "refused"}
+        return {*program.used, "rejected"}
     kind, limit = ((np.float32, 1e-3), (np.float16, 4e-2))[seed % 2]
     for name in program.wrt:
         program.args[name] = program.args[name].astype(kind).astype(np.float64)
@@ -189,7 +189,7 @@ def check_applied_twice(seed: int) -> set[str]:
     """The gradient of <v, gradient>, as launched, against differences of the gradient."""
     program = Applied(np.random.default_rng(seed))
     if not is_proven(program):
-        return {*program.used, "refused"}
+        return {*program.used, "rejected"}
     args, cotangents, _ = _expected(program, seed)
     rng, step = np.random.default_rng(seed + 1), 1e-5
     wrt, grid = program.wrt, program.grid
@@ -259,7 +259,7 @@ def _check_launched(program: RandomKernel, seed: int, limit: float = 1e-8) -> se
 def check_composed(seed: int) -> set[str]:
     """By the interpreter, of kernels of rows from statements of many kinds: as `check_tiled`."""
     program = Composed(np.random.default_rng(seed))
-    return _check(program, seed) if is_proven(program) else {*program.used, "refused"}
+    return _check(program, seed) if is_proven(program) else {*program.used, "rejected"}
 
 
 def check_composed_launched(seed: int) -> set[str]:
@@ -268,7 +268,7 @@ def check_composed_launched(seed: int) -> set[str]:
     rng = np.random.default_rng(seed)
     program = Composed(rng)
     if not is_proven(program):
-        return {*program.used, "refused"}
+        return {*program.used, "rejected"}
     args, cotangents, expected = _expected(program, seed, np.float32)
     kinds = {n: (np.float32, np.float64)[rng.integers(2)] for n in (*cotangents, *expected)}
     into: dict[str, Any] = {n: np.full(args[n].shape, np.nan, kinds[n]) for n in program.wrt}
@@ -287,7 +287,7 @@ def check_nested(seed: int) -> set[str]:
     """By the interpreter, of kernels of nested statements: as `check_tiled`."""
     program = Nested(np.random.default_rng(seed))
     if program.is_mixed or not is_proven(program):
-        return {*program.used, "refused"}
+        return {*program.used, "rejected"}
     return _check(program, seed)
 
 
@@ -295,7 +295,7 @@ def check_nested_launched(seed: int) -> set[str]:
     """As compiled and launched by `tilewright.grad`, against atomics by the interpreter."""
     program = Nested(np.random.default_rng(seed))
     if not is_proven(program):
-        return {*program.used, "refused"}
+        return {*program.used, "rejected"}
     return _check_launched(program, seed, program.limit)
 
 

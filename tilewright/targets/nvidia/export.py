@@ -37,7 +37,7 @@ _MAX_DYNAMIC_SHARED, _SHARED_CARVEOUT = 8, 9
 # Numbers of the driver's CUlaunchAttributeID.
 _COOPERATIVE, _CLUSTER, _DEPENDENT = 2, 4, 6
 
-_REFUSED = "return (CUresult)CUDA_ERROR_INVALID_VALUE;"
+_INVALID = "return (CUresult)CUDA_ERROR_INVALID_VALUE;"
 _SERIALIZATION = "programmaticStreamSerializationAllowed"
 _CONFIG = (
     *("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ"),
@@ -359,9 +359,9 @@ def _launch(
         f"void *parameters[] = {{{', '.join([*places, 'NULL'])}}};",
         "CUfunction function;",
         "CUresult status;",
-        *(f"if ({test}) {_REFUSED}" for test in broken_hints(request)),
+        *(f"if ({test}) {_INVALID}" for test in broken_hints(request)),
         f"if ({' || '.join(f'{axis} < 0 || {axis} > 2147483647' for axis in AXES)})",
-        f"  {_REFUSED}",
+        f"  {_INVALID}",
         f"if ({' || '.join(f'{axis} == 0' for axis in AXES)}) return CUDA_SUCCESS;",
         "status = find(&function);",
         "if (status != CUDA_SUCCESS) return status;",
