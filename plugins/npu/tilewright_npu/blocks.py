@@ -59,7 +59,7 @@ def fill_of(block: Block) -> Value | arith.Constant | None:
 
 
 def scalars_of(block: Block) -> list[Value]:
-    """The scalar operands of a copy: its base, what its bounds depend on, its conditions and the
+    """The scalar operands of a copy: its base, the scalars in its bounds, its conditions and the
     value of elements that are not read."""
     fill = fill_of(block)
     found = [block.base, *(a for a in atoms_of(block) if isinstance(a, Value)), *block.conditions]

@@ -1,5 +1,5 @@
-"""What is decided before code is generated: which accesses are copies, which ops are computed where
-their results are used, and what the memories hold."""
+"""Decisions before code generation: the accesses that are copies, the ops that are folded into
+their users, and the contents of the memories."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Choices:
                 self.addressing.add(op.condition)
 
     def folded(self) -> set[Op]:
-        """The ops without instructions of their own."""
+        """The ops without their own instructions."""
         return self.splats | self.zeros | self.transposes
 
     def is_operand_of_products(self, value: Value) -> bool:

@@ -95,7 +95,7 @@ class _Generator:
         self._release(ANYWHERE)
 
     def _several(self, emit: Callable[[], None], size: int) -> list[list[Instruction]]:
-        """Code that runs again and again, emitted for as many runs as should be in flight: copies
+        """Code that is executed repeatedly, emitted once for each execution in flight: copies
         arrive, and are stored, while others are computed.
 
         Args:
@@ -165,7 +165,8 @@ class _Generator:
         self, pipe: str, name: str, results: Sequence[Place] = (), operands: Sequence[Place] = (),
         memory: Sequence[Access] = (), **facts: Any,
     ) -> Instruction:  # fmt: skip
-        """Append an instruction. Copies apart, the scalar pipe executes those on the workspace."""
+        """Append an instruction. Except for copies, the scalar pipe executes those on the
+        workspace."""
         if pipe not in (IN, OUT) and any(p.space == "workspace" for p in (*results, *operands)):
             pipe = SCALAR
         instruction = Instruction(pipe, name, list(results), list(operands), facts, line=self.line)

@@ -1,4 +1,4 @@
-"""The memory of the device: an address space of its own, which the host cannot access."""
+"""The memory of the device: a separate address space, which the host cannot access."""
 
 from __future__ import annotations
 

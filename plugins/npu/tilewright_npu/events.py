@@ -1,9 +1,9 @@
 """Events: the order between pipes, established where two of them access the same bytes.
 
-The code of all programs in flight is followed along every path, loops until nothing changes. A
-state has the instructions so far, and what each pipe knows to be complete. Where an instruction
-conflicts with others that its pipe does not know to be complete, it waits for an event, which they
-set; one event for each pipe that it waits for, as a pipe completes in order.
+A forward dataflow analysis over the code of all programs in flight, iterated to a fixed point. A
+state has the instructions issued so far, and, for each pipe, those that are complete before its
+next one. An instruction that conflicts with others that may be incomplete waits for an event, which
+they set; one event for each of their pipes, as a pipe completes in order.
 
 Sets of instructions are integers with a bit for each.
 """
@@ -57,11 +57,12 @@ class _State:
         return _State(self.executed, self.recent, self.maybe, dict(self.known), dict(self.clocks))
 
     def join(self, other: _State) -> _State:
-        """What holds at a point that both states may lead to."""
+        """The state at a point that both states may reach."""
         one, two = self.executed, other.executed
 
         def meet(a: Set, b: Set) -> Set:
-            """What both know, or one knows and the other has not executed."""
+            """The completions that hold in both, or hold in one and are of instructions that the
+            other has not executed."""
             return (a & b) | (a & ~two) | (b & ~one)
 
         known = {pipe: meet(self.known[pipe], other.known[pipe]) for pipe in PIPES}
@@ -118,7 +119,7 @@ class _Placement:
         return self._sequence(states, code)
 
     def _repeat(self, states: list[_State], bodies: Sequence[_Run]) -> list[_State]:
-        """Run bodies again and again, in turn, until nothing changes.
+        """Execute bodies repeatedly, in turn, to a fixed point.
 
         Returns:
             what holds if that ends after each of the bodies.
@@ -176,8 +177,8 @@ class _Placement:
         state.maybe &= ~bit
 
     def _needed(self, state: _State, conflicts: Set) -> Iterator[Set]:
-        """The instructions of each pipe one of which is the last to be complete, unless those of
-        another pipe know them to be complete."""
+        """The instructions of each pipe one of which completes last, unless the completion of those
+        of another pipe implies it."""
         if not conflicts:
             return
         by_pipe = [conflicts & of_pipe for of_pipe in self.of_pipe.values()]
@@ -194,7 +195,8 @@ class _Placement:
         return found
 
     def _implied(self, state: _State, setters: Set) -> Set:
-        """What is complete when the last of some instructions of a pipe, that was issued, is."""
+        """The instructions that are complete when the last issued of some instructions of a pipe
+        is."""
         setters &= state.executed
         if not setters & ~state.maybe:
             return setters

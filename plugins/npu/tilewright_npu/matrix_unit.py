@@ -70,8 +70,8 @@ def is_zero(value: Value) -> bool:
 
 
 def accumulating(loop: control.For, index: int) -> Dot | None:
-    """The only product of a loop's body that adds to the carried value with an index, if nothing
-    else uses that value within the loop: it can stay in the unit's memory."""
+    """The only product of a loop's body that adds to the carried value with an index, if that has
+    no other use within the loop: it can stay in the unit's memory."""
     value = loop.body.args[1 + index]
     result = loop.body.terminator.operands[index]
     op = result.op

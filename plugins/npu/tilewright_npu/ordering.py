@@ -1,7 +1,7 @@
 """The order of the accesses of a core, which the simulator checks.
 
-The clock of an instruction has, for each pipe, the number of instructions of that pipe which are
-complete before it starts. An instruction is ordered after another one if its clock has it.
+The vector clock of an instruction has, for each pipe, the number of instructions of that pipe which
+are complete before it starts. An instruction is ordered after another one if its clock includes it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Mark(NamedTuple):
 
 
 class Order:
-    """What each pipe knows to be complete, and the accesses that may matter: later ones of the
-    same pipe and bytes take the place of earlier ones."""
+    """The vector clock of each pipe, and the accesses that may conflict: later ones of the same
+    pipe and bytes replace earlier ones."""
 
     def __init__(self) -> None:
         self.known: dict[str, Clock] = {pipe: dict.fromkeys(PIPES, 0) for pipe in PIPES}
@@ -35,12 +35,12 @@ class Order:
         self._writes: dict[str, list[Mark]] = {}
 
     def issue(self, pipe: str) -> None:
-        """An instruction is issued: what the scalar pipe knows, its pipe knows."""
+        """An instruction is issued: its pipe joins the clock of the scalar pipe."""
         merge(self.known[pipe], self.known[SCALAR])
 
     def unordered(self, pipe: str, accesses: Sequence[Access]) -> Mark | None:
-        """An earlier instruction of another pipe that conflicts with these accesses, and that the
-        pipe does not know to be complete."""
+        """An earlier instruction of another pipe that conflicts with these accesses, and is not
+        ordered before."""
         known = self.known[pipe]
         for access in accesses:
             kinds = (self._reads, self._writes) if access.writes else (self._writes,)
@@ -83,12 +83,12 @@ class Order:
             self.known[pipe] = dict(self.counts)
 
     def forget(self, space: str) -> None:
-        """What follows need not be ordered after the accesses of a memory so far."""
+        """Drop the accesses of a memory so far, after which later ones need not be ordered."""
         self._reads.pop(space, None)
         self._writes.pop(space, None)
 
 
 def merge(into: Clock, other: Clock) -> None:
-    """Know what `other` knows, too."""
+    """Join the clock of `other`."""
     for pipe, number in other.items():
         into[pipe] = max(into[pipe], number)

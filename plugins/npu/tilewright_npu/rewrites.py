@@ -1,7 +1,7 @@
-"""Passes after the common ones: coarse operations in fine ones, and tiles that fit.
+"""Passes after the common ones: matching of coarse operations, and splitting of large tiles.
 
-The common passes find products of matrices in sums of products. Their operands are often cast to
-the type of the sum first; the matrix unit takes the narrow ones.
+The common passes convert sums of products to matrix products. Their operands are often cast to the
+type of the sum first; the matrix unit takes the narrow ones.
 
 Elementwise sequences on tiles that exceed the scratch memory, and reductions of such tiles, become
 loops over parts of them.

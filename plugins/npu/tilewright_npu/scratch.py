@@ -8,7 +8,7 @@ from tilewright_npu.machine import ALIGNMENT
 
 class LiveRanges:
     """The position of the last use of each value. Positions number the ops in pre-order; a use in a
-    nested region counts as one at the end of the op that has the region, as it may be a loop.
+    nested region is a use at the end of the op with the region, as it may be a loop.
 
     Args:
         fn: the kernel.

@@ -1,9 +1,9 @@
 """The simulator: runs the programs of a kernel on cores, counts cycles, and checks the order.
 
-A core executes its instructions one after the other; the core that is behind in time goes on next.
-That a core, whose pipes run at the same time, computes the same is checked by clocks: an
-instruction may touch what one of another pipe touches only if an event, a barrier or its issue
-orders the two. Otherwise `Unordered` names both.
+A core executes its instructions sequentially; the core with the earliest time executes next. Vector
+clocks check that a core with parallel pipes would compute the same: an instruction may access bytes
+that one of another pipe accesses only if an event, a barrier or its issue orders the two. Otherwise
+`Unordered` is raised, with both.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SimulatorError(RuntimeError):
 
 
 class Unordered(SimulatorError):
-    """Two pipes access the same bytes, and nothing orders them."""
+    """Two pipes access the same bytes without an order between them."""
 
 
 class Simulator:
@@ -99,7 +99,7 @@ class Core:
         self.index = (0, 0, 0)
 
     def run(self, numbers: range, args: Sequence[Any]) -> Iterator[bool]:
-        """Run programs to their ends, one after the other; pauses where other cores may go on."""
+        """Run programs to their ends sequentially; yields where other cores may continue."""
         x, y, _ = self.grid
         programs = self.simulator.image.programs
         self.registers[: len(args)] = args

@@ -1,4 +1,4 @@
-"""Triton in a process of its own (`worker.py`), from this side."""
+"""The client of the process in which Triton compiles (`worker.py`)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def python() -> str:
 
 
 class Client:
-    """The process, which starts with the first request and again after it has ended.
+    """The process, which is started by the first request, and restarted after it has ended.
 
     Requests of several threads are answered one after another.
     """

@@ -68,7 +68,8 @@ def _plain(value: Any, type: str) -> int | float:
 
 
 def _source(arguments: Sequence[tuple[Any, str]]) -> SimpleNamespace:
-    """What a launcher reads of the source of a kernel: all arguments are passed at run time."""
+    """The attributes of a kernel's source that a launcher reads: all arguments are passed at run
+    time."""
     names = [f"arg{i}" for i in range(len(arguments))]
     signature = dict(zip(names, (type for _, type in arguments), strict=True))
     return SimpleNamespace(

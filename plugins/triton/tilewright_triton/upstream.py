@@ -1,7 +1,7 @@
 """Triton itself in this process, for its drivers, also where `triton` is a name of tilewright.
 
 `with upstream():` makes `import triton` import Triton, and restores the modules of that name at the
-end. What runs in between must be short: other threads see Triton's modules too.
+end. The block must be short: other threads see Triton's modules too.
 """
 
 from __future__ import annotations

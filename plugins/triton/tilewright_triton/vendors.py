@@ -1,4 +1,4 @@
-"""What depends on the back end of Triton in the text for it: its libdevice, and its assembly."""
+"""The parts of the text that depend on the back end of Triton: its libdevice, and its assembly."""
 
 from __future__ import annotations
 
@@ -81,5 +81,5 @@ VENDORS = {
 
 
 def vendor_of(name: str) -> Vendor:
-    """The names of a back end; for one that is not known here, only what TTIR defines."""
+    """The names of a back end; for an unknown one, only those that TTIR defines."""
     return VENDORS.get(name) or Vendor(name)

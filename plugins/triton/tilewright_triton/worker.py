@@ -85,7 +85,7 @@ class Backend:
 
 
 def operand(bits: int) -> Any:
-    """What `min_dot_size` reads of an operand's type."""
+    """The attributes of an operand's type that `min_dot_size` reads."""
     scalar: Any = types.SimpleNamespace(primitive_bitwidth=bits, is_int8=lambda: bits == 8)
     scalar.is_fp8 = scalar.is_fp64 = scalar.is_bf16 = lambda: False
     return types.SimpleNamespace(scalar=scalar, primitive_bitwidth=bits)
@@ -109,7 +109,7 @@ def encoded(stage: str | bytes) -> dict[str, str]:
 
 
 def plain(value: Any) -> Any:
-    """What JSON lacks: sets, and Triton's `GPUTarget`."""
+    """A representation in JSON of sets, and of Triton's `GPUTarget`."""
     if isinstance(value, (set, frozenset)):
         return sorted(value)
     return dict(vars(value)) if hasattr(value, "__dict__") else repr(value)

@@ -301,7 +301,7 @@ def emit_bitcast(w: Writer, op: arith.Bitcast) -> None:
 def emit_for_derivatives(
     w: Writer, op: marks.StopGradient | marks.FunctionResult | marks.Residual
 ) -> None:
-    """Only derivatives make a difference between the op and its operand."""
+    """Emits nothing: the op differs from its operand for derivatives only."""
     w.bind(op.result, w.use(op.src))
 
 

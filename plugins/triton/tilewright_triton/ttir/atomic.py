@@ -1,7 +1,7 @@
 """Atomic operations, and waits.
 
 Triton's dialect has read-modify-write operations, with a mask, and a compare-and-swap without one.
-What these do not express is an error.
+Other operations are errors.
 """
 
 from __future__ import annotations
@@ -101,9 +101,8 @@ def _as_pointer_to(w: Writer, ptr: Ref, value: Ref) -> Ref:
 
 
 def _float_extremum(w: Writer, op: AtomicRMW, ptr: Ref, value: Ref, mask: Ref | None) -> Ref:
-    """As integers: the order of floats without the sign bit is that of their bits, of those with it
-    the reverse order of the bits without sign. The identity stands for a NaN, which is no
-    candidate."""
+    """As integers: the order of non-negative floats is that of their bits, that of negative ones
+    the reverse order of their magnitude bits. The identity replaces a NaN, which is ignored."""
     least = op.kind == "min"
     identity = w.constant(float("inf") if least else float("-inf"), value.type)
     value = select(w, compare(w, "eq", value, value), value, identity)
@@ -186,7 +185,7 @@ def emit_atomic_store(w: Writer, op: AtomicStore) -> None:
 
 @EMITTERS.of(AtomicPoll)
 def emit_poll(w: Writer, op: AtomicPoll) -> None:
-    """A loop until no lane waits, or time is over. What ends it is the same in all threads."""
+    """A loop until no lane waits, or the timeout has passed. Its exit condition is uniform."""
     expected = w.use(op.expected)
     lanes = op.result.type
     acts = w.constant(True, lanes) if op.mask is None else w.use(op.mask)

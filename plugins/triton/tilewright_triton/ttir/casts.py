@@ -76,8 +76,8 @@ def _from_int(w: Writer, x: Ref, to: DType) -> Ref:
 
 
 def _int_to_float(w: Writer, x: Ref, to: DType) -> Ref:
-    """To a float of 16 bits or fewer through one that has the integer exactly, so that there is one
-    rounding. What fp32 rounds is beyond the range of 8-bit floats."""
+    """To a float of 16 bits or fewer through one that represents the integer exactly, so that there
+    is one rounding. Integers that fp32 rounds are beyond the range of 8-bit floats."""
     source, bits = dtype_of(x.type), to.primitive_bitwidth
     name = "arith.sitofp" if source.is_int_signed() else "arith.uitofp"
     if bits >= 32:

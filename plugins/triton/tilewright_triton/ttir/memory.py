@@ -41,7 +41,7 @@ def _in_memory(w: Writer, value: Ref) -> Ref:
 
 
 def _from_memory(w: Writer, stored: Ref, type: Type) -> Ref:
-    """A value of a type, from what is stored."""
+    """A value of a type, from its form in memory."""
     element = element_of(type)
     return (
         bitcast(w, stored, element)

@@ -25,7 +25,7 @@ def binary(w: Writer, name: str, a: Ref, b: Ref) -> Ref:
 
 
 def compare(w: Writer, predicate: str, a: Ref, b: Ref) -> Ref:
-    """A comparison of integers or floats: eq, ne, lt, le, gt or ge; false for NaN, but for ne."""
+    """A comparison of integers or floats: eq, ne, lt, le, gt or ge; of NaN, only ne is true."""
     element = dtype_of(a.type)
     if element.is_floating():
         kind = "une" if predicate == "ne" else f"o{predicate}"

@@ -238,7 +238,7 @@ class Writer:
         return found
 
     def body(self, region: Region) -> None:
-        """All ops of a region but the terminator."""
+        """All ops of a region except the terminator."""
         for op in region:
             if op is not region.terminator:
                 self.emit(op)
