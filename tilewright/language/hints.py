@@ -105,7 +105,7 @@ def debug_barrier(*, _semantic: Any = None) -> None:
 def stop_gradient(input: Any, *, _semantic: Any = None) -> Any:
     """`input`, which is treated as a constant in differentiation.
 
-    It has no effect on the kernel itself. Integers have no gradient and are returned as they are.
+    It has no effect on the kernel itself. Integers have no gradient and are returned unchanged.
     """
     if not isinstance(input, tensor) or not is_float(input.type):
         return input
@@ -120,9 +120,9 @@ def save(input: Any, *, _semantic: Any = None) -> Any:
         tl.store(pre_ptr + at, pre, mask=mask)
         tl.store(y_ptr + at, gelu(pre), mask=mask)
 
-    The kernel stores it, each element once, in any type of floats; what the array holds is rounded
-    to that type. Name the array in ``aux`` of `grad` if its gradient is not needed. Elsewhere it
-    has no effect. Integers are returned as they are.
+    The kernel must store it, each element once, in any float type, to which the residual is
+    rounded. Add the array to ``aux`` of `grad` if it has no gradient. Without differentiation, it
+    has no effect. Integers are returned unchanged.
     """
     return _residual(input, True, _semantic)
 
@@ -131,10 +131,9 @@ def save(input: Any, *, _semantic: Any = None) -> Any:
 def recompute(input: Any, *, _semantic: Any = None) -> Any:
     """`input`, which gradient kernels recompute, although the kernel stores it.
 
-    By default they load results from which values follow that take a loop to compute, as the
-    logarithm of the sum in attention. Use it where the result is overwritten before the gradient is
-    computed, or is stored in a type that is too narrow. Elsewhere it has no effect. Integers are
-    returned as they are.
+    By default, they load stored results that replace a loop, such as the log-sum-exp of attention.
+    Use this if the result is overwritten before the gradient is computed, or is stored in a type
+    that is too narrow. Without differentiation, it has no effect. Integers are returned unchanged.
     """
     return _residual(input, False, _semantic)
 

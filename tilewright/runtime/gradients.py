@@ -316,8 +316,8 @@ def grad(
         gelu[grid](x, y, n, BLOCK=128)
         bwd[grid](x, y, n, BLOCK=128, grads={"y": dy}, into={"x": dx})
 
-    computes dx = Jᵀ dy, with J the Jacobian of what the launch stored in y with respect to x. All
-    arrays have the layout of those that they belong to; a gradient may have another float type.
+    computes dx = Jᵀ dy, where J is the Jacobian of y with respect to x. Each gradient has the
+    layout of its primal array, but may have another float type.
 
     The gradient of a gradient, `second = grad(bwd)`, is launched with the arguments of `bwd`, and
 
@@ -326,21 +326,21 @@ def grad(
 
     computes gx and gdy, the gradients of ⟨ddx, dx⟩ with respect to x and dy.
 
-    Compile-time values, such as tile sizes, need not be those of the kernel's launch. The gradient
-    of an autotuned kernel is autotuned over the same configurations; for others, autotune the
-    gradient: ``tilewright.autotune(configs, key)(tilewright.grad(kernel))``.
+    Compile-time values, such as tile sizes, may differ from those of the forward launch. The
+    gradient of an autotuned kernel is autotuned over the same configurations; for others, autotune
+    the gradient: ``tilewright.autotune(configs, key)(tilewright.grad(kernel))``.
 
     Args:
-        kernel: the kernel; its results must not overlap its inputs. Or a gradient, which brings the
-            other arguments with it.
+        kernel: the kernel, whose results must not overlap its inputs; or a gradient, from which the
+            other arguments are taken.
         wrt: the inputs that may be named in `into`; by default all arrays of floats.
         outputs: the results that may be named in `grads`.
-        aux: arrays that the kernel stores and whose gradients count as zero.
-        deterministic: raise an error where gradients would be added atomically, in any order.
-        tape_bytes: the most memory that a launch takes to record what loops carry.
+        aux: arrays that the kernel stores, and whose gradients are zero.
+        deterministic: raise an error if gradients require atomic additions, in any order.
+        tape_bytes: the maximum memory of a launch for tapes of loop-carried values.
         tables: arrays of integers or bools from which the kernel computes addresses, masks and the
-            bounds of loops, such as where sequences of several lengths begin. Each launch reads
-            them on the host, which waits for their device, and has the gradient that is proven for
+            bounds of loops, such as the starts of sequences of several lengths. Each launch reads
+            them on the host, which synchronises with their device, and proves the gradient for
             their elements.
 
     Raises:
