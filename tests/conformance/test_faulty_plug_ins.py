@@ -287,7 +287,7 @@ def _forget(name: str) -> None:
     """What a new process does not know."""
     plug_ins.cache_clear()
     sys.modules.pop(name, None)
-    driver._new_target.cache_clear()
+    driver._new_driver.cache_clear()
     launch.LOADERS.pop(name, None)
     for key in [key for key in registry._INSTANCES if key[0] == name]:
         del registry._INSTANCES[key]
