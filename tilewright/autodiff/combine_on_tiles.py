@@ -94,7 +94,7 @@ class CombineOnTiles(AmongDerived):
             case _:
                 raise no_gradient(op, "it is in a combine function")
 
-    # -- what rules use -------------------------------------------------------------------------
+    # -- interface of rules ---------------------------------------------------------------------
 
     def plain(self, value: Value) -> Value:
         return value

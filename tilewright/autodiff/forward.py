@@ -123,7 +123,7 @@ class _Forward(AmongDerived):
         fn.arg_attrs.append({})
         return fn.body.add_arg(array.arg.type)
 
-    # -- what rules use -------------------------------------------------------------------------
+    # -- interface of rules ---------------------------------------------------------------------
 
     def plain(self, value: Value) -> Value:
         return self._copies.get(value, value)

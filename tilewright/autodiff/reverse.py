@@ -362,7 +362,7 @@ class ReverseWalk:
         mask = self.plain(op.mask) if op.mask is not None else None
         self.emit.store(self.rebase(op.ptr, base), total, mask)
 
-    # -- what rules use -------------------------------------------------------------------------
+    # -- interface of rules ---------------------------------------------------------------------
 
     def plain(self, value: Value) -> Value:
         return self.replay.plain(value)

@@ -413,7 +413,7 @@ class TensorMemory(_Predicates):
 
 Type = DType | Pointer | Tile | Shared | TensorMemory
 
-# A tuple, as a union takes longer to make than to ask about, and these are asked about most.
+# A tuple, since constructing a union is slower than testing it, and these are tested most often.
 _SHAPED = Tile, Shared, TensorMemory
 
 

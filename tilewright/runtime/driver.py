@@ -78,7 +78,7 @@ def _provider_of(device_type: str) -> str:
     return "" if device_type in DRIVERS else provider_of(DRIVER_PLUG_INS, device_type)
 
 
-# -- what drivers say -----------------------------------------------------------------------------
+# -- members of drivers ---------------------------------------------------------------------------
 
 
 _ANSWERS: dict[str, tuple[type, str]] = {

@@ -80,7 +80,7 @@ class MemoryOrder:
     def may_write(self, op: Op, base: Base) -> bool:
         """Whether an op in `op` may write memory that a load through `base` reads."""
         # Ops without a pointer, such as inline assembly, may write anywhere, and other programs
-        # may once they observe what an op releases.
+        # may once they observe a release by an op.
         return any(
             not isinstance(w, memory.Store | atomic.Writing)
             or (isinstance(w, atomic.Writing) and atomic.releases(w))

@@ -251,7 +251,7 @@ def _timeless(ptx: str) -> str:
     return ptx if start < 0 else ptx[:start] + FILE.sub(r"\g<0>, 1, 1", ptx[start:])
 
 
-# -- what went wrong ------------------------------------------------------------------------------
+# -- diagnostics ----------------------------------------------------------------------------------
 
 
 _LOCATED = re.compile(r"line (\d+); (?:error|fatal)\s*:\s*(.*)")

@@ -56,7 +56,7 @@ FEW_REGISTERS = 64
 FEW_SPILLS = 1 / 16
 
 
-# By what factor the estimate (`live_registers`) exceeds the registers that each thread has if CTAs
+# The factor by which the estimate (`live_registers`) exceeds the registers that each thread has if CTAs
 # fill shared memory, in kernels that are first assembled with that limit: they keep results of
 # products, and have memory for few CTAs. Of 14 of the benchmarks' forms, the limit is chosen for 9,
 # 8 of them without another run, and not for 3, which spill. Two with less registers than the limit

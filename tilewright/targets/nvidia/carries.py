@@ -138,7 +138,7 @@ def _compares_with_a_carry(word: int) -> bool:
     return _predicate(word, _A) not in (_NONE, _predicate(word, _FIRST))
 
 
-# -- what instructions read and write --------------------------------------------------------------
+# -- reads and writes of instructions --------------------------------------------------------------
 
 
 class _Uses(NamedTuple):

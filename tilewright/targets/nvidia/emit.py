@@ -185,7 +185,7 @@ MOST_PAIRS = 2600  # up to which straight-line strength reduction runs; see `_as
 
 _SLSR = "slsr"  # straight-line strength reduction
 
-# Sums and products of two registers, and addresses at a register's distance from what a name tells.
+# Sums and products of two registers, and addresses at a register's distance from a symbol.
 _REDUCIBLE = re.compile(
     r" = (?:(add|mul) [^%\n]*(%[^,\n]+), (%[^,\n ]+)"
     r"|getelementptr [^@%\n]*([@%][\w.]+).*, i(?:32|64) %)"

@@ -233,7 +233,7 @@ def lower_sqrt(b: Builder, op: math.Sqrt, src: V) -> V:
     return _in_f32(b, element, lambda b, x: instruction(b, "sqrt.approx.f32", x), src)
 
 
-# -- what others call a C library for --------------------------------------------------------------
+# -- replacements of C library functions -----------------------------------------------------------
 
 lowers(math.Sin, math.Cos, target=NAME)(sin_cos_without_library)
 

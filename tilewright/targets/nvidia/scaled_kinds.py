@@ -105,7 +105,7 @@ def scales_of(b: Builder, side: Side, kind: Kind) -> Value:
     return b.value(Constant(one, scales_type(side, kind)))
 
 
-# -- what no instruction computes -----------------------------------------------------------------
+# -- products without an instruction --------------------------------------------------------------
 
 
 @compiler_pass("expand_unscalable", required=True)
