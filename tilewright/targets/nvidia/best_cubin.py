@@ -56,8 +56,8 @@ FEW_REGISTERS = 64
 FEW_SPILLS = 1 / 16
 
 
-# The factor by which the estimate (`live_registers`) exceeds the registers that each thread has if CTAs
-# fill shared memory, in kernels that are first assembled with that limit: they keep results of
+# The factor by which the estimate (`live_registers`) exceeds the registers that each thread has if
+# CTAs fill shared memory, in kernels that are first assembled with that limit: they keep results of
 # products, and have memory for few CTAs. Of 14 of the benchmarks' forms, the limit is chosen for 9,
 # 8 of them without another run, and not for 3, which spill. Two with less registers than the limit
 # have as many instructions with it, and up to 4 registers more.
