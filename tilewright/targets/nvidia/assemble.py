@@ -16,7 +16,8 @@ import os
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -26,9 +27,11 @@ from tilewright.base.diagnostics import PTXASError
 from tilewright.base.fact_cache import cached_fact, file_state
 from tilewright.base.record import record
 from tilewright.targets.nvidia.ptx_lines import FILE, has_lines, source_of
+from tilewright.targets.nvidia.started_program import StartedProgram
 from tilewright.targets.nvidia.toolkit import (
     INPUT,
     OUTPUT,
+    Outcome,
     find_library,
     find_program,
     run_program,
@@ -105,6 +108,11 @@ class Assembler(ABC):
     def attempt(self, ptx: str, request: Request) -> Cubin | Rejection:
         """Assemble PTX; returns the failure instead of raising it."""
 
+    def started(self, request: Request, *, lines: bool) -> AbstractContextManager[Assembler]:
+        """Start before the PTX is known, which saves time if it will have line information or not
+        as `lines` says, and is assembled with that request. The context is the assembler to use."""
+        return nullcontext(self)
+
     def assemble(self, ptx: str, request: Request) -> Cubin:
         """Assemble PTX.
 
@@ -151,18 +159,42 @@ class Ptxas(Assembler):
         return _ptxas_version(self.path)
 
     def attempt(self, ptx: str, request: Request) -> Cubin | Rejection:
+        command = self._command(request, lines=has_lines(ptx))
+        ended = self._run(command, _timeless(ptx).encode())
+        if ended.status != 0:
+            return Rejection(ended.stderr + ended.stdout, command)
+        return Cubin(ended.output, ended.stderr + ended.stdout)
+
+    @contextmanager
+    def started(self, request: Request, *, lines: bool) -> Generator[Assembler]:
+        command = self._command(request, lines=lines)
+        with StartedProgram(command) as program:
+            yield _StartedPtxas(self.path, command, program)
+
+    def _command(self, request: Request, *, lines: bool) -> list[str]:
         options = [
             f"-arch={request.processor}",
             *([] if request.opt_level == 3 else [f"-O{request.opt_level}"]),
             *([] if request.fp_fusion else ["--fmad=false"]),
-            *(["-lineinfo"] if has_lines(ptx) else []),
+            *(["-lineinfo"] if lines else []),
             *request.extra,
         ]
-        command = [self.path, *options, INPUT, "-o", OUTPUT]
-        ended = run_program(command, _timeless(ptx).encode())
-        if ended.status != 0:
-            return Rejection(ended.stderr + ended.stdout, command)
-        return Cubin(ended.output, ended.stderr + ended.stdout)
+        return [self.path, *options, INPUT, "-o", OUTPUT]
+
+    def _run(self, command: list[str], content: bytes) -> Outcome:
+        return run_program(command, content)
+
+
+@record
+class _StartedPtxas(Ptxas):
+    """The program, which has been started once: the first PTX is assembled by this process."""
+
+    command: list[str]
+    program: StartedProgram
+
+    def _run(self, command: list[str], content: bytes) -> Outcome:
+        ended = self.program.finish(content) if command == self.command else None
+        return ended or run_program(command, content)
 
 
 @cache

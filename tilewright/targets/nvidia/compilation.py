@@ -171,26 +171,25 @@ def machine_code(
     Raises:
         PTXASError: the assembler rejects the PTX.
     """
-    version = options.ptx_version or max(chip.ptx_version, ptx_version(code.notes))
-    llvm = ctx.replaced_text("llir") or code.llvm
-    llir, ptx = compile_text(llvm, chip.llvm_cpu, version)
-    own_ptx = ctx.replaced_text("ptx")
-    stages: dict[str, Stage] = {"llir": llir, "ptx": own_ptx or ptx}
-    metadata = launch_facts(code, options) | {"ptx_version": version}
+    metadata = launch_facts(code, options) | {"ptx_version": _ptx_version(code, chip, options)}
     replacement = ctx.replacement("cubin")
     if replacement is not None:
-        lowered = Lowered({**stages, "cubin": replacement}, metadata | {"assembler": "replaced"})
-        return MachineCode(lowered, code.loc)
+        stages = _ptx(code, chip, ctx, options) | {"cubin": replacement}
+        return MachineCode(Lowered(stages, metadata | {"assembler": "replaced"}), code.loc)
     assembler = find_assembler() if chip.assembles else None
     if assembler is None:
-        lowered = Lowered(stages, metadata | {"assembler": "driver"})
+        lowered = Lowered(_ptx(code, chip, ctx, options), metadata | {"assembler": "driver"})
         return Unassembled(lowered, code.loc, chip)
-    attempts = Attempts(assembler, assembly_request(options, chip), code.name)
-    if options.maxnreg is not None or own_ptx is not None or Note.HANDS_REGISTERS in code.notes:
-        best = attempts.plain(own_ptx or ptx)
-    else:
-        packed = PACKED_PROGRAMS if code.packs else 1
-        best = best_cubin(attempts, ptx, chip, _demand(code, chip, packed))
+    request = assembly_request(options, chip)
+    with assembler.started(request, lines="DICompileUnit" in code.llvm) as started:
+        stages = _ptx(code, chip, ctx, options)
+        attempts, ptx = Attempts(started, request, code.name), str(stages["ptx"])
+        hands_registers = Note.HANDS_REGISTERS in code.notes
+        if options.maxnreg is not None or "ptx" in ctx.replaced or hands_registers:
+            best = attempts.plain(ptx)
+        else:
+            packed = PACKED_PROGRAMS if code.packs else 1
+            best = best_cubin(attempts, ptx, chip, _demand(code, chip, packed))
     stages |= {"ptx": best.ptx, "cubin": best.cubin}
     metadata |= {
         "assembler": f"{assembler.name} {assembler.version()}",
@@ -207,6 +206,19 @@ def machine_code(
         debug=options.debug,
         tests_protocols=options.debug or bool(options.random_delays),
     )
+
+
+def _ptx_version(code: ThreadCode, chip: Processor, options: CudaOptions) -> int:
+    return options.ptx_version or max(chip.ptx_version, ptx_version(code.notes))
+
+
+def _ptx(
+    code: ThreadCode, chip: Processor, ctx: PassContext, options: CudaOptions
+) -> dict[str, Stage]:
+    """The stages `llir` and `ptx`, of which the user may have replaced either."""
+    llvm = ctx.replaced_text("llir") or code.llvm
+    llir, ptx = compile_text(llvm, chip.llvm_cpu, _ptx_version(code, chip, options))
+    return {"llir": llir, "ptx": ctx.replaced_text("ptx") or ptx}
 
 
 def _demand(code: ThreadCode, chip: Processor, programs: int = 1) -> Demand:

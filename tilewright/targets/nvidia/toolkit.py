@@ -112,44 +112,71 @@ def run_program(command: Sequence[str], content: bytes) -> Outcome:
     On Linux the files are in memory (memfd), so that nothing remains even if this process is
     killed, and no disk is accessed.
     """
-    with _file(content) as source, _file() as target:
-        paths = {INPUT: source.path, OUTPUT: target.path}
-        ended = subprocess.run(
-            [paths.get(part, part) for part in command],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            pass_fds=(*source.inherited, *target.inherited),
-            # glibc takes the last setting of a name: those of this process take precedence.
-            env=knobs.environment_with(TUNABLES, _ALLOCATION),
-            check=False,
-        )
-        output = Path(target.path).read_bytes()
-        return Outcome(ended.returncode, ended.stdout, ended.stderr, output)
+    with (
+        temporary_file(content) as source,
+        temporary_file() as target,
+        start_program(command, source, target) as process,
+    ):
+        return outcome_of(process, target)
 
 
 @record
-class _File:
+class File:
     """A file for a child process: its path there, and the descriptors to inherit."""
 
     path: str
     inherited: tuple[int, ...] = ()
 
 
+def start_program(command: Sequence[str], source: File, target: File) -> subprocess.Popen[str]:
+    """A program that reads one file and may write one, for `outcome_of`."""
+    paths = {INPUT: source.path, OUTPUT: target.path}
+    return subprocess.Popen(
+        [paths.get(part, part) for part in command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        pass_fds=(*source.inherited, *target.inherited),
+        # glibc takes the last setting of a name: those of this process take precedence.
+        env=knobs.environment_with(TUNABLES, _ALLOCATION),
+    )
+
+
+def outcome_of(process: subprocess.Popen[str], target: File) -> Outcome:
+    """The result of a process, which is killed if it cannot be waited for."""
+    try:
+        stdout, stderr = process.communicate()
+    except BaseException:
+        process.kill()
+        raise
+    return Outcome(process.returncode, stdout, stderr, Path(target.path).read_bytes())
+
+
 @contextmanager
-def _file(content: bytes = b"") -> Generator[_File]:
+def temporary_file(content: bytes = b"") -> Generator[File]:
     """A temporary file, removed at the end of the context."""
     if sys.platform == "linux":
-        descriptor = os.memfd_create("tilewright")
+        descriptor = _in_memory(content)
         try:
-            with open(descriptor, "wb", closefd=False) as stream:
-                stream.write(content)
-            yield _File(f"/proc/self/fd/{descriptor}", (descriptor,))
+            yield File(f"/proc/self/fd/{descriptor}", (descriptor,))
         finally:
             os.close(descriptor)
     else:
         with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
             path = Path(folder, "file")
             path.write_bytes(content)
-            yield _File(str(path))
+            yield File(str(path))
+
+
+def _in_memory(content: bytes) -> int:
+    """The descriptor of a file in memory."""
+    descriptor = os.memfd_create("tilewright")
+    try:
+        with open(descriptor, "wb", closefd=False) as stream:
+            stream.write(content)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
