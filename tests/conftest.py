@@ -18,6 +18,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Generator
 from functools import cache
 from typing import Any
 
@@ -168,6 +169,17 @@ def _one_in(config: pytest.Config, item: pytest.Item) -> int:
         return sys.maxsize
     sampled = item.get_closest_marker("sampled")
     return 1 if sampled is None or config.option.all_cases else sampled.args[0]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected: there is hardly any, and the collector takes a
+    fifth of the processor time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:

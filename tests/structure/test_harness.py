@@ -1,5 +1,6 @@
 """The options of the test suite work, tested with a small suite that uses them."""
 
+import gc
 import os
 import re
 import shutil
@@ -77,6 +78,10 @@ def test_random_seeds_are_the_same_for_all_workers(tmp_path: Path) -> None:
     tests = {"seed": "def test_it(fuzz_seed): pass\n"}
     output = _run_suite(tmp_path, tests, "-n2", "--fuzz-seed=random", "--fuzz-count=4")
     assert "4 passed" in output
+
+
+def test_garbage_is_collected_while_tests_run() -> None:
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize(
