@@ -262,7 +262,7 @@ def delta_update() -> Callable[[], Any]:
 
 @CALLS.call("Lightning attention")
 def lightning() -> Callable[[], Any]:
-    q, k, v = (0.1 * randn(2, 16, 2048, 128) for _ in range(3))
+    q, k, v = (0.1 * randn(2, 16, 2048, 128, dtype=FP32) for _ in range(3))
     slopes = rand(16, dtype=FP32)
     return lambda: lightning_attention(q, k, v, slopes)[0]
 
