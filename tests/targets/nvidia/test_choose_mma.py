@@ -68,13 +68,18 @@ def module_of(type: str, shape: Shape, orders: str = "nn", precision: str = "tf3
     return source.module(target.frontend_options(target.parse_options({})))
 
 
-def chosen(module: Module, warps: int = 4, arch: int = 90) -> Dot:
-    """The product after the choice, with layouts that are verified."""
+def all_chosen(module: Module, warps: int = 4, arch: int = 90) -> list[Dot]:
+    """The products after the choice, with layouts that are verified."""
     ctx = PassContext(processor(arch).features, machine=gpu_machine(lanes=32, warps=warps))
     passes = choose_mma, thread_products, assign_layouts, remove_dead_code
     steps = [*STEPS, *map(Step, passes)]
     run(module, steps, ctx, [Verifier(), LayoutVerifier(ctx)])
-    (found,) = (op for op in module.walk() if isinstance(op, Dot))
+    return [op for op in module.walk() if isinstance(op, Dot)]
+
+
+def chosen(module: Module, warps: int = 4, arch: int = 90) -> Dot:
+    """The only product after the choice."""
+    (found,) = all_chosen(module, warps, arch)
     return found
 
 
@@ -106,6 +111,13 @@ def test_groups_with_few_columns_each(element: str) -> None:
     """32 columns are not worth a warp group, but mma.sync of fp8 has half its rate on Hopper."""
     expected = Wgmma if element.startswith("fp8") else Mma
     assert type(chosen(module_of(element, (64, 64, 64)), 8)) is expected
+
+
+@pytest.mark.parametrize("precision", ["tf32x3", "bf16x3"])
+def test_groups_with_few_columns_of_computed_operands(precision: str) -> None:
+    """Operands of mma.sync that are computed are in registers along all of K."""
+    module = module_of("fp32", (64, 64, 128), precision=precision)
+    assert [type(op) for op in all_chosen(module, 8)] == [Wgmma] * 3
 
 
 @pytest.mark.parametrize(

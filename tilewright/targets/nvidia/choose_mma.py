@@ -169,8 +169,13 @@ def _tiles(op: Dot, ctx: PassContext, *, transposed: bool = False) -> bool:
     shape = ir.shape_of(op.acc.type)[:: -1 if transposed else 1]
     _, columns = groups_of(shape, _warps(ctx))
     # Instead of wgmma with few columns for each of several groups, mma.sync; but that of fp8 is
-    # expanded to products of fp16, and operands that go through shared memory take no registers.
-    few = ir.dtype_of(op.lhs.type).is_fp8() or _is_transposed_result(op.lhs)
+    # expanded to products of fp16, and operands that go through shared memory take no registers,
+    # as those of mma.sync do along all of K if they are computed.
+    few = (
+        ir.dtype_of(op.lhs.type).is_fp8()
+        or _is_transposed_result(op.lhs)
+        or not (comes_from_memory(op.lhs) or comes_from_memory(op.rhs))
+    )
     least = 8 if columns == 1 else 32 if few else 64
     return shape[0] % GROUP_ROWS == 0 and shape[1] // columns >= least
 
