@@ -127,7 +127,7 @@ class Autotuner(NativeInterface):
         self._home: list[Any] = []
         self._tuned: dict[tuple[Any, ...], tuple[tuple[Any, ...], str]] = {}
         self._best_times: dict[tuple[Any, ...], float] = {}  # by tuning key, where they are known
-        self._divided: dict[tuple[Any, ...], bool] = {}  # by tuning key of a call with parts
+        self._divided: dict[tuple[Any, ...], tuple[tuple[str, ...], ...]] = {}  # by tuning key
         self._tuning = Lock()
         _tuners.add(self)
 
@@ -239,27 +239,32 @@ class Autotuner(NativeInterface):
 
     def _parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Mapping[str, Any]]:
         """The launches of a call, by the keywords in which they differ from it."""
-        whole: Sequence[Mapping[str, Any]] = ({},)
-        if len(self.configs) == 1 or not isinstance(self.fn, HasParts) or kwargs.get("warmup"):
-            return whole
+        fn = self.fn
+        if len(self.configs) == 1 or not isinstance(fn, HasParts) or kwargs.get("warmup"):
+            return ({},)
         nargs = dict(zip(self.arg_names, args, strict=False))
         key = self._tuning_key({**nargs, **kwargs})
-        divided = self._divided.get(key)
-        if divided is False:
-            return whole
-        self.nargs = nargs
-        config = self._config_for(nargs, args, kwargs)
-        parts = self.fn.parts(*args, **self.merged(kwargs, config))
-        if divided is None:
-            divided = self._divided[key] = self._is_faster_divided(key, parts, nargs, args, kwargs)
-        return parts if divided else whole
+        names = self._divided.get(key)
+        if names is None:
+            self.nargs = nargs
+            config = self._config_for(nargs, args, kwargs)
+            names = fn.parts(*args, **self.merged(kwargs, config))
+            parts = [fn.keywords_of_part(part, kwargs) for part in names]
+            if not self._are_faster(parts, key, nargs, args, kwargs):
+                names = ()
+            self._divided[key] = names
+        return [fn.keywords_of_part(part, kwargs) for part in names] or ({},)
 
-    def _is_faster_divided(
-        self, key: tuple[Any, ...], parts: Sequence[Mapping[str, Any]], nargs: dict[str, Any],
+    def _are_faster(
+        self, parts: Sequence[Mapping[str, Any]], key: tuple[Any, ...], nargs: dict[str, Any],
         args: tuple[Any, ...], kwargs: dict[str, Any],
     ) -> bool:  # fmt: skip
         """Whether the parts of a call, each with the best configuration for it, take less time than
-        the call with the best one for all."""
+        the call with the best one for all.
+
+        Args:
+            key: the tuning key of the call.
+        """
         whole = self._best_times.get(key)
         if whole is None or len(parts) < 2:
             return False

@@ -103,21 +103,22 @@ class Gradient(Derivative):
         return "gradient", tuple(into), tuple(grads), self.aux, *how
 
     def parts(
-        self,
-        *args: Any,
-        grid: Any,
-        grads: Arrays,
-        into: Arrays,
-        accumulate: bool = False,
+        self, *args: Any, grid: Any, grads: Arrays, into: Arrays, accumulate: bool = False,
         **kwargs: Any,
-    ) -> Sequence[Mapping[str, Any]]:
-        """Launches that together are one with these arguments, by the keywords in which they
-        differ from it: one for the gradients that each of its kernels computes. For `autotune`."""
+    ) -> tuple[tuple[str, ...], ...]:  # fmt: skip
+        """Launches that together are one with these arguments, each by its inputs: one for the
+        gradients that each kernel computes. For `autotune`."""
         if into.keys() & grads.keys():  # updated in place: the result's gradient is overwritten
-            return [{"into": into}]
+            return (tuple(into),)
         how = How(True) if accumulate else NEW
         plan, _ = self._planned(Call(args, kwargs, grid, into, grads, how))
-        return [{"into": {name: into[name] for name in names}} for names in plan.groups]
+        return plan.groups
+
+    def keywords_of_part(
+        self, names: tuple[str, ...], kwargs: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """The keywords of one of these launches, in which it differs from the whole one."""
+        return {"into": {name: kwargs["into"][name] for name in names}}
 
     def planned(
         self, *args: Any, grid: Any, grads: Arrays, into: Arrays, **kwargs: Any

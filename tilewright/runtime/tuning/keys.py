@@ -19,9 +19,20 @@ class HasTuningKey(Protocol):
 class HasParts(Protocol):
     """A wrapper of a kernel whose launches may be several launches of it instead."""
 
-    def parts(self, *args: Any, grid: Any, **kwargs: Any) -> Sequence[Mapping[str, Any]]:
-        """Launches that together are one with these arguments: for each of them, the keywords that
-        it has instead of that one's."""
+    def parts(self, *args: Any, grid: Any, **kwargs: Any) -> tuple[tuple[str, ...], ...]:
+        """Launches that together are one with these arguments, each by the names of what it
+        computes."""
+        ...
+
+    def keywords_of_part(
+        self, names: tuple[str, ...], kwargs: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """The keywords of one of these launches, in which it differs from the whole one.
+
+        Args:
+            names: see `parts`.
+            kwargs: the keywords of the whole launch.
+        """
         ...
 
 
