@@ -57,33 +57,3 @@ def test_sums_of_pairs_are_computed_by_halves() -> None:
     _, ptx = compile_text(PAIRS, "sm_90", 81)
     assert "16x2" not in ptx
     assert ptx.count("add.s16") == 2
-
-
-EXTREMA = """
-declare i16 @llvm.umax.i16(i16, i16)
-declare i16 @llvm.smin.i16(i16, i16)
-define ptx_kernel void @kernel(ptr addrspace(1) %p) {{
-  %x = load i16, ptr addrspace(1) %p
-  %next = getelementptr i8, ptr addrspace(1) %p, i64 2
-  %y = load i16, ptr addrspace(1) %next
-  %extremum = call i16 @llvm.{name}.i16(i16 %x, i16 {other})
-  store i16 %extremum, ptr addrspace(1) %p
-  ret void
-}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "other", "expected"),
-    [
-        ("umax", "%y", "max.u32"),
-        ("smin", "%y", "min.s32"),
-        ("umax", "-7", "mov.b32 %wide1_rs2, 65529; max.u32"),
-        ("smin", "-7", "mov.b32 %wide1_rs2, -7; min.s32"),
-    ],
-)
-def test_extrema_are_of_32_bits(name: str, other: str, expected: str) -> None:
-    """ptxas combines two of 16 bits to one of pairs, where an operand may have been overwritten."""
-    _, ptx = compile_text(EXTREMA.format(name=name, other=other), "sm_90", 81)
-    assert expected in ptx
-    assert "16 \t" not in "".join(x for x in ptx.splitlines() if "min." in x or "max." in x)

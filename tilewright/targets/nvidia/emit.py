@@ -28,6 +28,7 @@ from tilewright.base.locks import LLVM
 from tilewright.lowering.selected_zeros import with_selected_zeros
 from tilewright.targets.gpu.emit import clean_up
 from tilewright.targets.nvidia.features import PACKED_PROGRAMS
+from tilewright.targets.nvidia.selection_repairs import with_unpredicated_selections
 from tilewright.targets.nvidia.shift_repairs import with_repaired_shifts
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -115,7 +116,7 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
                 ptx = _assembly(other, repaired, machine)
         if has_many_wide_sums(ptx):
             ptx = with_wide_sums(ptx)
-        return repaired, _wrapping(ptx)
+        return repaired, with_unpredicated_selections(_wrapping(ptx))
 
 
 MOST_OTHERS = 50
@@ -227,9 +228,6 @@ def _register_passes(machine: llvm.TargetMachine) -> None:
 
 
 _SHORT_SIGN = re.compile(r"^\t(neg|abs)\.s16 \t(%\w+), (%\w+);$", re.MULTILINE)
-_SHORT_EXTREMA = re.compile(
-    r"^\t(min|max)\.([su])16 \t(%\w+), (%\w+), (%\w+|-?\d+);$", re.MULTILINE
-)
 _SHORT_SUMS = re.compile(r"^\tadd\.[su]16x2 \t(%\w+), (%\w+), (%\w+);$", re.MULTILINE)
 
 
@@ -245,16 +243,9 @@ def _wrapping(ptx: str) -> str:
     `add` of two pairs, by ptxas 12.8 and 12.9: where one operand is a constant, and only one half
     of the result is used, it adds 0 instead of the constant (seen in SASS, and on an H200). `min`
     and `max` of pairs are correct.
-
-    `min` and `max` of single numbers, by ptxas 12.8 and 13.0 for sm_90: it combines two that are
-    independent of each other to one instruction on pairs, in the place of the second, where the
-    register of an operand of the first may hold a selected value instead (seen in SASS, and on an
-    H200: the maximum of the numbers of four warps was that of the first and the last).
     """
     if "16x2" in ptx:
         ptx = _SHORT_SUMS.sub(_halves, ptx)
-    if "min." in ptx or "max." in ptx:
-        ptx = _SHORT_EXTREMA.sub(_extended, ptx)
     return _SHORT_SIGN.sub(_spelt_out, ptx) if ".s16" in ptx else ptx
 
 
@@ -265,20 +256,6 @@ def _halves(match: re.Match[str]) -> str:
     return (
         f"\t{{ .reg .b16 {a}, {b}, {c}, {d}; mov.b32 {{{a}, {b}}}, {x}; mov.b32 {{{c}, {d}}}, {y}; "
         f"add.s16 {a}, {a}, {c}; add.s16 {b}, {b}, {d}; mov.b32 {to}, {{{a}, {b}}}; }}"
-    )
-
-
-def _extended(match: re.Match[str]) -> str:
-    """The extremum of two numbers of 16 bits as one of 32 bits."""
-    name, sign, to, x, y = match.groups()
-    a, b = (f"%wide{i}_{to[1:]}" for i in range(2))
-    if y[0] == "%":
-        widened = f"cvt.{sign}32.{sign}16 {b}, {y};"
-    else:
-        widened = f"mov.b32 {b}, {int(y) & 0xFFFF if sign == 'u' else int(y)};"
-    return (
-        f"\t{{ .reg .b32 {a}, {b}; cvt.{sign}32.{sign}16 {a}, {x}; {widened} "
-        f"{name}.{sign}32 {a}, {a}, {b}; cvt.u16.u32 {to}, {a}; }}"
     )
 
 
