@@ -108,6 +108,9 @@ def thread_code(module: Module, target: Generator, ctx: PassContext, options: An
         ctx=ctx,
     )
     text = kernel.emit()
+    shared, spare = kernel.shared.bytes, kernel.shared.spare_bytes
+    if shared + spare > ctx.gpu.shared_bytes:
+        spare = 0  # chosen by an estimate of the rest
     return ThreadCode(
         text,
         module.entry.name,
@@ -115,8 +118,8 @@ def thread_code(module: Module, target: Generator, ctx: PassContext, options: An
         tuple(v.type.text for v in kernel.function.params),
         warps,
         every,
-        kernel.shared.bytes,
-        kernel.shared.spare_bytes,
+        shared,
+        spare,
         ctx.gpu.packs,
         frozenset(kernel.notes),
         tuple(p.what for p in kernel.provided),
