@@ -122,18 +122,20 @@ def test_selected_cubin(
 
 
 @pytest.mark.parametrize(
-    ("loop", "waits", "taken"),
+    ("loop", "used", "waits", "taken"),
     [
-        pytest.param(True, {PLAIN: 4, 4: 2}, 4, id="loads of a loop together"),
-        pytest.param(True, {PLAIN: 4, 4: 4}, PLAIN, id="one by one in any case"),
-        pytest.param(True, {PLAIN: 2, 4: 1}, PLAIN, id="few waits"),
-        pytest.param(False, {PLAIN: 4, 4: 2}, PLAIN, id="no loop"),
+        pytest.param(True, 55, {PLAIN: 4, 4: 2}, 4, id="loads of a loop together"),
+        pytest.param(True, 58, {PLAIN: 4, 4: 2}, 4, id="a part of a unit is free"),
+        pytest.param(True, 64, {PLAIN: 4, 4: 2}, PLAIN, id="none is free"),
+        pytest.param(True, 55, {PLAIN: 4, 4: 4}, PLAIN, id="one by one in any case"),
+        pytest.param(True, 55, {PLAIN: 2, 4: 1}, PLAIN, id="few waits"),
+        pytest.param(False, 55, {PLAIN: 4, 4: 2}, PLAIN, id="no loop"),
     ],
 )
 def test_loops_that_wait_for_each_load_get_registers_that_are_free(
-    loop: bool, waits: dict[int, int], taken: int, monkeypatch: pytest.MonkeyPatch
+    loop: bool, used: int, waits: dict[int, int], taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = {PLAIN: (55, 0), 4: (62, 0)}
+    made = {PLAIN: (used, 0), 4: (62, 0)}
     monkeypatch.setattr(searched, "resources", lambda cubin, _: Resources(*made[int(cubin)], 0))
     monkeypatch.setattr(searched, "load_waits", lambda cubin, kernel: waits[int(cubin)])
     attempts = Attempts(FixedReports(made), REQUEST, "kernel")

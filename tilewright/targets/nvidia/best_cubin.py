@@ -280,7 +280,7 @@ def _loading_together(
         return None
     registers = first.used.registers
     ctas = resident_ctas(chip, demand.threads, registers, demand.shared)
-    if not ctas or registers_for(ctas, demand.threads) < registers + REGISTER_UNIT:
+    if not ctas or registers_for(ctas, demand.threads) <= registers:
         return None
     waits = load_waits(first.cubin, attempts.name)
     together = _held(holding, ctas, first) if waits >= MANY_WAITS else None
