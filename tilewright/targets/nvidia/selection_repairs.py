@@ -10,8 +10,9 @@ operation that uses this value may move behind it:
     add.rn.bf16  %rs32, %rs31, %rs16;                PRMT   R12, R6, 0x5410, R12    not %rs21
                                                      HFMA2  R12, R16, 1, 1, R12
 
-ptxas 12.8 and 13.0 compile 3 of 34 random sequences of sums and selections of bf16 in this way, for
-sm_90; the largest of the numbers of uint8 of four warps was that of two of them, on an H200.
+ptxas 12.8 and 13.0 do so for sm_90. On an H200, 26 of 991 random sequences of sums and selections
+of bf16 were wrong, 27 of 997 of fp16, and 24 of 381 scans of several tiles of 8 and 16 bits at
+once; with selections by masks, none of them, and none of 574 scans.
 """
 
 from __future__ import annotations
