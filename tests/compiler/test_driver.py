@@ -179,7 +179,7 @@ def test_path_of_ir_is_a_source(source: IRSource) -> None:
 
 
 def test_other_files_are_not_sources(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"not from '\.ptx'"):
+    with pytest.raises(ValueError, match=r"not '\.ptx'"):
         driver.compile(tmp_path / "kernel.ptx")
 
 

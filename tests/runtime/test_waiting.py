@@ -147,7 +147,7 @@ def test_the_interpreter_rejects_cooperative_grids() -> None:
     arrived, seen = np.zeros(1, np.int32), np.zeros(2, np.int32)
     kernel[(1,)](arrived, seen, 2, launch_cooperative_grid=True)
     assert seen.tolist() == [2, 0]
-    with pytest.raises(InterpreterError, match="one after the other"):
+    with pytest.raises(InterpreterError, match="sequentially"):
         kernel[(2,)](arrived, seen, 2, launch_cooperative_grid=True)
 
 
