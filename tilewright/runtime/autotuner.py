@@ -98,6 +98,7 @@ class Autotuner(NativeInterface):
         cache_results: bool = False,
     ) -> None:
         self.fn = fn
+        self._with_parts = fn if isinstance(fn, HasParts) else None
         self.arg_names = list(arg_names)
         self._known_names = frozenset(arg_names)
         self.configs = list(configs or [Config({}, num_warps=4, num_stages=3, num_ctas=1)])
@@ -239,8 +240,8 @@ class Autotuner(NativeInterface):
 
     def _parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Mapping[str, Any]]:
         """The launches of a call, by the keywords in which they differ from it."""
-        fn = self.fn
-        if len(self.configs) == 1 or not isinstance(fn, HasParts) or kwargs.get("warmup"):
+        fn = self._with_parts
+        if fn is None or len(self.configs) == 1 or kwargs.get("warmup"):
             return ({},)
         nargs = dict(zip(self.arg_names, args, strict=False))
         key = self._tuning_key({**nargs, **kwargs})
