@@ -28,9 +28,9 @@ modulo a number that it reaches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from math import gcd
+from math import gcd, prod
 
 import numpy as np
 
@@ -39,11 +39,12 @@ from tilewright.analysis.blocks import Access as BlockAccess
 from tilewright.analysis.blocks import Block, BlockAxis, BlockFinder, NoBlock
 from tilewright.analysis.overlap import Overlap, overlap
 from tilewright.analysis.ranges import type_range
+from tilewright.autodiff.coordinates import linear
 from tilewright.autodiff.exclusive import exclusive_at
 from tilewright.autodiff.points import MAX_NUMBER, Array, Points, UnknownNumber, joined
 from tilewright.base.located import line_of
 from tilewright.base.record import record
-from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import shape_of
 from tilewright.ops.control import For
 
@@ -137,16 +138,15 @@ def lanes_are_distinct(
 
 
 def turns_are_ordered(
-    region: Region, accesses: Sequence[BlockAccess], points: Points, finder: BlockFinder
+    loops: Sequence[For], accesses: Sequence[BlockAccess], points: Points, finder: BlockFinder
 ) -> bool:
-    """Whether all elements that one turn of a region accesses come before those of any other turn,
-    or after them. A turn is a program, or in it an iteration of the loops around the region. A
-    scalar index that is not known is anywhere within its bounds.
+    """Whether all elements that one turn accesses come before those of any other turn, or after
+    them. A turn is a program, or in it an iteration of each of some loops. A scalar index that is
+    not known is anywhere within its bounds.
 
     Args:
-        accesses: ops in the region, at any depth.
+        accesses: ops in these loops, at any depth.
     """
-    loops = [op for op in _around(region) if isinstance(op, For)]
     turns: list[tuple[Array, ...]] = []
     lows: list[Array] = []
     highs: list[Array] = []
@@ -159,6 +159,8 @@ def turns_are_ordered(
                 turns.append(tuple(n[held] for n in here.turns(loops)))
                 lows.append(low[held])
                 highs.append(high[held])
+        if not turns:
+            return True
         turn = _numbered([joined(numbers) for numbers in zip(*turns, strict=True)])
     except (UnknownNumber, NotProven):
         return False
@@ -171,23 +173,12 @@ def turns_are_ordered(
     return bool(np.all(ends[order][:-1] < begins[order][1:]))
 
 
-def _around(region: Region) -> Iterator[Op]:
-    """The ops that a region is in, innermost first."""
-    if region.parent is not None:
-        yield region.parent
-        yield from region.parent.ancestors()
-
-
 def _numbered(columns: Sequence[Array]) -> Array:
     """A number from 0 on for each row, the same for equal rows of nonnegative numbers."""
-    total, size = np.zeros(len(columns[0]) if columns else 0, np.int64), 1
-    for column in columns:
-        extent = int(column.max(initial=0)) + 1
-        size *= extent
-        if size >= MAX_NUMBER:
-            raise NotProven("there are too many iterations")
-        total = total * extent + column
-    return np.unique(total, return_inverse=True)[1]
+    extents = [int(column.max(initial=0)) + 1 for column in columns]
+    if prod(extents) >= MAX_NUMBER:
+        raise NotProven("there are too many iterations")
+    return _ranked(linear(columns, extents))[1]
 
 
 def _reach(block: Block, here: Points, finder: BlockFinder) -> tuple[Array, Array, Array]:

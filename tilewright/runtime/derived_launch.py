@@ -210,7 +210,7 @@ class Plan(NamedTuple):
     numbers: Mapping[Made, int]
     saved: tuple[Saved, ...]
     places: Mapping[Made, Numbers]
-    groups: tuple[tuple[str, ...], ...] = ()
+    groups: tuple[tuple[str, ...], ...]
 
 
 class Checked(NamedTuple):

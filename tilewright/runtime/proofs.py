@@ -32,7 +32,7 @@ from tilewright.base.located import line_of
 from tilewright.compiler.source import ArgPath
 from tilewright.ir.core import Function, Module, Op, Value
 from tilewright.ir.types import DType, is_int, shape_of
-from tilewright.ops.control import If
+from tilewright.ops.control import For, If
 from tilewright.ops.memory import Load
 from tilewright.runtime.derived_launch import Launch, NarrowSumError, Request
 from tilewright.runtime.partial_sums import MOST_ELEMENTS, MOST_WORKERS, can_hold, elements_of
@@ -218,7 +218,8 @@ class Proofs:
         inside = all(op.parent is region for op in rest) and all(
             region.contains(op.result) for op in known
         )
-        return inside and turns_are_ordered(region, array.loads, points, finder)
+        loops = [op for op in rest[0].ancestors() if isinstance(op, For)]
+        return inside and turns_are_ordered(loops, array.loads, points, finder)
 
     def _in_common(
         self, array: Array, by_form: Verdict, points: Points, finder: BlockFinder
