@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 _DEFINE = "\ndefine "
@@ -25,6 +26,14 @@ def lines_with(text: str, literal: str) -> Iterator[tuple[int, str]]:
         begin, end = text.rfind("\n", 0, at) + 1, _end_of_line(text, at)
         yield begin, text[begin:end]
         at = text.find(literal, end)
+
+
+def matches_in(text: str, literal: str, pattern: str) -> Iterator[tuple[int, re.Match[str]]]:
+    """The first match of a pattern in each line that contains a literal, with the place where the
+    line begins."""
+    for at, line in lines_with(text, literal):
+        if found := re.search(pattern, line):
+            yield at, found
 
 
 def with_lines(text: str, lines: Mapping[int, str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from tilewright.lowering.ir_text import in_each_function, lines_with, with_lines
+from tilewright.lowering.ir_text import in_each_function, lines_with, matches_in, with_lines
 
 _SCALAR = r"(?:-?0\.0+e\+00|0x[HR][08]000)"
 _ZERO = rf"(?:{_SCALAR}|zeroinitializer|splat\ \(\w+\ {_SCALAR}\))"
@@ -39,9 +39,8 @@ def _with_selected_zeros(function: str) -> str:
     if not compared:
         return function
     selected: dict[str, list[set[str]]] = defaultdict(list)
-    for _, line in lines_with(function, " = select "):
-        if found := re.search(_SELECT, line):
-            selected[found["condition"]].append({found["a"], found["b"]})
+    for _, found in matches_in(function, " = select ", _SELECT):
+        selected[found["condition"]].append({found["a"], found["b"]})
 
     def rewritten(found: re.Match[str]) -> str:
         src, zero = found["src"] or found["other"], found["right"] or found["left"]

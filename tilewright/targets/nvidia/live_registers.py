@@ -26,9 +26,7 @@ def live_registers(ptx: str) -> int:
         uses_before[begin] = len(names)
         names += _REGISTER.findall(ptx, begin, end)
     last = {name: at for at, name in enumerate(names)}
-    first = {
-        name: at for at, name in zip(range(len(names) - 1, -1, -1), reversed(names), strict=True)
-    }
+    first = dict(zip(reversed(names), reversed(range(len(names))), strict=True))
     words = {name: _WORDS[name.rstrip(_DIGITS)[1:]] for name in first}
     for begin, end in sorted(loops, key=lambda loop: loop[1] - loop[0]):
         start, stop = uses_before[begin], uses_before[end]

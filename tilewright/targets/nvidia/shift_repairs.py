@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 
-from tilewright.lowering.ir_text import in_each_function, lines_with, with_lines
+from tilewright.lowering.ir_text import in_each_function, matches_in, with_lines
 
 _TRUNCATION = r"\s*(%[\w.]+) = trunc (?:[a-z]+ )*i\d+ (%[\w.]+) to i\d+\b"
 _COMPARISON = r"\s*(%[\w.]+) = icmp [a-z ]+ i\d+ (%[\w.]+), -?\d+"
 _SELECTION = r" = select i1 (%[\w.]+), i\d+ (?:(%[\w.]+), i\d+ 0\b|0, i\d+ (%[\w.]+))"
-_SHIFT = re.compile(
-    r"(?P<indent>\s*)(?P<head>(?P<result>%[\w.]+) = (?:shl|lshr) (?:[a-z]+ )*i(?P<bits>32|64) "
+_SHIFT = (
+    r"^(?P<indent>\s*)(?P<head>(?P<result>%[\w.]+) = (?:shl|lshr) (?:[a-z]+ )*i(?P<bits>32|64) "
     r"[^,\n]+, )(?P<count>%[\w.]+)(?P<rest>[,\s].*)?$"
 )
 _SIGNED_TOP = re.compile(r"( = shl (?:nuw )?)nsw (i(8|16|32) %[\w.]+, (\d+))\b")
@@ -45,20 +44,20 @@ def _without_sign(found: re.Match[str]) -> str:
 
 
 def _with_hidden_counts(function: str) -> str:
-    shifts: dict[int, re.Match[str]] = {}
-    for operation in (" = shl ", " = lshr "):
-        for at, line in lines_with(function, operation):
-            if found := _SHIFT.match(line):
-                shifts[at] = found
+    shifts = {
+        at: found
+        for operation in (" = shl ", " = lshr ")
+        for at, found in matches_in(function, operation, _SHIFT)
+    }
     if not shifts:
         return function
     selected: dict[str, set[str]] = defaultdict(set)
-    for found in _found(_SELECTION, " = select i1 ", function):
+    for _, found in matches_in(function, " = select i1 ", _SELECTION):
         selected[found[2] or found[3]].add(found[1])
     if not selected:
         return function
-    compared = {found[1]: found[2] for found in _found(_COMPARISON, " = icmp ", function)}
-    wide = {found[1]: found[2] for found in _found(_TRUNCATION, " = trunc ", function)}
+    compared = {found[1]: found[2] for _, found in matches_in(function, " = icmp ", _COMPARISON)}
+    wide = {found[1]: found[2] for _, found in matches_in(function, " = trunc ", _TRUNCATION)}
 
     def rewritten(at: int, found: re.Match[str]) -> str:
         count, bits = found["count"], found["bits"]
@@ -71,10 +70,3 @@ def _with_hidden_counts(function: str) -> str:
         return "\n".join(found["indent"] + line for line in lines)
 
     return with_lines(function, {at: rewritten(at, found) for at, found in shifts.items()})
-
-
-def _found(pattern: str, literal: str, function: str) -> Iterator[re.Match[str]]:
-    """The matches of a pattern in lines, each of which has a literal."""
-    for _, line in lines_with(function, literal):
-        if found := re.search(pattern, line):
-            yield found
