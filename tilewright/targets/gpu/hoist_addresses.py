@@ -18,7 +18,7 @@ canonical: passes that decompose pointers run before. Linear in the size of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 
 from tilewright.analysis.buffers import FEATURE as BUFFERS
@@ -134,16 +134,7 @@ def _hoist_offset(loop: Op, op: AddPtr) -> bool:
     fixed, moving = parts
     if fixed.region is body or moving.region is not body or not is_one_access(fixed, op):
         return False
-    assert loop.parent is not None
-    start = AddPtr(op.ptr, fixed)
-    loop.parent.insert_before(start, loop)
-    step = AddPtr(start.result, moving)
-    body.insert_before(step, op)
-    for new in (start, step):
-        new.loc = op.loc
-        new.result.layout = op.result.layout
-    op.result.replace_with(step.result)
-    op.erase()
+    _add_before(loop, op, [fixed], [moving])
     if not total.result.users:
         total.erase()
     return True
@@ -157,8 +148,8 @@ def _hoist_terms(loop: Op, op: AddPtr) -> bool:
     Sums that others use, such as the offset in several arrays of one shape, stay as they are: they
     are added once, while each array would take a pointer in registers throughout the loop.
     """
-    body, parent = loop.regions[-1], loop.parent
-    if shape_of(op.result.type) or op.ptr.region is body or parent is None:
+    body = loop.regions[-1]
+    if shape_of(op.result.type) or op.ptr.region is body:
         return False
 
     def is_split(total: Add) -> bool:
@@ -170,17 +161,24 @@ def _hoist_terms(loop: Op, op: AddPtr) -> bool:
     moving = [term for term in terms if loop.contains(term)]
     if not fixed or not moving:
         return False
+    _add_before(loop, op, fixed, moving)
+    return True
+
+
+def _add_before(loop: Op, op: AddPtr, fixed: Sequence[Value], moving: Sequence[Value]) -> None:
+    """Replace a pointer in a loop, whose offset is the sum of these terms: the loop-invariant ones
+    are added before the loop."""
     b = Builder()
     with b.before(loop):
         start = b.value(AddPtr(op.ptr, sum_of(b, fixed)))
     with b.before(op):
         step = b.value(AddPtr(start, sum_of(b, moving)))
-    for new in (start.op, step.op):
-        assert new is not None
-        new.loc = op.loc
+    for new in (start, step):
+        assert new.op is not None
+        new.op.loc = op.loc
+        new.layout = op.result.layout
     op.result.replace_with(step)
     op.erase()
-    return True
 
 
 def _is_in_buffer(fn: Function, op: AddPtr) -> bool:
