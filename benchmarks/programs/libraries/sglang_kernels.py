@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -86,30 +87,20 @@ def _adapters(sequences: int, length: int, rank: int, count: int = 4) -> LoRABat
 
 
 def _lora(name: str, sequences: int, length: int) -> None:
+    def inputs(columns: int, weights: tuple[int, int]) -> tuple[Any, ...]:
+        """Tokens, a matrix for each adapter, and the adapters of the sequences."""
+        x, w = randn(sequences * length, columns), randn(4, *weights)
+        return x, w, _adapters(sequences, length, 64)
+
     def first() -> Callable[[], Any]:
-        x, w, info = (
-            randn(sequences * length, 4096),
-            randn(4, 64, 4096),
-            _adapters(sequences, length, 64),
-        )
-        return lambda: sgemm_lora_a_fwd(x, w, info)
+        return partial(sgemm_lora_a_fwd, *inputs(4096, (64, 4096)))
 
     def second() -> Callable[[], Any]:
-        x, w, info = (
-            randn(sequences * length, 64),
-            randn(4, 4096, 64),
-            _adapters(sequences, length, 64),
-        )
-        return lambda: sgemm_lora_b_fwd(x, w, info)
+        return partial(sgemm_lora_b_fwd, *inputs(64, (4096, 64)))
 
     def three() -> Callable[[], Any]:
-        x, w, info = (
-            randn(sequences * length, 192),
-            randn(4, 6144, 64),
-            _adapters(sequences, length, 64),
-        )
         offsets = torch.tensor([0, 4096, 5120, 6144], device="cuda", dtype=torch.int32)
-        return lambda: qkv_lora_b_fwd(x, w, info, offsets, 4096)
+        return partial(qkv_lora_b_fwd, *inputs(192, (6144, 64)), offsets, 4096)
 
     CALLS[f"first product of LoRA, {name}"] = first
     CALLS[f"second product of LoRA, {name}"] = second
