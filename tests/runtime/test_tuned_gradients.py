@@ -81,6 +81,20 @@ def test_a_gradient_is_tuned_once_for_each_key(searches: list[int]) -> None:
     assert set(backward.configs_timings) == set(CONFIGS)
 
 
+def test_a_launch_computes_its_tuning_key_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    backward, keys = tuned(), list[Any]()
+    Squares().launch(backward)
+    tuning_key = Gradient.tuning_key
+
+    def counted(self: Gradient, named: Any) -> Any:
+        keys.append(tuning_key(self, named))
+        return keys[-1]
+
+    monkeypatch.setattr(Gradient, "tuning_key", counted)
+    Squares().check(backward)
+    assert len(keys) == 1
+
+
 def test_the_gradient_of_an_autotuned_kernel_is_autotuned(searches: list[int]) -> None:
     """Over the same configurations, and apart from the kernel."""
     kernel = tw.autotune(CONFIGS, key=["n"])(tw.jit(square))

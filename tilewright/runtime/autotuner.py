@@ -219,13 +219,15 @@ class Autotuner(NativeInterface):
             AutotunerError: pruning leaves no configuration, or every configuration fails.
         """
         result: Any = None
-        for part in self._parts(args, kwargs):
-            result = self._run_whole(args, {**kwargs, **part})
+        for part, key in self._parts(args, kwargs):
+            result = self._run_whole(args, {**kwargs, **part}, key)
         return result
 
-    def _run_whole(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_whole(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], key: tuple[Any, ...] | None
+    ) -> Any:
         self.nargs = nargs = dict(zip(self.arg_names, args, strict=False))
-        config = self._config_for(nargs, args, kwargs)
+        config = self._config_for(nargs, args, kwargs, key)
         self.best_config = config
         chosen = self.merged(kwargs, config)
         if config.pre_hook is not None:
@@ -238,23 +240,26 @@ class Autotuner(NativeInterface):
         self.nargs = None
         return result
 
-    def _parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """The launches of a call, by the keywords in which they differ from it."""
+    def _parts(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Sequence[tuple[Mapping[str, Any], tuple[Any, ...] | None]]:
+        """The launches of a call: the keywords in which each differs from it, and its tuning key
+        if that has been computed."""
         fn = self._with_parts
         if fn is None or len(self.configs) == 1 or kwargs.get("warmup"):
-            return ({},)
+            return (({}, None),)
         nargs = dict(zip(self.arg_names, args, strict=False))
         key = self._tuning_key({**nargs, **kwargs})
         names = self._divided.get(key)
         if names is None:
             self.nargs = nargs
-            config = self._config_for(nargs, args, kwargs)
+            config = self._config_for(nargs, args, kwargs, key)
             names = fn.parts(*args, **self.merged(kwargs, config))
             parts = [fn.keywords_of_part(part, kwargs) for part in names]
             if not self._are_faster(parts, key, nargs, args, kwargs):
                 names = ()
             self._divided[key] = names
-        return [fn.keywords_of_part(part, kwargs) for part in names] or ({},)
+        return [(fn.keywords_of_part(part, kwargs), None) for part in names] or [({}, key)]
 
     def _are_faster(
         self, parts: Sequence[Mapping[str, Any]], key: tuple[Any, ...], nargs: dict[str, Any],
@@ -280,11 +285,21 @@ class Autotuner(NativeInterface):
         return total < whole
 
     def _config_for(
-        self, nargs: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        nargs: dict[str, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: tuple[Any, ...] | None = None,
     ) -> Config:
+        """The configuration for a call, tuning first if it is not known.
+
+        Args:
+            key: the tuning key of the call if it has been computed.
+        """
         if len(self.configs) == 1:
             return self.configs[0]
-        key = self._tuning_key({**nargs, **kwargs})
+        if key is None:
+            key = self._tuning_key({**nargs, **kwargs})
         found = self.cache.get(key)
         if found is None:
             with self._tuning:

@@ -27,6 +27,7 @@ from tilewright.runtime.derived_launch import (
 from tilewright.runtime.heuristics import Heuristics
 from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.tuning.call import Prepared
+from tilewright.runtime.tuning.keys import HasParts
 
 _USAGE = {
     "grads": '`grads={"y": dy}`: for a result y, the gradient of a loss with respect to it',
@@ -44,7 +45,7 @@ _USAGE_OF_SECOND = {
 }
 
 
-class Gradient(Derivative):
+class Gradient(Derivative, HasParts):
     """The gradients of a kernel's inputs; see `grad`."""
 
     mode = "reverse"

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
+
+# Base classes, not protocols: launches check for them, and checks for protocols take longer than
+# the rest of a launch.
 
 
-@runtime_checkable
-class HasTuningKey(Protocol):
+class HasTuningKey(ABC):
     """A wrapper of a kernel that launches other kernels instead, depending on the arguments."""
 
+    @abstractmethod
     def tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
         """A key that distinguishes these kernels, for these arguments by name."""
         ...
 
 
-@runtime_checkable
-class HasParts(Protocol):
+class HasParts(HasTuningKey):
     """A wrapper of a kernel whose launches may be several launches of it instead."""
 
+    @abstractmethod
     def parts(self, *args: Any, grid: Any, **kwargs: Any) -> tuple[tuple[str, ...], ...]:
         """Launches that together are one with these arguments, each by the names of what it
         computes."""
         ...
 
+    @abstractmethod
     def keywords_of_part(
         self, names: tuple[str, ...], kwargs: Mapping[str, Any]
     ) -> Mapping[str, Any]:
