@@ -26,6 +26,7 @@ from tilewright.autodiff.saved import NOTHING_STORED, Stored
 from tilewright.autodiff.tapes import TapePlan
 from tilewright.compiler.pipeline import STEPS
 from tilewright.frontend.build import build_module
+from tilewright.frontend.options import FrontendOptions
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.core import Function, Module, Op
 from tilewright.ir.interpret import Checks, interpret
@@ -43,7 +44,8 @@ def forward_module(
     """The tile IR of a kernel for these arguments, after the tile passes."""
     fn = kernel_from(kernel) if isinstance(kernel, str) else kernel
     signature = {name: _type(value) for name, value in args.items()}
-    module = build_module(fn, signature, dict(constexprs), {})
+    options = FrontendOptions(derivatives=True)
+    module = build_module(fn, signature, dict(constexprs), {}, options)
     names = module.entry.arg_names
     for i, name in enumerate(names):
         if isinstance(args[name], np.ndarray):

@@ -20,6 +20,8 @@ from tests.fuzz.derivatives.check import (
     check_applied_launched,
     check_applied_narrow,
     check_applied_twice,
+    check_axes,
+    check_axes_launched,
     check_composed,
     check_composed_launched,
     check_mixed,
@@ -244,6 +246,8 @@ CHECKS: dict[str, Check] = {
     "derivatives-applied-launched": check_applied_launched,
     "derivatives-applied-narrow": check_applied_narrow,
     "derivatives-applied-twice": check_applied_twice,
+    "derivatives-axes": check_axes,
+    "derivatives-axes-launched": check_axes_launched,
     "views": views,
     "views-emulated": views_emulated,
 }

@@ -7,11 +7,14 @@ import numpy as np
 from tests.autodiff.harness import forward_module, launch_verdicts
 from tests.frontend.kernels import kernel_from
 from tests.fuzz.derivatives.applied import FAMILIES, Applied
+from tests.fuzz.derivatives.axes import ACROSS, ALONG, LANES, Axes
 from tests.fuzz.derivatives.check import (
     check_applied,
     check_applied_launched,
     check_applied_narrow,
     check_applied_twice,
+    check_axes,
+    check_axes_launched,
     check_composed,
     check_composed_launched,
     check_mixed,
@@ -69,6 +72,14 @@ def test_gradients_of_nested_statements_on_the_cpu(fuzz_seed: int) -> None:
     check_nested_launched(fuzz_seed)
 
 
+def test_gradients_of_tiles_of_several_axes(fuzz_seed: int) -> None:
+    check_axes(fuzz_seed)
+
+
+def test_gradients_of_tiles_of_several_axes_on_the_cpu(fuzz_seed: int) -> None:
+    check_axes_launched(fuzz_seed)
+
+
 def test_gradients_of_what_people_write(fuzz_seed: int) -> None:
     check_applied(fuzz_seed)
 
@@ -121,6 +132,18 @@ def test_random_statements_are_nested() -> None:
     } <= used
     assert {"break", "store in a loop", "an index that is loaded", "fp32"} <= used
     assert {f"programs: {kind}" for kind in ("program", "flat", "persistent")} <= used
+
+
+def test_random_axes_reach_each_kind() -> None:
+    used: set[str] = set()
+    for seed in range(150):
+        used |= Axes(np.random.default_rng(seed)).used
+    assert {f"along: {kind}" for kind in ALONG} <= used
+    assert {f"across: {kind}" for kind in ACROSS} <= used
+    assert {f"lanes: {kind}" for kind in LANES} <= used
+    assert {f"{kind}, {depth} deep" for kind in ("for", "sum", "if") for depth in range(2)} <= used
+    assert {"product", "a product with a sum", "a function as an argument", "indirect"} <= used
+    assert {"function: loop", "function: unrolled", "store in a loop", "added atomically"} <= used
 
 
 def test_random_kernels_reach_each_kind() -> None:

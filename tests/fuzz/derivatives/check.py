@@ -22,6 +22,7 @@ from tests.autodiff.harness import (
 )
 from tests.frontend.kernels import function_from, kernel_from
 from tests.fuzz.derivatives.applied import Applied
+from tests.fuzz.derivatives.axes import Axes
 from tests.fuzz.derivatives.composed import Composed
 from tests.fuzz.derivatives.nested import Nested
 from tests.fuzz.derivatives.program import Program, arguments
@@ -297,6 +298,18 @@ def check_nested_launched(seed: int) -> set[str]:
     if not is_proven(program):
         return {*program.used, "rejected"}
     return _check_launched(program, seed, program.limit)
+
+
+def check_axes(seed: int) -> set[str]:
+    """By the interpreter, of kernels of tiles of several axes: as `check_tiled`."""
+    program = Axes(np.random.default_rng(seed))
+    return _check(program, seed) if is_proven(program) else {*program.used, "rejected"}
+
+
+def check_axes_launched(seed: int) -> set[str]:
+    """As compiled and launched by `tilewright.grad`, against atomics by the interpreter."""
+    program = Axes(np.random.default_rng(seed))
+    return _check_launched(program, seed) if is_proven(program) else {*program.used, "rejected"}
 
 
 @contextmanager
