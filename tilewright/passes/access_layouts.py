@@ -7,6 +7,7 @@ are combined without conversions. `assign_layouts` starts from these layouts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tilewright.analysis.access_order import SECTOR_BYTES
@@ -29,6 +30,7 @@ from tilewright.passes.layout_rules import (
     warp_run,
 )
 from tilewright.passes.layout_sides import FIRST, AnyStore, Assigned, Pair, Shape
+from tilewright.passes.warp_order import WarpOrders
 
 STAGED_BYTES = 16  # the widest access of a buffer
 WORD_BYTES = 4  # of a register
@@ -78,6 +80,7 @@ class AccessLayouts:
     Attributes:
         access_bytes: the most bytes of an access of global memory.
         has_products: whether there are ops that prescribe layouts.
+        warp_orders: in which warps are distributed over the axes of tiles.
         vectors: see `_vectors`.
         accessed: see `_accessed`; nothing in functions with products.
     """
@@ -92,6 +95,7 @@ class AccessLayouts:
         self.access_bytes: int = ctx.gpu.access_bytes
         self.infos = infos
         self.has_products = has_products
+        self.warp_orders = WarpOrders(fn, ctx.gpu.threads)
         self.vectors = self._vectors()
         self._matrices: dict[Shape, _Matrix] = {}  # see `follow`
         self.accessed: Mapping[Shape, Pair] = {} if has_products else self._accessed()
@@ -200,7 +204,7 @@ class AccessLayouts:
         if within is not None:
             return within, True
         rows = self._rows_of_fields(op, extents, order, vector)
-        return coalesced(extents, order, vector, self.lanes, self.warps, rows), False
+        return self._spread(extents, order, vector, rows), False
 
     def _rows_of_fields(
         self, op: AnyAccess, extents: Sequence[int], order: Sequence[int], vector: int
@@ -234,7 +238,16 @@ class AccessLayouts:
     ) -> LinearLayout:
         """The layout of accesses of a shape and order of axes."""
         found = self._within_warps(extents, order, vector)
-        return found or coalesced(extents, order, vector, self.lanes, self.warps)
+        return found or self._spread(extents, order, vector)
+
+    def _spread(
+        self, extents: Sequence[int], order: Sequence[int], vector: int, rows: int = 1
+    ) -> LinearLayout:
+        """The coalesced layout, with the warps along the axes where reductions cost least."""
+        layout_for = partial(coalesced, extents, order, vector, self.lanes, self.warps, rows)
+        if self.has_products:
+            return layout_for()
+        return self.warp_orders.best(order, layout_for)
 
     def _within_warps(
         self, extents: tuple[int, ...], order: tuple[int, ...], vector: int

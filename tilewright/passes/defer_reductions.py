@@ -85,7 +85,28 @@ def defer_reductions(fn: Function, ctx: PassContext) -> bool:
 # -- analysis -------------------------------------------------------------------------------------
 
 
+def accumulated(fn: Function) -> set[Op]:
+    """The reductions that loops accumulate such that they can be completed after the loop, if their
+    layouts permit it."""
+    found: set[Op] = set()
+    for loop in fn.walk():
+        if isinstance(loop, For):
+            each = (_accumulated(loop, i) for i in range(len(loop.inits)))
+            found.update(deferred.reduce for deferred in each if deferred is not None)
+    return found
+
+
+def partial_results(layout: LinearLayout, axis: int) -> int:
+    """The number of partial results of a reduction per thread."""
+    return layout.in_size(REGISTER) >> len(_register_bits(layout, axis))
+
+
 def _deferred(loop: For, index: int) -> Deferred | None:
+    deferred = _accumulated(loop, index)
+    return deferred if deferred is not None and _pays(deferred) else None
+
+
+def _accumulated(loop: For, index: int) -> Deferred | None:
     carried = _conversions(loop.body.args[index + 1])
     factor = _factor(carried[-1])
     if factor is not None:
@@ -111,8 +132,7 @@ def _deferred(loop: For, index: int) -> Deferred | None:
         return None
     views = [user for value in (*converted, *after) if (user := _only_user(value)) is not None]
     removed = [*views, *between, combine, source]
-    deferred = Deferred(index, accumulator, factor, combine, source, removed)
-    return deferred if _pays(deferred) else None
+    return Deferred(index, accumulator, factor, combine, source, removed)
 
 
 def _factor(value: Value) -> Value | None:
@@ -179,8 +199,7 @@ def _pays(deferred: Deferred) -> bool:
         return False
     carried = deferred.accumulator.layout
     before = carried.in_size(REGISTER) if carried is not None else 1
-    along = len(_register_bits(layout, reduce.axis))
-    return layout.in_size(REGISTER) >> along <= max(MOST_REGISTERS, before)
+    return partial_results(layout, reduce.axis) <= max(MOST_REGISTERS, before)
 
 
 def is_across_threads(layout: LinearLayout, axis: int) -> bool:

@@ -302,13 +302,14 @@ def coalesced(
     lanes: int,
     warps: int,
     rows: int = 1,
+    warp_order: Sequence[int] = (),
 ) -> LinearLayout:
     """A layout in which consecutive lanes hold consecutive vectors of `vector` elements along
     `order[0]`, the fastest dimension; each of `rows` consecutive rows, if there is more than one.
 
     Lanes are distributed over the fastest dimension first. Warps are distributed over the slowest
     dimension first, so that, if there are enough rows, each row is within one warp and its
-    reduction does not need shared memory.
+    reduction does not need shared memory; or in another order of the dimensions, if given.
     """
     rank = len(extents)
     registers, lane_grid, warp_grid = [1] * rank, [1] * rank, [1] * rank
@@ -318,7 +319,7 @@ def coalesced(
     for dim in order:
         lane_grid[dim] = min(lanes, extents[dim] // registers[dim])
         lanes //= lane_grid[dim]
-    for dim in reversed(order):
+    for dim in warp_order or reversed(order):
         warp_grid[dim] = min(warps, extents[dim] // (registers[dim] * lane_grid[dim]))
         warps //= warp_grid[dim]
     # The remaining threads hold duplicates.

@@ -149,7 +149,7 @@ class _Sides:
         shape, layout = shape_of(value.type), self.assigned[value].layout
         if not op.elementwise or shape not in self.layouts or len(shape) < 2:
             return
-        work = WORK * FINE * _trips(value) * prod(shape)
+        work = WORK * FINE * assumed_trips(value) * prod(shape)
         cut.add_edge(op, cut.sink, work * duplicates(self.layouts[shape]))
         if not self._is_first(value):
             cut.add_edge(cut.source, op, work * duplicates(layout))
@@ -219,10 +219,10 @@ class _Sides:
 def _cost(value: Value) -> int:
     """The cost of converting a value: its bytes times the assumed number of executions."""
     size = element_of(value.type).nbytes_in_memory
-    return _trips(value) * prod(shape_of(value.type)) * size
+    return assumed_trips(value) * prod(shape_of(value.type)) * size
 
 
-def _trips(value: Value) -> int:
+def assumed_trips(value: Value) -> int:
     """The assumed number of executions of the op that computes a value."""
     region = value.region
     around = region.parent if region is not None else None

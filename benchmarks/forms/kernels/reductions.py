@@ -216,3 +216,25 @@ def norm_rows(x, y, weight, bias, means, rstds, stride, columns, eps, BLOCK: tl.
         w, b = tl.load(weight + at, mask=inside), tl.load(bias + at, mask=inside)
         v = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
         tl.store(y + at, (v - mean) * rstd * w + b, mask=inside)
+
+
+@triton.jit
+def weighted_layers(x, query, y, tokens, layers, D: tl.constexpr, BL: tl.constexpr):
+    """The mean of a token's vectors in all layers, weighted by the softmax of their scores."""
+    token = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, D)
+    direction = tl.load(query + at).to(tl.float32)
+    most, total = float("-inf"), 0.0
+    mean = tl.zeros((D,), tl.float32)
+    for first in range(0, layers, BL):
+        layer = first + tl.arange(0, BL)
+        row = layer[:, None].to(tl.int64) * tokens + token
+        v = tl.load(x + row * D + at[None, :], (layer < layers)[:, None], other=0.0).to(tl.float32)
+        score = tl.sum(v * direction[None, :], 1) * tl.rsqrt(tl.sum(v * v, 1) / D + 1e-6)
+        score = tl.where(layer < layers, score, float("-inf"))
+        now = tl.maximum(most, tl.max(score, 0))
+        weight, scale = tl.exp(score - now), tl.exp(most - now)
+        total = total * scale + tl.sum(weight, 0)
+        mean = mean * scale + tl.sum(weight[:, None] * v, 0)
+        most = now
+    tl.store(y + token * D + at, (mean / total).to(y.dtype.element_ty))

@@ -166,3 +166,17 @@ def _norm_rows(setting: Setting, columns: int) -> Prepared:
 FORMS.add("layer norm in loops, 4096x1024", lambda s: _norm_rows(s, 1024))
 FORMS.add("layer norm in loops, 4096x8192", lambda s: _norm_rows(s, 8192))
 FORMS.add("layer norm in loops, 4096x15872", lambda s: _norm_rows(s, 15872))
+
+
+@FORMS.form("layers weighted by scores, 8 of 2048")
+def weighted_layers(setting: Setting) -> Prepared:
+    tokens, layers, d = setting.pick(30, 4096, 4096), setting.pick(5, 8, 8), 2048
+    x, query = setting.randn(layers, tokens, d, dtype=WIDE), setting.randn(d, dtype=WIDE) * 0.02
+    y = setting.empty(tokens, d, dtype=WIDE)
+    return Prepared(
+        lambda kernels: kernels.weighted_layers[(tokens,)](
+            x, query, y, tokens, layers, D=d, BL=4, num_warps=4, num_stages=2
+        ),
+        [y],
+        tolerance=4e-3,
+    )
