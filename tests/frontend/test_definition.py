@@ -8,9 +8,12 @@ import types
 import typing
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.frontend.kernels import launch
 from tilewright.frontend.definition import definition_of
+from tilewright.frontend.source import SourceFunction
 
 SOURCE = '''\
 def decorated(fn, *_):
@@ -141,3 +144,35 @@ def test_definitions_of_the_standard_library(module: types.ModuleType) -> None:
     assert functions
     for fn in functions:
         assert definition_of(fn)[:2] == inspect.getsourcelines(inspect.unwrap(fn)), fn
+
+
+NESTED = '''\
+import tilewright.language as tl
+
+
+def factory():
+    def kernel(
+  x,
+    ):
+        """Text
+at the margin, {}
+
+        """
+#       a comment
+        tl.store(x, tl.load(x) +
+1)
+    return kernel
+'''
+
+
+def test_lines_of_a_nested_definition_may_be_indented_less_than_it() -> None:
+    file = "<nested>"
+    names: dict[str, Any] = {"__name__": __name__}
+    lines = [str(line) for line in NESTED.splitlines(keepends=True)]
+    linecache.cache[file] = len(NESTED), None, lines, file
+    exec(compile(NESTED, file, "exec"), names)
+    kernel = SourceFunction(names["factory"]())
+    x = np.full(1, 4, np.int32)
+    launch(kernel, x)
+    assert x[0] == 5
+    assert kernel.src.splitlines()[3:5] == ['    """Text', "at the margin, {}"]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import textwrap
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -58,10 +57,20 @@ def definition_of(fn: Callable[..., Any]) -> Definition:
 
 
 def source_text(lines: Sequence[str]) -> str | None:
-    """The text from ``def`` on, without indentation; None if there is no ``def``."""
-    text = textwrap.dedent("".join(lines))
+    """The text from ``def`` on, without the indentation of the definition; None if there is no
+    ``def``. Comments, and lines within strings and brackets, may be indented less: they are kept
+    as they are."""
+    margin = margin_of(lines)
+    text = "\n".join(
+        line.removeprefix(margin) if line.strip() else "" for line in "".join(lines).split("\n")
+    )
     found = _DEF.search(text)
     return text[found.start() :] if found else None
+
+
+def margin_of(lines: Sequence[str]) -> str:
+    """The blanks before a definition, which begins in the first line."""
+    return lines[0][: _indentation(lines[0])] if lines else ""
 
 
 def is_def(line: str) -> bool:

@@ -20,7 +20,7 @@ from tilewright.base.lazy import cached_property
 from tilewright.base.locks import Lock
 from tilewright.frontend.annotations import Scope, annotation_of, scope_of, signature_of
 from tilewright.frontend.captured import Captured
-from tilewright.frontend.definition import definition_of, is_def, parse, source_text
+from tilewright.frontend.definition import definition_of, is_def, margin_of, parse, source_text
 from tilewright.frontend.dependencies import ABSENT, Recorded, dependencies
 from tilewright.language.values import constexpr
 
@@ -247,8 +247,7 @@ class JITCallable:
     @cached_property
     def indent(self) -> int:
         """The number of columns of indentation that `src` omits."""
-        text = "".join(self.raw_src)
-        return min((len(x) - len(x.lstrip()) for x in text.splitlines() if x.strip()), default=0)
+        return len(margin_of(self.raw_src))
 
     def parse(self) -> ast.Module:
         """The syntax tree of `src`, a module with one function; cached."""
