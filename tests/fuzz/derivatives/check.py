@@ -244,17 +244,35 @@ def _expected(
 
 
 def _check_launched(program: RandomKernel, seed: int, limit: float = 1e-8) -> set[str]:
+    """Launch three times, of which the last are native, for all gradients or some of them, which
+    are written or added to what is there."""
     args, cotangents, expected = _expected(program, seed)
-    wrt = program.wrt
-    into: dict[str, Any] = {name: np.full_like(args[name], np.nan) for name in wrt}
+    rng = np.random.default_rng(seed + 1)
+    some = rng.random() < 0.5
+    wrt = [name for name in program.wrt if not some or rng.random() < 0.5] or program.wrt[:1]
+    accumulate = bool(rng.random() < 0.3)
+    before = {name: rng.standard_normal(args[name].shape) for name in wrt}
     backward = tw.grad(tw.jit(function_from(program.text)), aux=program.aux)
-    backward[program.grid](**copied(args), grads=cotangents, into=into)
+    launches: list[dict[str, Any]] = []
+    for _ in range(3):
+        into: dict[str, Any] = {
+            name: start.copy() if accumulate else np.full_like(start, np.nan)
+            for name, start in before.items()
+        }
+        backward[program.grid](**copied(args), grads=cotangents, into=into, accumulate=accumulate)
+        launches.append(into)
+    exact = "atomically" not in backward.explain()
     for name in wrt:
+        wanted = expected[name] + before[name] * accumulate
         try:
-            np.testing.assert_allclose(into[name], expected[name], rtol=limit, atol=limit / 1000)
+            for into in launches:
+                np.testing.assert_allclose(into[name], wanted, rtol=limit, atol=limit / 1000)
+                if exact:
+                    np.testing.assert_array_equal(into[name], launches[0][name])
         except AssertionError as error:
             raise WrongGradient(f"{name}: {error}\n{backward.explain()}\n{program.text}") from error
-    return {*program.used, *_decisions(backward.explain())}
+    more = {"accumulated"} if accumulate else set[str]()
+    return {*program.used, *_decisions(backward.explain()), *more}
 
 
 def check_composed(seed: int) -> set[str]:
