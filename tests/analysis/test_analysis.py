@@ -1,11 +1,13 @@
 """Parts of the analyses that the `.ir` files do not cover."""
 
+import numpy as np
 import pytest
 
 from tilewright.analysis import ranges
 from tilewright.analysis.axis_rules import AxisInfo, power_of_two_in
 from tilewright.analysis.pointers import base_of, may_overlap, split_pointer
 from tilewright.analysis.ranges import value_range
+from tilewright.analysis.signs import not_negative
 from tilewright.ir.core import Module, Op, Value
 from tilewright.ir.parser import parse_module
 
@@ -127,6 +129,36 @@ def _range_of(name: str) -> tuple[int, int]:
 )
 def test_range(name: str, low: int, high: int) -> None:
     assert _range_of(name) == (low, high)
+
+
+REST = """
+func @f(%x: i8, %d: i8) {{
+  %a = arith.hint %x, divisibility=(0,), contiguity=(0,), constancy=(0,), low={x[0]}, high={x[1]}
+    : i8 -> i8
+  %b = arith.hint %d, divisibility=(0,), contiguity=(0,), constancy=(0,), low={d[0]}, high={d[1]}
+    : i8 -> i8
+  %q = arith.idiv %a, %b : (i8, i8) -> i8
+  %p = arith.mul %b, %q : (i8, i8) -> i8
+  %r = arith.sub %a, %p : (i8, i8) -> i8
+  control.return [] : () -> ()
+}}
+"""
+
+
+@pytest.mark.parametrize("x", [(-128, 127), (-128, -1), (5, 90), (-3, 2), (0, 0)])
+@pytest.mark.parametrize("d", [(-128, 127), (-9, -1), (-1, -1), (1, 1), (3, 50), (0, 7), (0, 0)])
+def test_range_of_rest(x: tuple[int, int], d: tuple[int, int]) -> None:
+    """The bounds of ``x - x // d * d`` hold for all operands, also where nothing is divided."""
+    *_, quotient, scaled, rest, _ = parse_module(REST.format(x=x, d=d)).entry.body
+    dividends, divisors = np.meshgrid(*(np.arange(a, b + 1, dtype=np.int8) for a, b in (x, d)))
+    with np.errstate(over="ignore"):  # the quotient of -128 by -1
+        subtracted = scaled.evaluate(divisors, quotient.evaluate(dividends, divisors))
+        found = rest.evaluate(dividends, subtracted)
+    low, high = value_range(rest.result)
+    assert low <= found.min() <= found.max() <= high
+    assert not_negative(rest.result) == (found.min() >= 0)
+    if 0 not in range(d[0], d[1] + 1):
+        assert max(-low, high) < max(map(abs, d))
 
 
 def test_shared_operands_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

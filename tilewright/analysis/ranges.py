@@ -111,6 +111,22 @@ def sum_fits(values: Iterable[Value], low: int, high: int) -> bool:
     return sum(b[0] for b in bounds) >= low and sum(b[1] for b in bounds) <= high
 
 
+def divisor_of_rest(op: arith.Sub) -> Value | None:
+    """The d of ``x - x // d * d``, in which no operation overflows, with the exception of the least
+    integer by -1, where the rest is 0, too; None for other differences."""
+    match op:
+        case arith.Sub(x, Value(op=arith.Mul(a, b))):
+            for quotient, divisor in ((a, b), (b, a)):
+                match quotient.op:
+                    case arith.IntDiv(dividend, d) if dividend is x and d is divisor:
+                        return d
+                    case _:
+                        pass
+        case _:
+            pass
+    return None
+
+
 WRAPPING = arith.Add, arith.Sub, arith.Mul, arith.Neg, arith.Shl, arith.Cast
 """The ops whose exact results may be outside the type of their results."""
 
@@ -202,7 +218,13 @@ def _add(op: arith.Add, query: _Query) -> Range | None:
 @_rule(arith.Sub)
 def _sub(op: arith.Sub, query: _Query) -> Range | None:
     a, b = _bounds(op, query)
-    return a[0] - b[1], a[1] - b[0]
+    divisor = divisor_of_rest(op)
+    if divisor is None:
+        return a[0] - b[1], a[1] - b[0]
+    low, high = query.of(divisor)
+    # Without a quotient, nothing is subtracted.
+    size = max(abs(low), abs(high)) - 1 if low > 0 or high < 0 else max(-a[0], a[1])
+    return _of_rest(a, size)
 
 
 @_rule(arith.Mul)
@@ -241,8 +263,13 @@ def _rem(op: arith.Rem, query: _Query) -> Range | None:
     """A remainder has the sign of the dividend, and is less than the divisor in magnitude; x % 0 is
     0."""
     a, b = _bounds(op, query)
-    size = max(abs(b[0]), abs(b[1]), 1) - 1
-    return max(min(a[0], 0), -size), min(max(a[1], 0), size)
+    return _of_rest(a, max(abs(b[0]), abs(b[1]), 1) - 1)
+
+
+def _of_rest(dividend: Range, size: int) -> Range:
+    """The range of numbers with the sign of a dividend, or 0, that are not larger in magnitude than
+    it and `size`."""
+    return max(min(dividend[0], 0), -size), min(max(dividend[1], 0), size)
 
 
 @_rule(arith.And)

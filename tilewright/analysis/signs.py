@@ -16,7 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilewright.analysis.affine import AffineForms
-from tilewright.analysis.ranges import MAX_DEPTH, WRAPPING, may_wrap, type_range, value_range
+from tilewright.analysis.ranges import (
+    MAX_DEPTH,
+    WRAPPING,
+    divisor_of_rest,
+    may_wrap,
+    type_range,
+    value_range,
+)
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import Tile, element_of
 from tilewright.ops import arith, control, shape
@@ -88,6 +95,8 @@ class _Proof:
                 return self.holds(lhs, depth) and (trusted or self.holds(rhs, depth))
             case arith.Select(_, x, y):
                 return self._all([x, y], depth)
+            case arith.Sub(x) if divisor_of_rest(op) is not None:
+                return self.holds(x, depth)
             case arith.Cast(src) if not _reads_sign(op):
                 return self.holds(src, depth)
             case arith.Hint(src) if op.low is None:
