@@ -24,7 +24,7 @@ from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import element_of
 from tilewright.layout.linear import REGISTER
-from tilewright.ops.arith import Add, constant_value
+from tilewright.ops.arith import Add, IntDiv, Rem, constant_value
 from tilewright.ops.control import For, If, Yield
 from tilewright.ops.gpu import ConvertLayout, Fetch, Share
 from tilewright.ops.math import MathFunction
@@ -52,9 +52,16 @@ instead of two."""
 ENOUGH_BYTES = 16
 """Of a thread, in flight: 32 KiB of a multiprocessor with all threads, as memory needs for its
 bandwidth at a latency of some 800 ns."""
+MAX_ACCESSES = 32
+"""Of a thread in an iteration, for which loads are prefetched: with its address and mask, each
+takes some 6 instructions, so that 4 warps of a scheduler issue as many for some 800 cycles, the
+latency of memory. The gradient of a convolution's weights, which gathers 40 elements of 2 bytes for
+a loop of one iteration, had twice as many accesses with its loads ahead, spilled, and took 6.2 ms
+on an H200, and Triton's 2.6 ms."""
 UNROLLED_ACCESSES = 2
 """The most masked accesses of a thread in a loop that ptxas unrolls: each has a condition and an
 address besides what it computes."""
+DIVISION_WORK = 20  # instructions of a division by a number that is not a constant, of 32 bits
 OTHER_REGISTERS = 24  # of a thread, beside the tiles of the loop: addresses, masks, scalars
 
 
@@ -115,11 +122,22 @@ def _find(
     loads = _within_limits(loop, loads, ctx)
     if not loads:
         return None
+    if (accesses := sum(_accesses(load, infos()) for load in loads)) > MAX_ACCESSES:
+        ctx.missed(NAME, f"{accesses} accesses of a thread hide each other's latency", loop.loc)
+        return None
     if not _keeps_programs(loop, loads, infos, ctx):
         return None
     ahead = backward_slice(loop, [v for load in loads for v in load.operands], tables_of=fn)
     if ahead is None:
         ctx.missed(NAME, "an address depends on memory that the loop reads", loop.loc)
+        return None
+    if work < (divided := sum(map(_division_work, ahead.body))):
+        ctx.missed(
+            NAME,
+            f"{work} instructions of an iteration, estimated, hide less of a load than the "
+            f"divisions for its address cost, which is computed ahead, too: {divided}",
+            loop.loc,
+        )
         return None
     if work <= ctx.gpu.unrolled_work and any(isinstance(op, Load) for op in ahead.body):
         # Each iteration would wait for such a number, and one load of a tile be in flight. The
@@ -208,6 +226,15 @@ def _work(loop: For, loads: Sequence[Load]) -> float:
         each = FUNCTION_WORK if isinstance(op, MathFunction) else 1
         work += each * sum(map(_registers, op.results))
     return work
+
+
+def _division_work(op: Op) -> int:
+    """An estimate of a thread's instructions for a division by a number that is not a constant; 0
+    for other ops. The copy of 2048 x 3 rows by tiles of 256 elements, whose number is divided by
+    those along each axis, took 172 µs on an H200 with its loads ahead, and Triton's 118 µs."""
+    if not isinstance(op, IntDiv | Rem) or constant_value(op.rhs) is not None:
+        return 0
+    return DIVISION_WORK * _registers(op.result)
 
 
 def _loads_several(
