@@ -121,7 +121,7 @@ def test_code(causal: bool) -> None:
     text = made.stages["ptx"]
     assert isinstance(text, str)
     loops = 2 if causal else 1
-    assert len(re.findall(r"cp\.reduce\.async\.bulk\.tensor\.3d\S*\.add", text)) == 2 * loops
+    assert len(re.findall(r"cp\.reduce\.async\.bulk\.tensor\.4d\S*\.add", text)) == loops
     assert len(re.findall(r"stmatrix\S*\.x4\.shared", text)) >= 4 * loops
     assert "setmaxnreg" in text
     if not causal:

@@ -22,21 +22,20 @@ from tilewright.analysis.polynomial import Atom
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import FP32, Shared, Tile, Type, dtype_of, shape_of
-from tilewright.layout.families import shared_hopper
-from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
+from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout, log2
 from tilewright.lowering.simt.shared_memory import allocated_bytes
 from tilewright.ops.arith import IntDiv, Sub
 from tilewright.ops.atomic import AnyAtomic, AtomicRMW
 from tilewright.ops.control import For, While
 from tilewright.ops.gpu import Allocate, CopyAsync, Fetch
 from tilewright.ops.memory import Load, Store
-from tilewright.ops.nvidia import ADDED_COLUMNS, AddBlock, LoadBlock, WaitBlocks
+from tilewright.ops.nvidia import ADDED_COLUMNS, MAX_MAP_RANK, AddBlock, LoadBlock, WaitBlocks
 from tilewright.targets.nvidia.scalar_code import ScalarCode
 from tilewright.targets.nvidia.tensor_copies import NoTensorCopy, TensorCopy, tensor_addition
 
 NAME = "add_blocks"
-SWIZZLE = 128  # bytes of a row of a box
 LEAST_ROWS = 8  # of a box; the swizzle's period
+CHUNK = 4  # elements of 16 bytes, which the swizzle moves as one
 
 
 @compiler_pass(NAME)
@@ -61,12 +60,14 @@ def add_blocks(fn: Function, ctx: PassContext) -> bool:
         except NoTensorCopy as error:
             ctx.missed(NAME, str(error), op.loc)
             continue
-        parts = _Parts(loop, op.value.type, op.value.layout)
+        assert op.value.layout is not None
+        staging = staging_layout(shape_of(op.value.type), _second_row(op.value.layout, copy))
+        parts = _Parts(loop, op.value.type, op.value.layout, staging)
         if parts not in buffers:
             if not _fits(fn, op, ctx):
                 ctx.missed(NAME, "there is not enough shared memory for a buffer", op.loc)
                 continue
-            buffers[parts] = _buffer(op, loop)
+            buffers[parts] = _buffer(op, loop, staging)
         _rewrite(op, buffers[parts], copy)
         ctx.did(NAME, "each warp adds its rows as blocks of a tensor", op.loc)
         ctx.count("added blocks")
@@ -81,11 +82,13 @@ class _Parts(NamedTuple):
         loop: the outermost one, behind which warps wait for the last additions.
         type: of the tile.
         layout: of the tile.
+        staging: the layout of the buffer.
     """
 
     loop: Op
     type: Type
-    layout: LinearLayout | None
+    layout: LinearLayout
+    staging: LinearLayout
 
 
 def _qualifies(op: AtomicRMW) -> bool:
@@ -121,6 +124,75 @@ def rows_of_boxes(layout: LinearLayout) -> int:
     lanes = [layout.coordinates(c) for c in layout.bases(LANE)]
     within = all(row < count and column < ADDED_COLUMNS for row, column in lanes)
     return count if complete and within else 0
+
+
+class Box(NamedTuple):
+    """What a warp adds by one instruction.
+
+    Attributes:
+        rows, columns: of the tile.
+        alternating: the rows and columns between adjacent rows of 128 bytes in shared memory:
+            (1, 0), or those between two halves of the box, whose rows alternate.
+    """
+
+    rows: int
+    columns: int
+    alternating: tuple[int, int]
+
+
+NEXT_ROW, NEXT_ROWS, NEXT_COLUMNS = (1, 0), (LEAST_ROWS, 0), (0, ADDED_COLUMNS)
+
+
+def staging_layout(shape: tuple[int, ...], second: tuple[int, int]) -> LinearLayout:
+    """The layout of a buffer for additions: rows of 128 bytes with the hardware's swizzle, which
+    stores chunk j of row i as chunk j ^ i % 8.
+
+    Half of a warp stores 32 bytes of its accumulators to each of four adjacent rows: two chunks,
+    whose places are 2 n and 2 n + 1. If rows are adjacent in memory, too, n is the same for rows
+    2 i and 2 i + 1, and the stores have bank conflicts; if rows of two boxes alternate, they have
+    none.
+
+    Args:
+        second: the rows and columns between adjacent rows of 128 bytes, as `Box.alternating`.
+    """
+    rows, columns = shape
+    lines = [(1 << bit, 0) for bit in range(log2(rows))]
+    lines += [(0, 1 << bit) for bit in range(log2(ADDED_COLUMNS), log2(columns))]
+    lines = [second, *(line for line in lines if line != second)]
+    bases = [(0, 1 << bit) for bit in range(log2(ADDED_COLUMNS))]
+    for i, (row, column) in enumerate(lines):
+        bases.append((row, column | (CHUNK << i if CHUNK << i < ADDED_COLUMNS else 0)))
+    return LinearLayout.from_bases({OFFSET: bases}, {"dim0": rows, "dim1": columns})
+
+
+def _second_row(tile: LinearLayout, copy: TensorCopy) -> tuple[int, int]:
+    """Which row follows the first one in the buffer: that of another box of the same warp, if the
+    tensor map can have one more dimension, and the tensor no bound that it would not observe."""
+    held = {tile.coordinates(c) for name in (REGISTER, LANE) for c in tile.bases(name)}
+    if len(copy.extents) < MAX_MAP_RANK:
+        if NEXT_COLUMNS in held and copy.is_unbounded(1):
+            return NEXT_COLUMNS
+        if NEXT_ROWS in held and copy.is_unbounded(0):
+            return NEXT_ROWS
+    return NEXT_ROW
+
+
+def box_of(tile: LinearLayout, buffer: LinearLayout) -> Box:
+    """The box of additions of a tile through a buffer."""
+    row, column = buffer.coordinates(buffer.bases(OFFSET)[log2(ADDED_COLUMNS)])
+    second = row, column - column % ADDED_COLUMNS
+    rows = 2 * LEAST_ROWS if second == NEXT_ROWS else rows_of_boxes(tile)
+    return Box(rows, ADDED_COLUMNS * (2 if second == NEXT_COLUMNS else 1), second)
+
+
+def box_starts(tile: LinearLayout, box: Box) -> list[int]:
+    """The registers with the first elements of a warp's boxes."""
+    starts: list[int] = []
+    for register in range(tile.in_size(REGISTER)):
+        place = tile.apply({REGISTER: register})
+        if place["dim0"] % box.rows == 0 and place["dim1"] % box.columns == 0:
+            starts.append(register)
+    return starts
 
 
 def _outermost_loop(op: Op) -> Op | None:
@@ -181,12 +253,12 @@ def _fits(fn: Function, op: AtomicRMW, ctx: PassContext) -> bool:
     return after == before
 
 
-def _buffer(op: AtomicRMW, loop: Op) -> Value:
+def _buffer(op: AtomicRMW, loop: Op, layout: LinearLayout) -> Value:
     """A buffer for additions in a loop, before it, and the wait for the last ones, after it."""
     assert loop.parent is not None
     shape = shape_of(op.value.type)
     buffer = ScalarCode(loop.parent, op, loop).value(Allocate(Shared(shape, FP32)))
-    buffer.layout = shared_hopper(shape, FP32.primitive_bitwidth, SWIZZLE)
+    buffer.layout = layout
     ScalarCode(loop.parent, op, loop.next).insert(WaitBlocks(buffer))
     return buffer
 

@@ -49,6 +49,10 @@ class TensorCopy:
     within: tuple[int, ...]
     begins: tuple[Polynomial, ...]
 
+    def is_unbounded(self, axis: int) -> bool:
+        """Whether the tensor has no known end along an axis of the tile."""
+        return self.extents[self.axes[axis]] == ((UNBOUNDED, ()),)
+
 
 class NoTensorCopy(Exception):
     """The reason why a load cannot be a tensor copy, as text of a remark."""

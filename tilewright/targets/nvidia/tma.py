@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
-from tilewright.layout.linear import OFFSET, REGISTER, WARP, LinearLayout
+from tilewright.layout.linear import OFFSET, REGISTER, WARP
 from tilewright.lowering.emit import I32, PTR, VOID, Builder, V, const
 from tilewright.lowering.simt.kernel import PROVIDED, Kernel, Provided, emits
 from tilewright.lowering.simt.tile_access import layout_of, store_tile
@@ -15,12 +15,13 @@ from tilewright.ops.debug import source_position
 from tilewright.ops.gpu import HasSpare
 from tilewright.ops.nvidia import ADDED_COLUMNS, AddBlock, Delay, LoadBlock, Sum, WaitBlocks
 from tilewright.ops.roles import Arrive, DropBarriers, ExpectBytes, InitBarriers, WaitBarrier
-from tilewright.targets.nvidia.add_blocks import rows_of_boxes
+from tilewright.targets.nvidia.add_blocks import NEXT_ROW, Box, box_of, box_starts
 from tilewright.targets.nvidia.name import NAME
 from tilewright.targets.nvidia.tensor_copies import MAX_BOX, has_plain_rows, swizzle_of
 
 BARRIER_BYTES = 8
 MAP_BYTES = 128  # of a tensor map, which is passed by value
+ADDED_BYTES = ADDED_COLUMNS * ir.FP32.nbytes_in_memory  # of a row of a box that is added
 
 
 class TensorMap(NamedTuple):
@@ -66,21 +67,12 @@ def _geometry(op: LoadBlock) -> tuple[int, int, tuple[int, ...]]:
     return contiguous, swizzle, tuple(box)
 
 
-def _added_geometry(op: AddBlock) -> tuple[int, int, tuple[int, ...]]:
-    """As `_geometry`; the box is a part of the rows that a warp holds."""
-    box = [1] * len(op.coords)
-    box[op.axes[0]] = rows_of_boxes(layout_of(op.value))
-    box[op.axes[1]] = ADDED_COLUMNS
-    return 1, ADDED_COLUMNS * ir.FP32.nbytes_in_memory, tuple(box)
-
-
 def _tensor_map(op: LoadBlock | AddBlock) -> TensorMap:
     def numbered(terms: Sum) -> Sum:
         return tuple((c, tuple(op.args[i].index for i in factors)) for c, factors in terms)
 
-    added = isinstance(op, AddBlock)
-    _, swizzle, box = _added_geometry(op) if added else _geometry(op)
-    return TensorMap(
+    _, swizzle, box = _geometry(op) if isinstance(op, LoadBlock) else (1, ADDED_BYTES, ())
+    tensor = TensorMap(
         op.base.index,
         numbered(op.offset),
         tuple(map(numbered, op.extents)),
@@ -88,8 +80,29 @@ def _tensor_map(op: LoadBlock | AddBlock) -> TensorMap:
         box,
         ir.dtype_of(op.buffer.type).nbytes_in_memory,
         swizzle,
-        added,
+        isinstance(op, AddBlock),
     )
+    return _added_tensor_map(op, tensor) if isinstance(op, AddBlock) else tensor
+
+
+def _added_tensor_map(op: AddBlock, tensor: TensorMap) -> TensorMap:
+    """The map of additions. If rows of two boxes alternate, both are one box along a dimension that
+    overlaps that of the rows or of the columns."""
+    rows, columns, alternating = _box_of(op)
+    box = [1] * len(op.coords)
+    box[op.axes[0]], box[op.axes[1]] = rows, columns
+    extents, strides = list(tensor.extents), list(tensor.strides)
+    if alternating != NEXT_ROW:
+        dimension, distance = op.axes[0 if alternating[0] else 1], sum(alternating)
+        box[dimension] //= 2
+        extents.insert(1, ((2, ()),))
+        strides.insert(1, tuple((c * distance, factors) for c, factors in strides[dimension]))
+        box.insert(1, 2)
+    return tensor._replace(extents=tuple(extents), strides=tuple(strides), box=tuple(box))
+
+
+def _box_of(op: AddBlock) -> Box:
+    return box_of(layout_of(op.value), layout_of(op.buffer))
 
 
 def _provided(op: LoadBlock | AddBlock) -> Provided:
@@ -267,11 +280,14 @@ def emit_add_block(kernel: Kernel, op: AddBlock) -> None:
     offsets = held.compose(layout_of(op.buffer).invert()).flatten_outs(OFFSET)
     places = kernel.coordinates(offsets, OFFSET)
     base = b.ptrtoint(buffer, I32)
+    box = _box_of(op)
     with kernel.only_if(hw.elect(b)):
-        for register in _box_starts(tile):
+        for register in box_starts(tile, box):
             at = list(coords)
             at[op.axes[0]] = b.add(at[op.axes[0]], rows[register])
             at[op.axes[1]] = b.add(at[op.axes[1]], columns[register])
+            if box.alternating != NEXT_ROW:
+                at.insert(1, const(I32, 0))
             listed = ", ".join(f"${2 + i}" for i in range(len(at)))
             code = (
                 f"cp.reduce.async.bulk.tensor.{len(at)}d.global.shared::cta.add.tile.bulk_group "
@@ -281,17 +297,6 @@ def emit_add_block(kernel: Kernel, op: AddBlock) -> None:
             place = b.add(base, b.mul(places[register], size))
             _run(b, code, ",".join(["r", "l"] + ["r"] * len(at)), [place, tensor, *at])
         _run(b, "cp.async.bulk.commit_group;", "", [])
-
-
-def _box_starts(tile: LinearLayout) -> list[int]:
-    """The registers at which boxes begin."""
-    rows = rows_of_boxes(tile)
-    starts: list[int] = []
-    for register in range(tile.in_size(REGISTER)):
-        place = tile.apply({REGISTER: register})
-        if place["dim0"] % rows == 0 and place["dim1"] % ADDED_COLUMNS == 0:
-            starts.append(register)
-    return starts
 
 
 def _wait_for_reads(b: Builder) -> None:
