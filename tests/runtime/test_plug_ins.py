@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -162,6 +165,28 @@ def test_doctor_reports_the_broken_plug_in_and_continues() -> None:
     levels = [(finding.level, finding.what) for finding in found]
     assert levels == [(OK, "odd"), (OK, "odd"), (PROBLEM, "broken"), (OK, "odd"), (OK, "odd")]
     assert "odd-chip 2.5" in found[2].summary
+
+
+def test_plug_ins_that_end_the_process_are_found_by_few_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each imports those that are left; the one that failed is the first of the next process."""
+    points = [EntryPoint(name, "odd_chip:Target", DRIVERS) for name in "abcde"]
+    imported: list[str] = []
+
+    def output_of(what: str, seconds: float) -> tuple[list[str], dict[str, Any]]:
+        names = what.split()[2::2]
+        imported.append("".join(names))
+        before = list(takewhile(lambda name: name not in "bd", names))
+        failed = {"error": "killed"} if len(before) < len(names) else {}
+        return [f'{{"imported": "{name}"}}' for name in before], failed
+
+    rejected: dict[str, str] = {}
+    monkeypatch.setattr(doctor, "_output_of", output_of)
+    monkeypatch.setattr(doctor.plug_ins, "reject", lambda p, why: rejected.update({p.name: why}))
+    doctor._reject_crashing(points)
+    assert rejected == {"b": "killed", "d": "killed"}
+    assert imported == ["abcde", "bcde", "cde", "de", "e"]
 
 
 @tw.jit

@@ -20,7 +20,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -97,11 +97,7 @@ def _plug_ins() -> Iterator[Finding]:
     points = [point for group in plug_ins.GROUPS for point in plug_ins.plug_ins(group).values()]
     if not points:
         yield Finding(OK, "plug-ins", "none")
-    elif "error" in ask("plug-ins", LOAD_SECONDS):
-        for point in points:
-            answer = ask(f"plug-ins {point.group} {point.name}", LOAD_SECONDS)
-            if "error" in answer:
-                plug_ins.reject(point, answer["error"])
+    _reject_crashing(points)
     for point in points:
         try:
             plug_ins.load_plug_in(point.group, point.name)
@@ -109,6 +105,23 @@ def _plug_ins() -> Iterator[Finding]:
             yield Finding(PROBLEM, point.name, str(error), _PLUG_IN)
         else:
             yield Finding(OK, point.name, plug_ins.describe(point))
+
+
+def _reject_crashing(points: Sequence[Any]) -> None:
+    """Reject the plug-ins that end or hang the process that imports them.
+
+    One child process imports all. If it fails, another continues with the plug-in at which it
+    failed, which is rejected if it is the first one of a process, so that it is not blamed for the
+    time that others took.
+    """
+    left = list(points)
+    while left:
+        what = " ".join(f"{point.group} {point.name}" for point in left)
+        lines, answer = _output_of(f"plug-ins {what}", LOAD_SECONDS)
+        imported = sum(line.startswith('{"imported":') for line in lines)
+        if imported == 0:
+            plug_ins.reject(left[0], answer["error"])
+        left = left[max(imported, 1) :]
 
 
 # -- devices --------------------------------------------------------------------------------------
@@ -193,22 +206,29 @@ def _trial(device: str) -> Finding:
 def ask(what: str, seconds: float = CHILD_SECONDS) -> dict[str, Any]:
     """The output of `tools/probe.py`, run in a child process so that a crash of a driver or of a
     kernel is reported as a finding instead of ending this process."""
+    return _output_of(what, seconds)[1]
+
+
+def _output_of(what: str, seconds: float) -> tuple[list[str], dict[str, Any]]:
+    """The lines that a child process printed, and its result; see `ask`."""
     command = python_command(_PROBE.format(what=what))
     try:
         ended = subprocess.run(
             command, capture_output=True, text=True, timeout=seconds, check=False
         )
-    except subprocess.TimeoutExpired:
-        return {"error": f"timed out after {seconds:.0f} s"}
+    except subprocess.TimeoutExpired as expired:
+        printed = (expired.stdout or b"").decode("utf-8", "replace")
+        return printed.splitlines(), {"error": f"timed out after {seconds:.0f} s"}
     except OSError as error:
-        return {"error": f"the child process cannot be started: {error}"}
+        return [], {"error": f"the child process cannot be started: {error}"}
+    lines = ended.stdout.splitlines()
     if ended.returncode < 0:
-        return _died(-ended.returncode)
+        return lines, _died(-ended.returncode)
     try:
-        return json.loads(ended.stdout.splitlines()[-1])
+        return lines, json.loads(lines[-1])
     except (ValueError, IndexError):
         last = ended.stderr.strip().splitlines()[-1:] or ["no output"]
-        return {"error": f"the process ended with status {ended.returncode}: {last[0]}"}
+        return lines, {"error": f"the process ended with status {ended.returncode}: {last[0]}"}
 
 
 def _died(number: int) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """Checks that `doctor` runs in a child process, because a faulty driver or device may crash it.
 
-    python -c "from tilewright.tools.probe import main; main('cuda')"       list the GPUs
-    python -c "from tilewright.tools.probe import main; main('cuda:0')"     run a kernel
-    python -c "from tilewright.tools.probe import main; main('plug-ins')"   import all plug-ins
+    python -c "from tilewright.tools.probe import main; main('cuda')"     list the GPUs
+    python -c "from tilewright.tools.probe import main; main('cuda:0')"   run a kernel
+    python -c "from tilewright.tools.probe import main; main('plug-ins GROUP NAME')"
+                                                                          import a plug-in
 
-The result is a line of JSON on standard output.
+The result is the last line on standard output, JSON.
 """
 
 from __future__ import annotations
@@ -93,20 +94,24 @@ def gpus() -> dict[str, Any]:
     return {"driver": version, "gpus": found}
 
 
-def load_plug_ins(group: str = "", name: str = "") -> dict[str, Any]:
-    """Import a plug-in, or all, to detect those that do not return or end the process. Plug-ins
-    that raise are reported where they are used."""
-    for each in [group] if group else plug_ins.GROUPS:
-        for point in [name] if name else plug_ins.plug_ins(each):
-            with suppress(plug_ins.PlugInError):
-                plug_ins.load_plug_in(each, point)
+def load_plug_ins(points: list[str]) -> dict[str, Any]:
+    """Import plug-ins, to detect those that do not return or end the process; each that has been
+    imported is a line of output. Plug-ins that raise are reported where they are used.
+
+    Args:
+        points: the group and the name of each.
+    """
+    for group, name in zip(points[::2], points[1::2], strict=True):
+        with suppress(plug_ins.PlugInError):
+            plug_ins.load_plug_in(group, name)
+        print("", json.dumps({"imported": name}), sep="\n", flush=True)
     return {}
 
 
 def _check(what: str) -> dict[str, Any]:
     kind, *of_it = what.split()
     if kind == "plug-ins":
-        return load_plug_ins(*of_it)
+        return load_plug_ins(of_it)
     return gpus() if what == "cuda" else run_kernel(what)
 
 
