@@ -60,15 +60,15 @@ def python(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
 
 def test_accelerator_passes_the_levels_of_the_page(folder: Path, tmp_path: Path) -> None:
     report = tmp_path / "results.json"
-    # Every fifth case, as the time of a test is limited.
-    found = command(folder, "conformance", "--json", str(report), "-j2", "--part", "1/5")
+    # Part of the cases, as the time of a test is limited.
+    found = command(folder, "conformance", "--json", str(report), "-j2", "--part", "1/15")
     assert found.returncode == 0, found.stderr[-2000:]
     assert found.stdout.rstrip().endswith(" 0 failed")
     levels = json.loads(report.read_text())["levels"]
     assert set(levels) == {"0", "1", "2", "R"}
-    assert levels["1"]["passed"] > 160
-    assert levels["1"]["rejected"] > 20
-    assert levels["2"]["passed"] > 120
+    assert levels["1"]["passed"] > 50
+    assert levels["1"]["rejected"] > 6
+    assert levels["2"]["passed"] > 40
     assert "the abacus has no bf16" in found.stdout
 
 

@@ -572,7 +572,7 @@ def test_special_values_and_bounds_of_the_accuracy_table(name: str) -> None:
     for dtype, bound in zip((np.float32, np.float64), accuracy.CASES[name].bounds, strict=True):
         if bound is None:
             continue
-        measured = accuracy.arguments(name, dtype, 256)
+        measured = accuracy.arguments(name, dtype, 96)
         exact = accuracy.exact_values(name, measured)
         rows = SPECIAL.get(name, [])
         with np.errstate(over="ignore", under="ignore"):

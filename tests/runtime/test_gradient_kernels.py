@@ -14,6 +14,7 @@ from tests.frontend.kernels import function_from
 from tilewright.base.diagnostics import CompilationError
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [*NAMES, OVERLAPPING])
 def test_gradients_equal_those_of_the_interpreter(name: str) -> None:
     text, grid, args, wrt, outputs, constexprs = case(name)

@@ -17,6 +17,7 @@ from tilewright.ops.atomic import AtomicRMW
 torch = pytest.importorskip("torch")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", LOOPS)
 def test_gradients_equal_those_of_the_interpreter(name: str) -> None:
     text, args, cotangents, expected = interpreted(name)

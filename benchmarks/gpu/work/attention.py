@@ -263,7 +263,7 @@ def _library_backward(shape: Shape, given: Sequence[torch.Tensor]) -> Iterator[t
 
 def _shapes(setting: Setting, positions: Sequence[int], causal: Sequence[bool]) -> Iterator[Shape]:
     if setting.scale == "check":
-        yield from (Shape(1, 2, 256, d, masked) for d in (64, 128) for masked in (False, True))
+        yield from (Shape(1, 2, 256, 64, False), Shape(1, 2, 256, 128, True))
         return
     for d in (64, 128):
         for masked in causal:

@@ -49,6 +49,7 @@ JOBS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 def test_example(job: Job, arch: str) -> None:

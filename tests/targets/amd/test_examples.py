@@ -11,8 +11,9 @@ from tilewright.targets.amd.features import PROCESSORS
 
 # On RDNA3, both halves of a wave hold each operand.
 SPILLING = {("gfx1100", "attention.backward_kernel")}
-COMPLETE = ("gfx942", "gfx1100")
-"""The processors that all examples are compiled for, one of each family; the others share them."""
+COMPLETE = ("gfx1100",)
+"""The processors that all examples are compiled for: the others, of which the emulator runs some
+examples, share them."""
 
 
 def compiled_for(all_cases: bool) -> Mapping[str, Sequence[str]]:

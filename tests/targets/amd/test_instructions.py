@@ -143,6 +143,7 @@ def test_bytes_that_are_loaded_ahead_stay_in_words() -> None:
     assert "v_perm_b32" not in str(code.asm["amdgcn"])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", RECORDED_CHAINS)
 @pytest.mark.parametrize("chain", CHAINS, ids=str)
 def test_loops_of_chained_products_have_fewer_instructions_than_those_of_triton(

@@ -105,6 +105,7 @@ def lanes_of(how: Instruction) -> int:
     return next(c.lanes for c in PROCESSORS.values() if how.feature in c.features)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", INSTRUCTIONS, ids=lambda how: f"{how.feature} {how.name}")
 @pytest.mark.parametrize("pack", [1, 2])
 def test_layouts_fit_the_instructions(how: Instruction, pack: int) -> None:

@@ -31,6 +31,7 @@ def kernel(x, at, values, n):
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("of", "shape", "mask", "features"), covering(KINDS, SHAPES, MASKS, FEATURES)
 )

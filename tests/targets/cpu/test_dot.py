@@ -60,6 +60,7 @@ EXTENTS: list[Extents] = [
 # -- every way to multiply -------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("layout", "kind", "machine", "extents"),
     covering(LAYOUTS, KINDS, MACHINES, EXTENTS, strength=3),

@@ -26,6 +26,7 @@ from tilewright.compiler.source import IRSource
 ATOMIC = re.compile(r"\b(red|atom)\.")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_gradient_kernel_compiles_for_hopper(name: str) -> None:
     text, grid, args, wrt, outputs, constexprs = case(name)

@@ -191,6 +191,7 @@ def test_kernel_in_its_intended_configuration_waits_as_recorded(name: str) -> No
 FREE = [n for n in NAMES if "matmul" not in n and "attention" not in n]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "warps"), [(n, (1, 2, 8, 16)[i % 4]) for i, n in enumerate(FREE)])
 def test_any_number_of_warps(name: str, warps: int) -> None:
     """It is assembled, with a number of registers that a CTA of its warps can have."""

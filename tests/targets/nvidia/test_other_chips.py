@@ -57,6 +57,7 @@ def test_chain_of_products_exchanges_nothing(chip: int) -> None:
     assert 0 <= found.metadata.shared - (queries + slots * slot) < weights
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "chip"),
     [

@@ -18,6 +18,7 @@ from tilewright.targets.nvidia.target import NvidiaTarget
 WARPS = (1, 4, 8)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("form", "name"), FORMS)
 def test_instructions_of_a_form(form: Form, name: str) -> None:
     """An instruction for each 16 x 8 results and 32 bytes along K, over the warps that differ."""

@@ -597,6 +597,7 @@ def test_products_around_a_loop_of_products(before: bool, after: bool, steps: in
 # -- rotated loops --------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("keys", [128, 256, 384, 640])
 def test_rotated_attention(causal: bool, keys: int) -> None:

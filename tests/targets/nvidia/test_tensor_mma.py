@@ -255,6 +255,7 @@ def test_mutants_are_found(spoil: Callable[[Module], None]) -> None:
 KINDS = {"fp16": "f16", "bf16": "f16", "fp32": "tf32", "fp8e4nv": "f8f6f4"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("type", "warps", "chip"), covering(KINDS, [4, 8], [100, 103]))
 def test_instructions(type: str, warps: int, chip: int) -> None:
     """Of a tile of 256 x 256: two blocks of rows, four steps along 128 bytes of K; each thread of

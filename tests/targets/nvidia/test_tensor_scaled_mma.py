@@ -144,6 +144,7 @@ OTHERS = [
 """Forms for which there is no instruction, or which no tensor copy can load."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("warps", [4, 8])
 def test_forms(form: Form, warps: int) -> None:
@@ -264,6 +265,7 @@ def test_mutants_are_found(spoil: Callable[[Module], None]) -> None:
 # -- code -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("warps", [4, 8])
 @pytest.mark.parametrize(("form", "name"), FORMS.items(), ids=str)
 def test_instructions(form: Form, name: str, warps: int) -> None:

@@ -54,6 +54,7 @@ def compiled(kernel: tilewright.JITFunction, **options: int) -> CompiledKernel:
     return compile(source, HOPPER, options)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("warps", [2, 4])
 def test_products_outside_of_loops_run_on_as_many_warps_as_they_need(warps: int) -> None:
     kernel = compiled(gated, num_warps=warps)
