@@ -22,6 +22,7 @@ from tests.fuzz.derivatives.check import (
     check_applied_twice,
     check_axes,
     check_axes_launched,
+    check_axes_twice,
     check_composed,
     check_composed_launched,
     check_mixed,
@@ -248,6 +249,7 @@ CHECKS: dict[str, Check] = {
     "derivatives-applied-twice": check_applied_twice,
     "derivatives-axes": check_axes,
     "derivatives-axes-launched": check_axes_launched,
+    "derivatives-axes-twice": check_axes_twice,
     "views": views,
     "views-emulated": views_emulated,
 }

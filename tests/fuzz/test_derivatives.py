@@ -15,6 +15,7 @@ from tests.fuzz.derivatives.check import (
     check_applied_twice,
     check_axes,
     check_axes_launched,
+    check_axes_twice,
     check_composed,
     check_composed_launched,
     check_mixed,
@@ -78,6 +79,10 @@ def test_gradients_of_tiles_of_several_axes(fuzz_seed: int) -> None:
 
 def test_gradients_of_tiles_of_several_axes_on_the_cpu(fuzz_seed: int) -> None:
     check_axes_launched(fuzz_seed)
+
+
+def test_gradients_of_gradients_of_tiles_of_several_axes(fuzz_seed: int) -> None:
+    check_axes_twice(fuzz_seed)
 
 
 def test_gradients_of_what_people_write(fuzz_seed: int) -> None:

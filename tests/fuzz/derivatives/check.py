@@ -189,8 +189,10 @@ def _narrowed(value: Any, kind: type[np.floating[Any]]) -> Any:
 def check_applied_twice(seed: int) -> set[str]:
     """The gradient of <v, gradient>, as launched, against differences of the gradient."""
     program = Applied(np.random.default_rng(seed))
-    if not is_proven(program):
-        return {*program.used, "rejected"}
+    return _check_twice(program, seed) if is_proven(program) else {*program.used, "rejected"}
+
+
+def _check_twice(program: RandomKernel, seed: int) -> set[str]:
     args, cotangents, _ = _expected(program, seed)
     rng, step = np.random.default_rng(seed + 1), 1e-5
     wrt, grid = program.wrt, program.grid
@@ -328,6 +330,12 @@ def check_axes_launched(seed: int) -> set[str]:
     """As compiled and launched by `tilewright.grad`, against atomics by the interpreter."""
     program = Axes(np.random.default_rng(seed))
     return _check_launched(program, seed) if is_proven(program) else {*program.used, "rejected"}
+
+
+def check_axes_twice(seed: int) -> set[str]:
+    """As `check_applied_twice`, of kernels of tiles of several axes."""
+    program = Axes(np.random.default_rng(seed))
+    return _check_twice(program, seed) if is_proven(program) else {*program.used, "rejected"}
 
 
 @contextmanager
