@@ -42,7 +42,7 @@ BACKWARD = {
 }
 """The same, as the kernel of dK and dV takes them; that of dQ takes the sizes the other way."""
 
-ONE_KERNEL = {64: ((64, 128, 3, 8),), 128: ((64, 128, 2, 8), (64, 128, 3, 8))}
+ONE_KERNEL = {64: ((128, 128, 2, 8),), 128: ((64, 128, 2, 8), (64, 128, 3, 8))}
 """The same, of the kernel that computes all gradients, with atomic additions to dQ."""
 
 SCALE_BLOCK = 1024

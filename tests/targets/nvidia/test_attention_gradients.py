@@ -24,7 +24,7 @@ from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.control import For
 from tilewright.ops.gpu import Fetch, Share
 from tilewright.ops.nvidia import AddBlock, LoadBlock, WaitBlocks, Wgmma, WgmmaWait
-from tilewright.ops.roles import Arrive, WaitBarrier
+from tilewright.ops.roles import Arrive, Roles, WaitBarrier
 
 TILE = 64, 128
 
@@ -77,6 +77,14 @@ def test_other_programs_keep_their_warps(shape: tuple[int, int], options: dict[s
     given = {"num_warps": 4, "num_stages": 2, **options}
     _, ctx = compiled(program, **given)
     assert ctx.gpu.warps == given["num_warps"]
+
+
+@pytest.mark.parametrize(("d", "tile"), [(64, (128, 128)), (128, (64, 128))])
+def test_copying_warp_leaves_registers_for_many_results(d: int, tile: tuple[int, int]) -> None:
+    """Results of products take 224 registers of a thread: with 232, some are spilled."""
+    module, _ = lowered(products.attention_gradients(d, 256, tile, False), 8, 2, tensor_copies=True)
+    (roles,) = [op for op in module.walk() if isinstance(op, Roles)]
+    assert roles.registers == (240, 24)
 
 
 def test_all_loads_of_the_loop_are_tensor_copies() -> None:

@@ -43,7 +43,8 @@ def cubin(ctas: int, *, spilled: int = 0, log: str = "") -> Cubin:
     [
         pytest.param(cubin(3), 57 * KIB, False, id="memory for as many"),
         pytest.param(cubin(3), 56 * KIB, True, id="memory for one more"),
-        pytest.param(cubin(3, spilled=1), 57 * KIB, True, id="with spills"),
+        pytest.param(cubin(3, spilled=8), 57 * KIB, False, id="with few spills"),
+        pytest.param(cubin(3, spilled=9), 57 * KIB, True, id="with spills"),
         pytest.param(cubin(3, log=SERIALISED), 57 * KIB, True, id="with serialised products"),
     ],
 )
@@ -54,6 +55,15 @@ def test_machine_code_is_made_of_variants_that_may_be_better(
     assert made.is_doubtful()
     variant = ThreadCode("", "kernel", warps=4, tile_warps=4, shared_bytes=shared)
     assert made.may_be_worse_than(variant) is compiled
+
+
+@pytest.mark.parametrize(
+    ("spilled", "fewer", "better"), [(8, 0, False), (9, 0, True), (9, 4, True), (24, 12, False)]
+)
+def test_a_few_spills_do_not_outweigh_the_copying_warp(
+    spilled: int, fewer: int, better: bool
+) -> None:
+    assert cubin(3, spilled=fewer).is_better_than(cubin(3, spilled=spilled)) is better
 
 
 def code(warps: int, *, shared: int = 1 * KIB, carried: int = 0, held: int = 0) -> ThreadCode:

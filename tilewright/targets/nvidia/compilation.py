@@ -37,6 +37,7 @@ from tilewright.targets.protocol import Lowered, Stage
 # Spilled registers of a thread above which a program is compiled for twice the threads, too.
 # ptxas spills up to 16 where that makes one more program resident (`best_cubin.FEW_SPILLS`).
 MANY_SPILLS = 32
+FEW_SPILLS = 8  # of a kernel with a copying warp: they cost less than what that saves
 SPILLS_TO_SAVE = 8  # by this factor fewer of them are worth twice the threads
 LIMITED_REGISTERS = 200  # of a thread: with fewer in use, spills are a heuristic's choice
 
@@ -88,13 +89,14 @@ class Cubin(MachineCode):
         return self.waits and self.residency.ctas < self.residency.plain
 
     def is_doubtful(self) -> bool:
-        slow = self.lacks_programs or self.spills > 0 or self.assembled.serialises_products
+        spilled = self.spills > FEW_SPILLS
+        slow = self.lacks_programs or spilled or self.assembled.serialises_products
         return slow and not self.tests_protocols
 
     def may_be_worse_than(self, other: ThreadCode) -> bool:
-        """See `is_better_than`: no variant has fewer spills than none, and more programs are not
-        resident than there are registers and shared memory for."""
-        if self.spills or self.assembled.serialises_products:
+        """See `is_better_than`: a few spills do not matter, and more programs are not resident than
+        there are registers and shared memory for."""
+        if self.spills > FEW_SPILLS or self.assembled.serialises_products:
             return True
         return most_ctas(other, self.chip) > self.residency.ctas
 
@@ -104,13 +106,14 @@ class Cubin(MachineCode):
         return faster and not self.assembled.serialises_products
 
     def is_better_than(self, other: Cubin) -> bool:
-        """Whether it is better than the cubin with a copying warp. Fewer spills count if they are
-        less than half as many, and as many programs are resident: a few do not outweigh addresses
-        and barriers in the loop, nor the loss of a program. One that does not fit on a
-        multiprocessor is not better."""
+        """Whether it is better than the cubin with a copying warp. Its spills count if there are
+        many, more than twice as many as here, and no fewer programs are resident: a few do not
+        outweigh addresses and barriers in the loop, nor the loss of a program. One that does not
+        fit on a multiprocessor is not better."""
+        most = max(2 * self.spills, FEW_SPILLS)
         return self.residency.ctas > 0 and (
             other.assembled.is_slower_than(self.assembled)
-            or (other.spills > 2 * self.spills and self.residency.ctas >= other.residency.ctas)
+            or (other.spills > most and self.residency.ctas >= other.residency.ctas)
             or (other.waits and self.residency.ctas > other.residency.ctas)
         )
 

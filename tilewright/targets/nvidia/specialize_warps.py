@@ -37,6 +37,8 @@ from tilewright.targets.nvidia.warp_roles import Rewrite
 MAX_THREADS = 1024
 WARP_GROUP = 4  # warps, which hand registers to others together
 COPY_REGISTERS = 40  # of a thread; 24 make those spill that compute tiles' coordinates by division
+FEWEST_REGISTERS = 24  # the same, if results of products take so many that others would be spilled
+MANY_RESULTS = 192  # registers of a thread
 
 
 UNDONE = (
@@ -152,14 +154,16 @@ def _copying_warps(
         two_fit: whether shared memory suffices for two programs.
         gpu: the machine, with the warps that compute.
     """
-    few = results_of(loops, gpu) <= _registers_of_two(gpu) - OTHER_REGISTERS
+    results = results_of(loops, gpu)
+    few = results <= _registers_of_two(gpu) - OTHER_REGISTERS
     if gpu.warps <= WARP_GROUP or (two_fit and few):
         return 1, ()
     partition = gpu.registers // WARP_GROUP // gpu.lanes
     groups = gpu.warps // WARP_GROUP
     launched = partition // (groups + 1) // 8 * 8
-    rest = launched * (groups + 1) - COPY_REGISTERS
-    return WARP_GROUP, (min(rest // groups // 8 * 8, 240), COPY_REGISTERS)
+    copying = FEWEST_REGISTERS if results > MANY_RESULTS else COPY_REGISTERS
+    rest = launched * (groups + 1) - copying
+    return WARP_GROUP, (min(rest // groups // 8 * 8, 240), copying)
 
 
 def _registers_of_two(gpu: GpuMachine) -> int:
