@@ -98,8 +98,7 @@ def _find(
 ) -> tuple[Slice, list[Load]] | None:
     if any(isinstance(op, For) for op in loop.body.walk()):
         return None
-    writes = LoopWrites(fn, loop)
-    loads = [op for op in loop.body if isinstance(op, Load) and _can_prefetch(writes, op, ctx)]
+    loads = _candidates(fn, loop, ctx)
     if not loads:
         return None
     if ctx.gpu.warps == 1:
@@ -152,6 +151,19 @@ def _find(
     return ahead, loads
 
 
+def _candidates(fn: Function, loop: For, ctx: PassContext) -> list[Load]:
+    """The loads of tiles, if the loop writes the memory of none of them. Otherwise each iteration
+    waits for some of them anyway: on an H200, the gradient of SwiGLU in place took 196 µs with one
+    of three tiles ahead, and 111 with none."""
+    tiles = [op for op in loop.body if isinstance(op, Load) and op.result.layout is not None]
+    writes = LoopWrites(fn, loop)
+    loads = [op for op in tiles if _can_prefetch(writes, op, ctx)]
+    if loads and len(loads) < len(tiles):
+        ctx.missed(NAME, "each iteration waits for its other loads anyway", loop.loc)
+        return []
+    return loads
+
+
 def _within_limits(loop: For, loads: list[Load], ctx: PassContext) -> list[Load]:
     """The loads whose tiles fit within the limits on registers; if not all do, those whose results
     are used soonest, as the latency of the others is hidden by the computation before their use."""
@@ -180,7 +192,7 @@ def _within_limits(loop: For, loads: list[Load], ctx: PassContext) -> list[Load]
 
 
 def _can_prefetch(writes: LoopWrites, load: Load, ctx: PassContext) -> bool:
-    if load.volatile or load.result.layout is None:
+    if load.volatile:
         return False
     if not writes.leave(load.ptr):
         ctx.missed(NAME, "the loop may write the same memory", load.loc)
