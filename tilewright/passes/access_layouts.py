@@ -243,11 +243,12 @@ class AccessLayouts:
     def _spread(
         self, extents: Sequence[int], order: Sequence[int], vector: int, rows: int = 1
     ) -> LinearLayout:
-        """The coalesced layout, with the warps along the axes where reductions cost least."""
+        """The coalesced layout, with the warps along the axes where reductions and masks cost
+        least."""
         layout_for = partial(coalesced, extents, order, vector, self.lanes, self.warps, rows)
         if self.has_products:
             return layout_for()
-        return self.warp_orders.best(order, layout_for)
+        return self.warp_orders.best(order, vector, layout_for)
 
     def _within_warps(
         self, extents: tuple[int, ...], order: tuple[int, ...], vector: int
