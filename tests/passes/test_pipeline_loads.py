@@ -13,6 +13,7 @@ from tests.gpu_machine import gpu_machine
 from tilewright.base.diagnostics import InterpreterError
 from tilewright.ir.core import Module, Op
 from tilewright.ir.interpret import interpret
+from tilewright.ir.machine import GpuMachine
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PASSES, PassContext, Step, Verifier, run
 from tilewright.ops.control import Barrier, For
@@ -21,6 +22,7 @@ from tilewright.passes import pipeline_loads
 from tilewright.passes.verify_layouts import verify_layouts
 
 MACHINE = gpu_machine(lanes=4, warps=1)
+SLOT = 8 * 4 + 32 * 2  # bytes of the tiles of an iteration
 ROWS = 64  # of the matrices that are loaded, a row an iteration, and rows that must not be
 
 # Two tiles of different shapes and types; the second through a pointer offset that the loop
@@ -84,10 +86,12 @@ def pipelined(module: Module, stages: int, *more: str) -> Module:
     return late
 
 
-def with_missed(module: Module, stages: int, *more: str) -> tuple[Module, list[Any]]:
+def with_missed(
+    module: Module, stages: int, *more: str, machine: GpuMachine = MACHINE
+) -> tuple[Module, list[Any]]:
     """A copy after the pass and additional ones, and the remarks on what was missed."""
     module = module.clone()
-    ctx = PassContext(options={"num_stages": stages}, machine=MACHINE)
+    ctx = PassContext(options={"num_stages": stages}, machine=machine)
     steps = [Step(PASSES[name]) for name in ("pipeline_loads", *more)]
     run(module, steps, ctx, [Verifier()])
     verify_layouts(module.entry, ctx)
@@ -178,6 +182,22 @@ def test_any_trip_count(type: str, stages: int) -> None:
     for trips in (*range(stages + 2), 11):
         for limit in (0, trips // 2, trips, trips + 9):
             check(module, late, arguments(0, trips, 1, limit))
+
+
+@pytest.mark.parametrize(
+    ("slots", "registers", "stages"),
+    [
+        pytest.param(5, 65536, 4, id="one program, by three stages as well"),
+        pytest.param(6, 65536, 2, id="two programs by three stages, three by two"),
+        pytest.param(6, 512, 4, id="one program by registers"),
+        pytest.param(32, 65536, 4, id="eight programs"),
+    ],
+)
+def test_stages_where_few_warps_are_resident(slots: int, registers: int, stages: int) -> None:
+    """Fewer than four, if that makes more programs resident in memory for so many slots."""
+    machine = gpu_machine(lanes=4, warps=1, registers=registers, shared_bytes=slots * SLOT)
+    late, _ = with_missed(rows_loop(), 4, machine=machine)
+    assert len(copies_of(late)) == 2 * stages
 
 
 @pytest.mark.parametrize(("start", "stop", "step"), [(3, 20, 4), (5, 5, 1), (9, 2, 3), (0, 7, 7)])

@@ -52,6 +52,7 @@ from tilewright.passes.software_pipelining import (
 NAME = "pipeline_loads"
 OWN_COPIES = optional_part("own_copies")
 LATE_COPIES = optional_part("late_copies")
+FEWER_STAGES = optional_part("fewer_stages")
 
 FEW_ROWS = 64
 """Products with fewer rows or columns in a loop use each element of the other operand so few times
@@ -66,6 +67,9 @@ SMALL_TILE = 8
 """Fewer bytes of a thread, such as those of scales, take fewer instructions in registers."""
 FEW_WARPS = 16
 """With more resident warps, others compute while one waits for its copies."""
+TOO_FEW_WARPS = 8
+"""Two for each scheduler of a multiprocessor. With fewer resident warps, one more program is worth
+more than copies that start an iteration earlier."""
 FEWEST_PROGRAMS = 3
 """A second barrier in each iteration costs more where the warps of two programs wait for it."""
 OTHER_REGISTERS = 64
@@ -106,7 +110,7 @@ def pipeline_loads(fn: Function, ctx: PassContext) -> bool:
     for loop in loops:
         found = find_pipeline(fn, loop, infos, ctx)
         if found is not None:
-            stages = stages_of(loop, ctx)
+            stages = _stages(loop, found, ctx)
             late = _may_be_late(loop) and _gains_programs(loop, found, stages, ctx)
             _report(found, stages, stages - late, infos, ctx)
             _Pipeline(loop, found, stages, late=late).rewrite()
@@ -154,11 +158,38 @@ def find_pipeline(fn: Function, loop: For, infos: AxisMap, ctx: PassContext) -> 
     return Pipeline(ahead, shares, own)
 
 
+def _stages(loop: For, found: Pipeline, ctx: PassContext) -> int:
+    """The stages of a loop: as many as requested, or fewer, but two, as long as the schedulers of a
+    multiprocessor have hardly a warp each and another program gets resident. A warp that waits for
+    its products and reductions then leaves its scheduler idle, however early the copies start."""
+    stages = stages_of(loop, ctx)
+    if _waits_for_products(loop) and ctx.enabled(FEWER_STAGES):
+        while stages > 2 and _resident(loop, found, stages, ctx) * ctx.gpu.warps < TOO_FEW_WARPS:
+            if _resident(loop, found, stages - 1, ctx) <= _resident(loop, found, stages, ctx):
+                break
+            stages -= 1
+    return stages
+
+
+def _waits_for_products(loop: For) -> bool:
+    """Whether no product is asynchronous."""
+    return not any(op.in_flight for op in loop.body)
+
+
+def _resident(loop: For, found: Pipeline, slots: int, ctx: PassContext) -> int:
+    """The resident programs by the slots in shared memory and the registers of a thread."""
+    gpu = ctx.gpu
+    layouts = [v.layout for v in loop.body.args if v.layout is not None]
+    needed = sum(layout.in_size(REGISTER) for layout in layouts) + OTHER_REGISTERS
+    most = gpu.registers // (gpu.threads * needed)
+    return min(most, gpu.shared_bytes // (slots * found.nbytes))
+
+
 def _may_be_late(loop: For) -> bool:
     """Whether the readers of the slots have read them when the next op starts, and consist of a
     single product: after several products, copies start too late for the next iteration."""
     products = sum(type(op) in ANCHORS for op in loop.body)
-    return products == 1 and not any(op.in_flight for op in loop.body)
+    return products == 1 and _waits_for_products(loop)
 
 
 def _gains_programs(loop: For, found: Pipeline, stages: int, ctx: PassContext) -> bool:
@@ -166,12 +197,8 @@ def _gains_programs(loop: For, found: Pipeline, stages: int, ctx: PassContext) -
     few: see docs/decisions/0077."""
     if stages < 3 or not ctx.enabled(LATE_COPIES):
         return False
-    gpu = ctx.gpu
-    layouts = [v.layout for v in loop.body.args if v.layout is not None]
-    needed = sum(layout.in_size(REGISTER) for layout in layouts) + OTHER_REGISTERS
-    most = gpu.registers // (gpu.threads * needed)
-    now, then = (gpu.shared_bytes // (n * found.nbytes) for n in (stages, stages - 1))
-    return now >= FEWEST_PROGRAMS and now * gpu.warps < FEW_WARPS and now < min(then, most)
+    now, then = (_resident(loop, found, slots, ctx) for slots in (stages, stages - 1))
+    return now >= FEWEST_PROGRAMS and now * ctx.gpu.warps < FEW_WARPS and now < then
 
 
 def _own_copies(

@@ -221,3 +221,34 @@ def decode_latents(
     at = part + ((sequence * HEADS + heads) * SPLITS + split) * (D + 1)
     tl.store(at[:, None] + f[None, :], acc / total[:, None])
     tl.store(at + D, m + tl.log(total))
+
+
+@triton.jit
+def attend_to_blocks(
+    q, k, v, out, blocks, scale, GROUP: tl.constexpr, D: tl.constexpr, SPAN: tl.constexpr,
+    BN: tl.constexpr,
+):  # fmt: skip
+    """A token's heads of one group attend to one key and value for each block of SPAN tokens that
+    has ended: at most a few iterations."""
+    token, group, groups = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    heads, f, n = group * GROUP + tl.arange(0, GROUP), tl.arange(0, D), tl.arange(0, BN)
+    at = (token * groups * GROUP + heads[:, None]) * D + f[None, :]
+    qs = (tl.load(q + at) * scale).to(q.dtype.element_ty)
+    ended = (token + 1) // SPAN
+    m = tl.full((GROUP,), float("-inf"), tl.float32)
+    total = tl.zeros((GROUP,), tl.float32)
+    acc = tl.zeros((GROUP, D), tl.float32)
+    for start in range(0, ended, BN):
+        block = start + n
+        row = (block * groups + group) * D
+        ks = tl.load(k + row[None, :] + f[:, None], (block < blocks)[None, :], other=0.0)
+        vs = tl.load(v + row[:, None] + f[None, :], (block < blocks)[:, None], other=0.0)
+        s = tl.where((block < ended)[None, :], tl.dot(qs, ks), float("-inf"))
+        new = tl.maximum(m, tl.max(s, 1))
+        alpha, p = tl.exp(m - new), tl.exp(s - new[:, None])
+        total = total * alpha + tl.sum(p, 1)
+        acc = acc * alpha[:, None] + tl.dot(p.to(vs.dtype), vs)
+        m = new
+    if ended > 0:
+        acc = acc / total[:, None]
+    tl.store(out + at, acc.to(out.dtype.element_ty))

@@ -148,3 +148,19 @@ def decode_latents(setting: Setting) -> Prepared:
         [part],
         tolerance=1e-2,
     )  # fmt: skip
+
+
+@FORMS.form("attention to blocks of 64 tokens, 2 warps")
+def attend_to_blocks(setting: Setting) -> Prepared:
+    tokens, groups, heads, d = setting.pick(200, 4096, 4096), setting.pick(2, 4, 4), 16, 128
+    q = setting.randn(tokens, groups * heads, d, dtype=WIDE)
+    k, v = (setting.randn(tokens // 64, groups, d, dtype=WIDE) for _ in range(2))
+    out = torch.empty_like(q)
+    return Prepared(
+        lambda kernels: kernels.attend_to_blocks[(tokens, groups)](
+            q, k, v, out, tokens // 64, d**-0.5, GROUP=heads, D=d, SPAN=64, BN=64,
+            num_warps=2, num_stages=3,
+        ),
+        [out],
+        tolerance=1e-2,
+    )  # fmt: skip
