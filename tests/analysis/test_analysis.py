@@ -9,7 +9,9 @@ from tilewright.analysis.pointers import base_of, may_overlap, split_pointer
 from tilewright.analysis.ranges import value_range
 from tilewright.analysis.signs import not_negative
 from tilewright.ir.core import Module, Op, Value
+from tilewright.ir.interpret import interpret
 from tilewright.ir.parser import parse_module
+from tilewright.ops.arith import Sub
 
 POINTERS = """
 func @f(%p: ptr<i32> {alias=0}, %q: ptr<i32> {alias=1}, %r: ptr<i32>, %u: i64) {
@@ -180,3 +182,51 @@ def test_shared_operands_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(ranges, "type_range", counted)
     assert value_range(last.result) == type_range(last.result)
     assert count == ranges.MAX_DEPTH + 1
+
+
+PARTS = """
+func @f(%p: ptr<{type}>, %n: {type}) {{
+  %none = arith.constant value=0, type={type} : () -> {type}
+  %one = arith.constant value=1, type={type} : () -> {type}
+  %size = arith.constant value={size}, type={type} : () -> {type}
+  %more = arith.constant value={more}, type={type} : () -> {type}
+  %most = arith.add %n, %more : ({type}, {type}) -> {type}
+  %parts = arith.idiv %most, %size : ({type}, {type}) -> {type}
+  control.for %none, %parts, %one, [], num_stages=0, unroll=0, hints=()
+    : ({type}, {type}, {type}) -> () {{
+    (%i: {type})
+    %begin = arith.mul %i, %size : ({type}, {type}) -> {type}
+    %rest = arith.sub %n, %begin : ({type}, {type}) -> {type}
+    %to = mem.addptr %p, %i : (ptr<{type}>, {type}) -> ptr<{type}>
+    mem.store %to, %rest, _, cache="", evict="" : (ptr<{type}>, {type}) -> ()
+    control.yield [] : () -> ()
+  }}
+  control.return [] : () -> ()
+}}
+"""
+
+
+def _rests(type: str, size: int, more: int) -> tuple[Module, tuple[int, int]]:
+    """A loop that stores the elements from each part on, and the range of their number."""
+    module = parse_module(PARTS.format(type=type, size=size, more=more))
+    rest = next(op for op in module.walk() if isinstance(op, Sub))
+    return module, value_range(rest.result)
+
+
+@pytest.mark.parametrize("type", ["i8", "u8"])
+@pytest.mark.parametrize("size", [1, 16, 100])
+def test_elements_from_a_part_on_are_at_least_one(type: str, size: int) -> None:
+    """Also where the rounded number of elements wraps."""
+    module, (low, _) = _rests(type, size, size - 1)
+    assert low == 1
+    numbers = np.dtype({"i8": np.int8, "u8": np.uint8}[type])
+    for n in range(np.iinfo(numbers).min, np.iinfo(numbers).max + 1):
+        stored = np.ones(256, numbers)
+        interpret(module, 1, [stored, n])
+        assert (stored >= 1).all(), n
+        assert stored.max() == max(n, 1) or n + size - 1 > np.iinfo(numbers).max
+
+
+@pytest.mark.parametrize("more", [14, 16])
+def test_elements_from_a_part_on_of_other_numbers_of_parts(more: int) -> None:
+    assert _rests("i32", 16, more)[1] == (-(2**31), 2**31 - 1)

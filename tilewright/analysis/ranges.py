@@ -219,12 +219,51 @@ def _add(op: arith.Add, query: _Query) -> Range | None:
 def _sub(op: arith.Sub, query: _Query) -> Range | None:
     a, b = _bounds(op, query)
     divisor = divisor_of_rest(op)
-    if divisor is None:
-        return a[0] - b[1], a[1] - b[0]
-    low, high = query.of(divisor)
-    # Without a quotient, nothing is subtracted.
-    size = max(abs(low), abs(high)) - 1 if low > 0 or high < 0 else max(-a[0], a[1])
-    return _of_rest(a, size)
+    if divisor is not None:
+        low, high = query.of(divisor)
+        # Without a quotient, nothing is subtracted.
+        size = max(abs(low), abs(high)) - 1 if low > 0 or high < 0 else max(-a[0], a[1])
+        return _of_rest(a, size)
+    if _is_from_part(op, query):
+        return 1, max(1, a[1])
+    return a[0] - b[1], a[1] - b[0]
+
+
+def _is_from_part(op: arith.Sub, query: _Query) -> bool:
+    """Whether a difference is `n - i * size`, the elements of `n` from part `i` on, in a loop over
+    the parts, `for i in range(start, (n + size - 1) // size)`: at least 1.
+
+    If the sum in the number of parts wrapped, it would be negative, or less than `size`, and there
+    would be no iteration. Nor does the product wrap, which is less than `n`.
+    """
+    whole, product = _unwidened(op.lhs, query), _unwidened(op.rhs, query).op
+    if not isinstance(product, arith.Mul):
+        return False
+    index, size = _unwidened(product.lhs, query), query.of(product.rhs)
+    loop = index.owner.parent if isinstance(index.owner, Region) else None
+    if not isinstance(loop, control.For) or index.index != 0 or query.of(loop.start)[0] < 0:
+        return False
+    parts = loop.stop.op
+    if not isinstance(parts, arith.IntDiv) or not isinstance(parts.lhs.op, arith.Add):
+        return False
+    rounded = parts.lhs.op
+    return (
+        whole is rounded.lhs
+        and size[0] == size[1] > 0
+        and query.of(parts.rhs) == size
+        and query.of(rounded.rhs) == (size[0] - 1, size[0] - 1)
+    )
+
+
+def _unwidened(value: Value, query: _Query) -> Value:
+    """The value from which integer casts to types that have all its values are computed."""
+    while isinstance(value.op, arith.Cast) and element_of(value.op.src.type).is_int():
+        low, high = query.of(value.op.src)
+        least, most = type_range(value)
+        if low < least or high > most:
+            break
+        value = value.op.src
+    return value
 
 
 @_rule(arith.Mul)

@@ -147,18 +147,18 @@ def if_to_select(op: If, rw: Rewriter) -> tuple[Value, ...] | None:
 
 
 def known_trips(op: For) -> int | None:
-    """The trip count, if start, stop and step are constants; otherwise None."""
-    start, stop, step = known(op.start), known(op.stop), known(op.step)
-    if start is None or stop is None or step is None:
+    """The trip count, if start, stop and step have one possible value each; otherwise None."""
+    ranges = [value_range(v) for v in (op.start, op.stop, op.step)]
+    if any(low != high for low, high in ranges):
         return None
+    (start, _), (stop, _), (step, _) = ranges
     # `len` raises for a range with 2**63 indices or more.
-    return max(0, -((int(start) - int(stop)) // max(1, int(step))))
+    return max(0, -((start - stop) // max(1, step)))
 
 
 def runs_at_least_once(op: For) -> bool:
     """Whether the trip count is known to be at least 1."""
-    trips = known_trips(op)
-    return trips is not None and trips > 0
+    return value_range(op.start)[1] < value_range(op.stop)[0]
 
 
 @rewrite(For)

@@ -246,3 +246,31 @@ def sums_in_chunks(
     py = tl.make_block_ptr(y + base, (T, S), (HEADS * S, 1), (c * BT, j * BS), (BT, BS), (1, 0))
     v = tl.load(px, boundary_check=(0, 1)).to(tl.float32)
     tl.store(py, tl.cumsum(v, axis=0), boundary_check=(0, 1))
+
+
+@triton.jit
+def states_in_parts(
+    k, v, w, u, states, T, HEADS: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
+    BT: tl.constexpr, BC: tl.constexpr, BV: tl.constexpr,
+):  # fmt: skip
+    """The state before each chunk of a delta rule, of which each part adds to it; most launches
+    have one part in a chunk."""
+    j, head = tl.program_id(0), tl.program_id(1)
+    f, n, e = tl.arange(0, K), tl.arange(0, BC), j * BV + tl.arange(0, BV)
+    state = tl.zeros((K, BV), dtype=tl.float32)
+    for i in range(tl.cdiv(T, BT)):
+        at = ((i * HEADS + head) * K + f[:, None]) * V + e[None, :]
+        tl.store(states + at, state.to(states.dtype.element_ty))
+        added = tl.zeros((K, BV), dtype=tl.float32)
+        for part in range(tl.cdiv(tl.minimum(BT, T - i * BT), BC)):
+            step = i * BT + part * BC + n
+            inside = step < T
+            row = (step * HEADS + head) * K
+            kc = tl.load(k + row[None, :] + f[:, None], inside[None, :], other=0.0)
+            wc = tl.load(w + row[:, None] + f[None, :], inside[:, None], other=0.0)
+            column = ((step * HEADS + head) * V)[:, None] + e[None, :]
+            vc = tl.load(v + column, inside[:, None], other=0.0)
+            new = tl.dot(wc, state.to(wc.dtype))
+            new += tl.load(u + column, inside[:, None], other=0.0)
+            added += tl.dot(kc, (vc - new).to(kc.dtype))
+        state += added

@@ -166,3 +166,19 @@ def sums_in_chunks(setting: Setting) -> Prepared:
         [y],
         tolerance=1e-4,
     )
+
+
+@FORMS.form("states of a delta rule, one part in a chunk")
+def states_in_parts(setting: Setting) -> Prepared:
+    steps, heads, d = setting.pick(70, 4096, 4096), setting.pick(2, 16, 16), 128
+    k, v, w = (setting.randn(steps, heads, d, dtype=WIDE) * d**-0.5 for _ in range(3))
+    u = setting.randn(steps, heads, d, dtype=WIDE) * 0.1
+    states = setting.empty(cdiv(steps, 16), heads, d, d, dtype=WIDE)
+    return Prepared(
+        lambda kernels: kernels.states_in_parts[(d // 16, heads)](
+            k, v, w, u, states, steps, HEADS=heads, K=d, V=d, BT=16, BC=16, BV=16,
+            num_warps=4, num_stages=3,
+        ),
+        [states],
+        tolerance=1e-2,
+    )  # fmt: skip
