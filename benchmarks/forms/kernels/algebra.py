@@ -190,3 +190,24 @@ def scaled_and_added(
     at = m[:, None] * N + n[None, :]
     bias = tl.load(c + at, mask=inside, other=0.0).to(tl.float32)
     tl.store(d + at, (alpha * acc + beta * bias).to(d.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def solve_rows(a, b, x, rows, STEPS: tl.constexpr, N: tl.constexpr, BM: tl.constexpr):
+    """Steps of conjugate gradients for x A = b, with a symmetric matrix for each program."""
+    m, n = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, N)
+    matrix = tl.load(a + tl.program_id(1) * N * N + n[:, None] * N + n[None, :])
+    at = (tl.program_id(1) * rows + m[:, None]) * N + n[None, :]
+    inside = (m < rows)[:, None]
+    rest = tl.load(b + at, inside, other=0.0).to(tl.float32)
+    direction, found = rest, tl.zeros((BM, N), tl.float32)
+    size = tl.sum(rest * rest, 1)
+    for _ in range(STEPS):
+        moved = tl.dot(direction, matrix)
+        step = size / (tl.sum(direction * moved, 1) + 1e-5)
+        found += step[:, None] * direction
+        rest -= step[:, None] * moved
+        now = tl.sum(rest * rest, 1)
+        direction = rest + (now / (size + 1e-5))[:, None] * direction
+        size = now
+    tl.store(x + at, found, inside)

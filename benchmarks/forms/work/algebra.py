@@ -156,3 +156,18 @@ def scaled(setting: Setting) -> Prepared:
         ),
         [d],
     )
+
+
+@FORMS.form("conjugate gradients of 64 rows, tf32")
+def solve_rows(setting: Setting) -> Prepared:
+    count, rows, n = setting.pick(2, 64, 64), setting.pick(100, 1024, 1024), 128
+    a = setting.randn(count, n, n) * (0.2 / n**0.5)
+    a = a + a.transpose(1, 2) + torch.eye(n, device=setting.device)
+    b, x = setting.randn(count, rows, n, dtype=torch.bfloat16), setting.empty(count, rows, n)
+    return Prepared(
+        lambda kernels: kernels.solve_rows[(cdiv(rows, 64), count)](
+            a, b, x, rows, STEPS=8, N=n, BM=64, num_warps=4
+        ),
+        [x],
+        tolerance=1e-2,
+    )

@@ -27,9 +27,10 @@ from tilewright.ops.control import For
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, Share
 from tilewright.ops.memory import Load
-from tilewright.ops.nvidia import Mma, Wgmma
+from tilewright.ops.nvidia import FetchAcross, Mma, Wgmma
 from tilewright.passes.assign_layouts import assign_layouts
 from tilewright.passes.dce import remove_dead_code
+from tilewright.passes.licm import hoist_invariants
 from tilewright.passes.verify_layouts import LayoutVerifier
 from tilewright.targets.gpu.thread_products import thread_products
 from tilewright.targets.nvidia.choose_mma import choose_mma, groups_of, instruction_columns
@@ -328,6 +329,33 @@ def test_an_operand_that_is_computed_with_is_fetched_if_it_is_copied_ahead(stage
     (share,) = (user for user in load.result.users if isinstance(user, Share))
     assert len({*load.result.users}) == (1 if stages > 1 else 2)
     assert any(isinstance(user, Fetch) for user in share.result.users) == (stages > 1)
+
+
+@pytest.mark.parametrize("invariant", [True, False])
+def test_an_operand_across_k_is_turned_before_the_loop_that_does_not_change_it(
+    invariant: bool,
+) -> None:
+    """It is stored along K once, in one buffer; that of an iteration, by way of another."""
+    b = "b" if invariant else "tl.load(y + i * 4096 + at)"
+    module = build(
+        kernel_from(f"""
+        def kernel(x, y, out, n):
+            m, k = tl.arange(0, 64), tl.arange(0, 64)
+            at = m[:, None] * 64 + k[None, :]
+            a, b = tl.load(x + at), tl.load(y + at)
+            for i in range(n):
+                a = tl.dot(a, {b}, input_precision="tf32")
+            tl.store(out + at, a)
+        """),
+        {"x": "*fp32", "y": "*fp32", "out": "*fp32", "n": "i32"},
+    )
+    ctx = PassContext(processor(90).features, machine=gpu_machine(lanes=32, warps=4))
+    steps = [*STEPS, *map(Step, (choose_mma, hoist_invariants, remove_dead_code))]
+    run(module, steps, ctx, [Verifier()])
+    (loop,) = (op for op in module.walk() if isinstance(op, For))
+    assert any(isinstance(op, Wgmma) for op in loop.body)
+    assert sum(isinstance(op, Share) for op in module.walk()) == (1 if invariant else 2)
+    assert any(isinstance(op, Share | FetchAcross) for op in loop.body) != invariant
 
 
 BATCHED = """

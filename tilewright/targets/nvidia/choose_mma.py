@@ -18,7 +18,7 @@ from tilewright.ir.rewriter import insert_before
 from tilewright.layout import families
 from tilewright.layout.linear import LinearLayout
 from tilewright.layout.shape import reorder_bits, transpose
-from tilewright.ops.control import For
+from tilewright.ops.control import For, While
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, PermuteBuffer, Share
 from tilewright.ops.memory import Load
@@ -305,14 +305,27 @@ def _is_transposed_result(value: Value) -> bool:
 
 def _shared_along_k(op: Dot, infos: AxisMap) -> Value:
     """The right operand in shared memory; by way of registers, if the instruction cannot read its
-    layout in memory."""
+    layout in memory.
+
+    An operand that a loop does not change is stored along K once, before the loop. By way of
+    another buffer, that would take twice the memory.
+    """
     value = op.rhs
     if not _must_turn(value, 0, infos) or ir.shape_of(value.type)[1] < GROUP_ROWS:
+        return shared_operand(op, value, 0, infos)
+    if not _varies(value, op):
         return shared_operand(op, value, 0, infos)
     source = shared_operand(op, value, 0, infos, swizzled)
     turned = insert_before(Share(insert_before(FetchAcross(source, own=False), op).result), op)
     turned.result.layout = swizzled(value.type, 0)
     return turned.result
+
+
+def _varies(value: Value, op: Op) -> bool:
+    """Whether the loop of an op, if it is in one, computes a value in each iteration."""
+    loop = next((around for around in op.ancestors() if isinstance(around, For | While)), None)
+    region = value.region
+    return loop is None or region is None or any(region.is_within(r) for r in loop.regions)
 
 
 def shared_operand(
