@@ -6,9 +6,15 @@ import pytest
 
 import tilewright
 import tilewright.language as tl
+from tests.frontend.kernels import build, kernel_from
+from tests.gpu_machine import gpu_machine
 from tilewright.backends.compiler import GPUTarget
 from tilewright.compiler import ASTSource, CompiledKernel, compile
+from tilewright.compiler.pipeline import STEPS
+from tilewright.ir.passes import PassContext, Step, Verifier, run
 from tilewright.targets.nvidia.assemble import find_assembler
+from tilewright.targets.nvidia.features import processor
+from tilewright.targets.nvidia.widen_programs import widen_programs
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
@@ -66,3 +72,25 @@ def test_products_outside_of_loops_run_on_as_many_warps_as_they_need(warps: int)
 
 def test_programs_that_may_count_their_threads_keep_them() -> None:
     assert compiled(counting, num_warps=4).metadata.launch_warps == 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "warps", "most"), [(16, 1, 2), (16, 2, None), (32, 1, 4), (256, 4, 8)]
+)
+def test_warps_have_parts_of_the_largest_result(columns: int, warps: int, most: int | None) -> None:
+    """Two of a small product, of which the other warps would compute the same."""
+    module = build(
+        kernel_from("""
+        def kernel(x, y, out, N: tl.constexpr):
+            m, n = tl.arange(0, 16), tl.arange(0, N)
+            a = tl.load(x + m[:, None] * 16 + m[None, :])
+            b = tl.dot(a, tl.load(y + m[:, None] * N + n[None, :]))
+            b = tl.dot(tl.dot(a, a).to(tl.float16), b.to(tl.float16))
+            tl.store(out + m[:, None] * N + n[None, :], b)
+        """),
+        {"x": "*fp16", "y": "*fp16", "out": "*fp32"},
+        {"N": columns},
+    )
+    ctx = PassContext(processor(90).features, machine=gpu_machine(lanes=32, warps=warps))
+    run(module, [*STEPS, Step(widen_programs)], ctx, [Verifier()])
+    assert (ctx.widening.most_warps if ctx.widening else None) == most

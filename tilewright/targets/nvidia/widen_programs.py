@@ -17,6 +17,10 @@ from tilewright.targets.nvidia.occupancy import OTHER_REGISTERS, REGISTER_BYTES
 
 NAME = "widen_programs"
 
+PART = 16 * 8
+"""The fewest elements of a result that a warp computes by itself. With more warps than such parts,
+several compute the same, wait for each other, and fewer programs are resident: fla's inverses of
+chunks by products of 16 x 16 took 100 µs with four warps and 68 with one, which spilled."""
 MOST_WARPS = 2 * GROUP_WARPS  # with 255 registers for a thread, they have all of a multiprocessor
 
 
@@ -29,7 +33,8 @@ def widen_programs(fn: Function, ctx: PassContext) -> bool:
     of attention accumulates two tiles of 128 x 128, 256 registers of a thread.
 
     Where that can't be predicted, the function is kept (`ctx.widening`), to be compiled for up to
-    eight warps if the assembler has spilled many registers: docs/decisions/0042-doubled-warps.md.
+    eight warps, each with a part of the largest product, if the assembler has spilled many
+    registers: docs/decisions/0042-doubled-warps.md.
 
     Needs: inlined calls; nothing that depends on the number of warps.
     Leaves: the same function; `ctx.gpu` with twice the warps, or `ctx.widening`.
@@ -44,7 +49,9 @@ def widen_programs(fn: Function, ctx: PassContext) -> bool:
         return False
     found = max((_registers(op, ctx) for op in fn.walk()), default=0)
     if gpu.warps != GROUP_WARPS or found <= gpu.thread_registers - OTHER_REGISTERS:
-        ctx.widening = Widening(fn.clone(), MOST_WARPS, NAME)
+        most = min(MOST_WARPS, _most_parts(fn))
+        if gpu.warps < most:
+            ctx.widening = Widening(fn.clone(), most, NAME)
         return False
     wide = replace(gpu, warps=2 * gpu.warps)
     ctx.machine = wide
@@ -65,6 +72,12 @@ def _may_widen(fn: Function) -> bool:
             return False
         products |= isinstance(op, Dot)
     return products
+
+
+def _most_parts(fn: Function) -> int:
+    """The number of parts of the largest result of a product."""
+    products = (op for op in fn.walk() if isinstance(op, Dot))
+    return max(prod(shape_of(op.result.type)) for op in products) // PART
 
 
 def _registers(loop: Op, ctx: PassContext) -> int:
