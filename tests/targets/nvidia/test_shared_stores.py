@@ -1,4 +1,5 @@
-"""Stores to shared memory by some threads: few are predicated, many are branched around."""
+"""Stores to shared memory: of some threads, few are predicated and many are branched around; those
+of operands of asynchronous products are published."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ from benchmarks.compile_forms import FORMS
 from tests.targets.nvidia.lowered import ptx_of
 from tilewright.compiler.source import ASTSource
 from tilewright.frontend.options import FrontendOptions
+from tilewright.targets.nvidia.target import NvidiaTarget
+from tilewright.tools.signature import source_of
 
 PREDICATED = re.compile(r"@%p\d+ st\.shared\S*")
 BRANCH = re.compile(r"^\t(?:@!?%p\d+ )?bra", re.MULTILINE)
@@ -62,3 +65,27 @@ def test_conversions_store_vectors() -> None:
     text = ptx_of(module)
     assert PREDICATED.search(text)
     assert not BRANCH.search(text)
+
+
+@tw.jit
+def strided_product(a, b, c, K, s, t, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
+    """The elements of both operands are not adjacent, so threads store them."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    sums = tl.zeros((M, N), tl.float32)
+    for start in range(0, K, BK):
+        x = tl.load(a + m[:, None] * s + (start + k)[None, :] * t)
+        y = tl.load(b + n[None, :] * t + (start + k)[:, None] * s)
+        sums = tl.dot(x, y, sums)
+    tl.store(c + m[:, None] * N + n[None, :], sums)
+
+
+def test_operands_of_a_product_are_published_together() -> None:
+    constants = {"M": 64, "N": 32, "BK": 32}
+    source = source_of(strided_product, "*fp16:16, *fp16:16, *fp32:16, i32, i32, i32", constants)
+    target = NvidiaTarget(90)
+    module = source.module(target.frontend_options(target.parse_options({})))
+    ptx = ptx_of(module, 90, num_warps=4)
+    last_store = max(at.start() for at in re.finditer(r"st\.shared", ptx[: ptx.index("wgmma.mma")]))
+    fences = [at.start() for at in re.finditer(r"fence\.proxy\.async", ptx)]
+    assert len(fences) == 1
+    assert last_store < fences[0] < ptx.index("bar.sync", fences[0]) < ptx.index("wgmma.mma")

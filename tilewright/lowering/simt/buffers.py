@@ -31,16 +31,37 @@ from tilewright.ops.gpu import (
     Slot,
     WaitCopies,
 )
+from tilewright.ops.memory import Load
 
 
 @emits(Share)
 def emit_share(kernel: Kernel, op: Share) -> None:
     base = kernel.shared.address(kernel.b, op)
     store_tile(kernel, op.src, layout_of(op.result), base)
-    if any(user.in_flight for user in _readers(op.result)):
+    if _is_read_in_flight(op) and not _is_published_later(kernel, op):
         # A barrier alone does not order these writes before the reads of asynchronous products.
         kernel.hw.publish(kernel.b)
     kernel.env[op.result] = [base]
+
+
+def _is_read_in_flight(op: Share) -> bool:
+    return any(user.in_flight for user in _readers(op.result))
+
+
+def _is_published_later(kernel: Kernel, op: Share) -> bool:
+    """Whether another value is stored, and published with this one, before the next barrier and the
+    first use: threads wait for all of their stores to be published."""
+    readers = set(_readers(op.result))
+    following = op.next
+    while following is not None and following not in readers:
+        if following in kernel.shared.barriers:
+            return False
+        if isinstance(following, Share) and _is_read_in_flight(following):
+            return True
+        if not (following.pure or isinstance(following, Share | Load)):
+            return False
+        following = following.next
+    return False
 
 
 def _readers(buffer: Value) -> Iterator[Op]:
