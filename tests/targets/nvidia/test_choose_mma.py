@@ -107,11 +107,31 @@ def test_instruction_by_shape_and_warps(
     assert type(chosen(module_of(element, shape), warps)) is expected
 
 
+@pytest.mark.parametrize("columns", [16, 32])
 @pytest.mark.parametrize("element", ["fp16", "bf16", "i8", "fp8e4nv", "fp8e5", "fp32"])
-def test_groups_with_few_columns_each(element: str) -> None:
-    """32 columns are not worth a warp group, but mma.sync of fp8 has half its rate on Hopper."""
-    expected = Wgmma if element.startswith("fp8") else Mma
-    assert type(chosen(module_of(element, (64, 64, 64)), 8)) is expected
+def test_groups_with_few_columns_each(element: str, columns: int) -> None:
+    """16 columns are not worth a warp group."""
+    expected = Wgmma if columns == 32 else Mma
+    assert type(chosen(module_of(element, (64, 2 * columns, 64)), 8)) is expected
+
+
+@tw.jit
+def weighted_product_kernel(a_ptr, b_ptr, w_ptr, c_ptr, N: tl.constexpr):
+    m, n, k = tl.arange(0, 64)[:, None], tl.arange(0, N)[None, :], tl.arange(0, 64)
+    weights = tl.load(w_ptr + k)[None, :]
+    a = (tl.load(a_ptr + m * 64 + k[None, :]) * weights).to(tl.float16)
+    tl.store(c_ptr + m * N + n, tl.dot(a, tl.load(b_ptr + k[:, None] * N + n)))
+
+
+@pytest.mark.parametrize(("columns", "expected"), [(32, Mma), (64, Wgmma)])
+def test_groups_with_few_columns_of_a_computed_operand(columns: int, expected: type[Op]) -> None:
+    """mma.sync takes the computed operand from registers."""
+    types = {"a_ptr": "*fp16", "b_ptr": "*fp16", "w_ptr": "*fp16", "c_ptr": "*fp32"}
+    aligned = {(i,): [["tt.divisibility", 16]] for i in range(4)}
+    source = ASTSource(weighted_product_kernel, types, {"N": 2 * columns}, aligned)
+    target = NvidiaTarget(90)
+    module = source.module(target.frontend_options(target.parse_options({})))
+    assert type(chosen(module, 8)) is expected
 
 
 @pytest.mark.parametrize("precision", ["tf32x3", "bf16x3"])
