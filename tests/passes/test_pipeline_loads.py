@@ -184,6 +184,28 @@ def test_any_trip_count(type: str, stages: int) -> None:
             check(module, late, arguments(0, trips, 1, limit))
 
 
+@pytest.mark.parametrize("trips", [2, 3, 4, 5])
+@pytest.mark.parametrize("text", [TEXT, OWN])
+def test_as_few_iterations_as_stages(text: str, trips: int) -> None:
+    """Of four stages: all copies are before the loop, and none is in it; of more, as ever."""
+    numbers = {"start": 3, "stop": 3 + 2 * trips, "step": 2}
+    constants = "".join(
+        f"  %{name} = arith.constant value={number}, type=i32 : () -> i32\n"
+        for name, number in numbers.items()
+    )
+    text = text.replace("%start: {type}, %stop: {type}, %step: {type}, ", "")
+    text = text.replace("  %zero =", f"{constants}  %zero =", 1)
+    module = parse_module(text.format(type="i32", stages=4, row="%row : (ptr<fp32>, i32)"))
+    late, _ = with_missed(module, 4)
+    before = trips <= 4
+    assert len(copies_of(late)) == 2 * (trips if before else 4)
+    (loop,) = (op for op in late.walk() if isinstance(op, For))
+    assert any(isinstance(op, CopyAsync) for op in loop.body) != before
+    for limit in (0, trips, 99):
+        args = arguments(0, 0, 0, limit)
+        check(module, late, [*args[:4], limit])
+
+
 @pytest.mark.parametrize(
     ("slots", "registers", "stages"),
     [

@@ -7,7 +7,8 @@ for the copies of this iteration, and the start of those of iteration i + S - 1.
 slot that iteration i - 1 read, so they follow a barrier.
 
 If one slot fewer increases occupancy, there are S - 1 slots, and the copies of iteration i + S - 1
-write the slot that iteration i has read, after its products and another barrier.
+write the slot that iteration i has read, after its products and another barrier. If there are at
+most S iterations, all copies start before the loop, and each iteration has a slot.
 
 Other tiles that such a loop loads, such as quantised operands, which are converted before they are
 shared, are also copied ahead if each thread can copy its own elements (`own_copies`), and if an
@@ -48,9 +49,11 @@ from tilewright.passes.software_pipelining import (
     shares_of,
     stages_of,
 )
+from tilewright.rewrites.control import known_trips
 
 NAME = "pipeline_loads"
 OWN_COPIES = optional_part("own_copies")
+COPIES_BEFORE = optional_part("copies_before_loops")
 LATE_COPIES = optional_part("late_copies")
 FEWER_STAGES = optional_part("fewer_stages")
 
@@ -97,6 +100,22 @@ class Pipeline(NamedTuple):
         return shared + sum(copy.type.nbytes for copy in self.own)
 
 
+class _Schedule(NamedTuple):
+    """When copies start, and where to.
+
+    Attributes:
+        distance: the iterations from a copy to its use.
+        slots: for the tiles of as many iterations.
+        late: whether copies write the slot that the iteration has read, not one more.
+        before: whether all copies start before the loop.
+    """
+
+    distance: int
+    slots: int
+    late: bool = False
+    before: bool = False
+
+
 @compiler_pass(NAME)
 def pipeline_loads(fn: Function, ctx: PassContext) -> bool:
     """Replace loads to shared memory in loops by asynchronous copies for later iterations; see the
@@ -110,18 +129,18 @@ def pipeline_loads(fn: Function, ctx: PassContext) -> bool:
     for loop in loops:
         found = find_pipeline(fn, loop, infos, ctx)
         if found is not None:
-            stages = _stages(loop, found, ctx)
-            late = _may_be_late(loop) and _gains_programs(loop, found, stages, ctx)
-            _report(found, stages, stages - late, infos, ctx)
-            _Pipeline(loop, found, stages, late=late).rewrite()
+            schedule = _schedule(loop, found, ctx)
+            _report(found, schedule, infos, ctx)
+            _Pipeline(loop, found, schedule).rewrite()
             ctx.count("pipelined")
-            ctx.count("late", late)
+            ctx.count("late", schedule.late)
             changed = True
     return changed
 
 
-def _report(found: Pipeline, stages: int, slots: int, infos: AxisMap, ctx: PassContext) -> None:
-    ahead = f"{stages - 1} iteration{'s' * (stages > 2)} ahead"
+def _report(found: Pipeline, schedule: _Schedule, infos: AxisMap, ctx: PassContext) -> None:
+    distance, slots = schedule.distance, schedule.slots
+    ahead = f"{distance} iteration{'s' * (distance > 1)} ahead"
     copies = [
         (_load_of(s), s.result.type, _copy_bytes(s, _load_of(s), infos)) for s in found.shares
     ]
@@ -156,6 +175,17 @@ def find_pipeline(fn: Function, loop: For, infos: AxisMap, ctx: PassContext) -> 
         ctx.missed(NAME, "an address depends on memory that the loop reads", loop.loc)
         return None
     return Pipeline(ahead, shares, own)
+
+
+def _schedule(loop: For, found: Pipeline, ctx: PassContext) -> _Schedule:
+    """When the copies of a loop start. Those of a loop with at most as many iterations as stages
+    start before it: each iteration has a slot, and there are no copies in the loop."""
+    trips = known_trips(loop)
+    if trips is not None and trips <= stages_of(loop, ctx) and ctx.enabled(COPIES_BEFORE):
+        return _Schedule(trips, trips, before=True)
+    stages = _stages(loop, found, ctx)
+    late = _may_be_late(loop) and _gains_programs(loop, found, stages, ctx)
+    return _Schedule(stages - 1, stages - late, late=late)
 
 
 def _stages(loop: For, found: Pipeline, ctx: PassContext) -> int:
@@ -299,19 +329,13 @@ def _run_in_memory(buffer: LinearLayout, axis: int) -> int:
 
 
 class _Pipeline(LoopRewrite):
-    """The rewrite of one loop.
+    """The rewrite of one loop."""
 
-    Attributes:
-        late: whether copies write the slot that the iteration has read, not one more.
-    """
-
-    def __init__(self, loop: For, found: Pipeline, stages: int, *, late: bool) -> None:
+    def __init__(self, loop: For, found: Pipeline, schedule: _Schedule) -> None:
         super().__init__(loop, found.ahead)
         self.shares = found.shares
         self.own = found.own
-        self.late = late
-        self.slots = stages - late
-        self.distance = stages - 1
+        self.distance, self.slots, self.late, self.before = schedule
         self.buffers: list[Value] = []
 
     def rewrite(self) -> None:
@@ -370,6 +394,10 @@ class _Pipeline(LoopRewrite):
         following: list[Value] = []
 
         def copy_ahead() -> None:
+            if self.before:
+                following[:] = values
+                self.add(CommitCopies())  # none: each iteration waits for the oldest ones
+                return
             exists = self.exists_after(body.args[0], self.distance)
             following[:] = self._copies(index, values, fill, exists)
 
