@@ -195,3 +195,46 @@ def focal_loss(x, target, losses, n, alpha, BLOCK: tl.constexpr):
     apart = p * (1 - t) + (1 - p) * t
     loss = entropy * apart * apart * (alpha * t + (1 - alpha) * (1 - t))
     tl.store(losses + i, loss, mask=inside)
+
+
+@triton.jit
+def pixels_to_channels(x, y, n, channels, height, width, FACTOR, BLOCK: tl.constexpr):
+    """Blocks of FACTOR x FACTOR pixels become channels; remainders are written as differences."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    plane, image = height * width, channels * height * width
+    i = at // image
+    rest = at - i * image
+    c = rest // plane
+    rest = rest - c * plane
+    row = rest // width
+    column = rest - row * width
+    source = c // (FACTOR * FACTOR)
+    place = c - source * (FACTOR * FACTOR)
+    down = place // FACTOR
+    right = place - down * FACTOR
+    line = source * height * FACTOR + row * FACTOR + down
+    pixel = i * image + line * width * FACTOR + column * FACTOR + right
+    tl.store(y + at, tl.load(x + pixel, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def loss_of_places(x, labels, losses, classes, places, BC: tl.constexpr, BP: tl.constexpr):
+    """Cross-entropy of the classes of some places: each has a running maximum and sum per lane."""
+    i = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0).to(tl.int64) * BP + tl.arange(0, BP)
+    exists = place < places
+    x += i * classes * places
+    top = tl.full((BC, BP), -float("inf"), tl.float32)
+    total = tl.zeros((BC, BP), tl.float32)
+    for start in range(0, classes, BC):
+        c = start + tl.arange(0, BC)
+        inside = (c < classes)[:, None] & exists[None, :]
+        v = tl.load(x + c[:, None] * places + place[None, :], mask=inside, other=-65504.0)
+        higher = tl.maximum(top, v.to(tl.float32))
+        total = total * tl.exp(top - higher) + tl.exp(v.to(tl.float32) - higher)
+        top = higher
+    most = tl.max(top, axis=0)
+    total = tl.sum(total * tl.exp(top - most[None, :]), axis=0)
+    label = tl.load(labels + i * places + place, mask=exists, other=0)
+    chosen = tl.load(x + label * places + place, mask=exists, other=0.0).to(tl.float32)
+    tl.store(losses + i * places + place, tl.log(total) + most - chosen, mask=exists)

@@ -158,3 +158,33 @@ def focal_loss(setting: Setting) -> Prepared:
         [losses],
         tolerance=4e-3,
     )
+
+
+@FORMS.form("pixels to channels by differences")
+def pixels_to_channels(setting: Setting) -> Prepared:
+    images, c, size = setting.pick(1, 16, 16), setting.pick(3, 64, 64), setting.pick(8, 64, 64)
+    x = setting.randn(images, c, 2 * size, 2 * size, dtype=HALF)
+    y = setting.empty(images, c * 4, size, size, dtype=HALF)
+    return Prepared(
+        lambda kernels: kernels.pixels_to_channels[(cdiv(y.numel(), 1024),)](
+            x, y, y.numel(), c * 4, size, size, 2, BLOCK=1024, num_warps=4
+        ),
+        [y],
+    )
+
+
+def _loss_of_places(setting: Setting, places: int) -> Prepared:
+    images, classes = setting.pick(2, 2048, 2048) // places or 1, setting.pick(700, 32000, 32000)
+    x = setting.randn(images, classes, places, dtype=HALF)
+    labels = setting.integers(0, classes, images, places, dtype=torch.int64)
+    losses = setting.empty(images, places)
+    return Prepared(
+        lambda kernels: kernels.loss_of_places[(cdiv(places, 4), images)](
+            x, labels, losses, classes, places, BC=512, BP=4, num_warps=4
+        ),
+        [losses],
+    )
+
+
+FORMS.add("loss of one place, tiles of 512x4", lambda s: _loss_of_places(s, 1))
+FORMS.add("loss of 64 places, tiles of 512x4", lambda s: _loss_of_places(s, 64))
