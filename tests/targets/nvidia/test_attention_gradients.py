@@ -57,7 +57,23 @@ def test_gradients(stages: int, causal: bool, tensor_copies: bool) -> None:
         program = _gradients(positions, causal=causal)
         module, counts = lowered(program, 8, stages, tensor_copies=tensor_copies)
         assert counts["rings"] == (tensor_copies and stages > 1)
+        assert counts["advanced products"] == counts["rings"] * (1 + causal)
         check(program, module, seed=positions if positions > 128 else None)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_advanced_products_of_loops_with_one_iteration_or_none(causal: bool) -> None:
+    program = products.attention_gradients(64, 256 if causal else 128, (128, 128), causal, 2)
+    module, counts = lowered(program, 8, 2, tensor_copies=True)
+    assert counts["advanced products"] == 1 + causal
+    check(program, module, seed=1)
+
+
+def test_products_are_advanced_only_if_their_results_fit_into_registers() -> None:
+    """Of 128 queries and 128 keys with D 128, they would take 64 registers beside 128 of sums."""
+    program = products.attention_gradients(128, 256, (128, 128), False)
+    _, counts = lowered(program, 8, 2, tensor_copies=True)
+    assert not counts["advanced products"]
 
 
 def test_four_warps_are_doubled_as_two_accumulators_fill_their_registers() -> None:
@@ -94,29 +110,35 @@ def test_all_loads_of_the_loop_are_tensor_copies() -> None:
     assert count(module, LoadBlock) == 4 + 2
     fetches = [op for op in module.walk() if isinstance(op, Fetch)]
     assert len(fetches) == 2
-    # They stand where they are used: in front of the arithmetic on a product's result.
+    # They stand where they are used: in front of the arithmetic on scores, which are complete when
+    # an iteration begins, and on dP.
+    found: list[type[Op]] = []
     for fetch in fetches:
         before = fetch.prev
         while not isinstance(before, Wgmma | WgmmaWait | WaitBarrier):
             assert before is not None
             before = before.prev
-        assert isinstance(before, WgmmaWait)
+        found.append(type(before))
+    assert found == [Wgmma, WgmmaWait]
 
 
 def test_products_overlap() -> None:
-    """The order of starts, waits and releases, with the number of products left in flight."""
+    """The order of starts, waits and releases, with the number of products left in flight. The
+    scores of the first iteration are computed before the loop."""
     module, _ = lowered(_gradients(256), 8, 2, tensor_copies=True)
-    kinds = Wgmma | WgmmaWait | Arrive | AtomicRMW | Share
+    kinds = Wgmma | WgmmaWait | WaitBarrier | Arrive | AtomicRMW | Share
     found = [
         f"wait {op.pending}" if isinstance(op, WgmmaWait) else type(op).__name__
         for op in _main_loop(module)
         if isinstance(op, kinds)
     ]
     assert found == [
-        *("Wgmma", "Wgmma", "wait 1"),  # scores and dP; the exponentials under dP
-        *("Wgmma", "wait 1", "Share"),  # dV; dS under it
-        *("Wgmma", "Wgmma", "wait 1", "wait 1", "Arrive"),  # dQ and dK
-        *("AddBlock", "wait 0", "Arrive"),  # dQ is added under dK
+        *("WaitBarrier", "Wgmma"),  # dP; the exponentials under it
+        *("Wgmma", "wait 1"),  # dV; dS under it
+        *("Wgmma", "Share", "Wgmma"),  # dK, under which dS is stored, and dQ
+        *("wait 2", "Arrive", "WaitBarrier", "Wgmma"),  # dO is read; the next scores
+        *("wait 1", "AddBlock"),  # dQ is added under them
+        *("wait 1", "wait 0", "Arrive"),  # the queries are read
     ]  # fmt: skip
 
 
@@ -182,7 +204,7 @@ def _later(which: int) -> Callable[[Module], None]:
 
 
 def _release_first(module: Module) -> None:
-    """The queries' slot is released when dQ is complete, while dK reads it."""
+    """The queries' slot is released when dV is complete, while dK reads it."""
     place, arrival = (op for op in _main_loop(module) if isinstance(op, Arrive))
     assert arrival.parent is not None
     arrival.remove()
@@ -194,6 +216,7 @@ MUTANTS = {
     "no wait for the keys": _without(WaitBarrier, 0),
     "no wait for the queries": _without(WaitBarrier, 1),
     "no wait for dO": _without(WaitBarrier, 2),
+    "no wait for the next queries": _without(WaitBarrier, 3),
     "no wait for a free slot": _without(WaitBarrier, 4),
     "no copy of the keys": _without(LoadBlock, 0),
     "no copy of a vector": _without(LoadBlock, 3),
@@ -201,10 +224,11 @@ MUTANTS = {
     "no release of the queries": _without(Arrive, 1),
     "no release of the keys": _without(Arrive, 2),
     "the queries are released too early": _release_first,
-    "scores are waited for too late": _later(0),
+    "the first scores are waited for too late": _later(0),
     "dP is waited for too late": _later(1),
-    "dQ is waited for too late": _later(2),
-    "dK is waited for too late": _later(4),
+    "dV is waited for too late": _later(2),
+    "dQ is waited for too late": _later(3),
+    "scores are waited for too late": _later(5),
     "the buffer of sums is freed while it is read": _without(WaitBlocks, 0),
 }
 

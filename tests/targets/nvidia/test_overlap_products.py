@@ -236,8 +236,8 @@ def test_broken_overlap(spoil: Any, products: str) -> None:
 
 
 def test_wait_that_leaves_one_product_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = schedule_products._started_after
-    monkeypatch.setattr(schedule_products, "_started_after", lambda wait: counted(wait) + 1)
+    counted = schedule_products.started_after
+    monkeypatch.setattr(schedule_products, "started_after", lambda wait: counted(wait) + 1)
     rejected(TWICE, *PASSES_AFTER)
 
 

@@ -40,7 +40,7 @@ def schedule_products(fn: Function, ctx: PassContext) -> bool:
         for op in [op for op in region if _is_fetched(op, ctx) and not _may_move(op, ctx)]:
             changed |= _delay(op)
         for wait in [op for op in region if isinstance(op, WgmmaWait) and op.values]:
-            wait.pending = _started_after(wait)
+            wait.pending = started_after(wait)
     return changed
 
 
@@ -208,7 +208,7 @@ def _registers(value: Value) -> int:
     return -(-count * element_of(value.type).nbytes_in_memory // REGISTER_BYTES)
 
 
-def _started_after(wait: WgmmaWait) -> int:
+def started_after(wait: WgmmaWait) -> int:
     """The number of products started between the last one that is waited for and the wait.
 
     A product from outside the wait's region was started before all products in it. The number is

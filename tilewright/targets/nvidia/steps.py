@@ -12,6 +12,7 @@ from tilewright.passes.licm import hoist_invariants
 from tilewright.targets.gpu.steps import steps as common_steps
 from tilewright.targets.nvidia import codegen as _codegen
 from tilewright.targets.nvidia.add_blocks import add_blocks
+from tilewright.targets.nvidia.advance_products import advance_products
 from tilewright.targets.nvidia.alternate_warpgroups import alternate_warpgroups
 from tilewright.targets.nvidia.bound_waits import bound_waits
 from tilewright.targets.nvidia.choose_mma import choose_mma
@@ -61,6 +62,7 @@ STEPS = common_steps(
     schedule=[
         Step(add_blocks, when="tma"),
         Step(schedule_products, when="wgmma"),
+        Step(advance_products, when="tma"),
         Step(alternate_warpgroups, when="tma"),
         Step(bound_waits, when="tma"),
         Step(delay_protocols),
