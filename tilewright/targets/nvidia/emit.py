@@ -27,6 +27,7 @@ from tilewright.base.llvm_recurrences import has_long_recurrence
 from tilewright.base.locks import LLVM
 from tilewright.lowering.selected_zeros import with_selected_zeros
 from tilewright.targets.gpu.emit import clean_up
+from tilewright.targets.nvidia.extremum_repairs import with_inequalities
 from tilewright.targets.nvidia.features import PACKED_PROGRAMS
 from tilewright.targets.nvidia.selection_repairs import with_unpredicated_selections
 from tilewright.targets.nvidia.shift_repairs import with_repaired_shifts
@@ -116,7 +117,7 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
                 ptx = _assembly(other, repaired, machine)
         if has_many_wide_sums(ptx):
             ptx = with_wide_sums(ptx)
-        return repaired, with_unpredicated_selections(_wrapping(ptx))
+        return repaired, with_inequalities(with_unpredicated_selections(_wrapping(ptx)))
 
 
 MOST_OTHERS = 50
