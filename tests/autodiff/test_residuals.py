@@ -97,6 +97,7 @@ def test_what_is_stored_is_loaded(change: dict[str, str]) -> None:
     assert np.isnan(gradient["x_ptr"]).any()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("change", COMPUTED, ids=str)
 def test_what_is_not_stored_is_computed_again(change: dict[str, str]) -> None:
     module, args = kernel_of(change)

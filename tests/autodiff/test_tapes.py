@@ -21,6 +21,7 @@ def test_gradients(name: str, n: int) -> None:
     check(LOOPS[name], n)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("every", [1, 2, 3, 7])
 @pytest.mark.parametrize("n", [0, 1, 5, 8])
 def test_gradients_from_checkpoints(every: int, n: int) -> None:

@@ -204,6 +204,7 @@ NARROW = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NARROW)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["fp16", "bf16"])
 def test_gradients_in_narrow_types(name: str, dtype: Any) -> None:

@@ -125,6 +125,7 @@ def test_the_text_of_a_gradient_compiles_to_the_gradient(name: str, tmp_path: Pa
     same(derived, tmp_path / "gradient.py")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [*NAMES, *LOOPS])
 def test_the_text_of_tangents_compiles_to_the_tangents(name: str, tmp_path: Path) -> None:
     text, _, args, wrt, outputs, constexprs = named(name)

@@ -50,11 +50,15 @@ def _sites() -> Iterator[Site]:
 
 
 class Reached:
-    """Records the lines of the package that raise or propagate an exception while cases run."""
+    """Records the lines of functions with sites that raise or propagate an exception while cases
+    run."""
 
     def __init__(self) -> None:
         self.lines: set[tuple[str, int]] = set()
-        self.inside: dict[CodeType, bool] = {}  # whether code is the package's
+        self.first_lines: dict[str, list[int]] = {}  # of sites, by file
+        for site in sites():
+            self.first_lines.setdefault(str(PACKAGE / site.file), []).append(site.first)
+        self.has_sites: dict[CodeType, bool] = {}
 
     def run(self) -> None:
         """Run all cases."""
@@ -70,12 +74,18 @@ class Reached:
     def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
         """A call, of which there are millions."""
         code = frame.f_code
-        if code not in self.inside:
-            self.inside[code] = code.co_filename.startswith(str(PACKAGE))
-        if not self.inside[code]:
+        has_sites = self.has_sites.get(code)
+        if has_sites is None:
+            has_sites = self.has_sites[code] = self._has_sites(code)
+        if not has_sites:
             return None
         frame.f_trace_lines = False
         return self._trace_within
+
+    def _has_sites(self, code: CodeType) -> bool:
+        lines = [line for _, _, line in code.co_lines() if line is not None]
+        sites = self.first_lines.get(code.co_filename, ())
+        return any(min(lines) <= line <= max(lines) for line in sites)
 
     def _trace_within(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "exception":

@@ -87,6 +87,7 @@ def _root(error: BaseException) -> BaseException:
     return error if error.__cause__ is None else _root(error.__cause__)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", _functions())
 def test_wrong_arguments_have_a_clear_error(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with warnings.catch_warnings():

@@ -29,6 +29,7 @@ def kernel(x, y, M, N, row, column, PAD: tl.constexpr):
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
 def test_block_is_read_and_padded(element: Any) -> None:
     x = aligned(random_array(Tile((20, 32), element), np.random.default_rng(1)))

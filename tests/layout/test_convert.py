@@ -78,6 +78,7 @@ def stays_in_warp(src: LinearLayout, dst: LinearLayout) -> bool:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("in_bits", [(1, 1, 1, 0), (2, 1, 0, 0), (1, 2, 0, 0), (0, 1, 2, 0)])
 def test_all_conversions_of_a_tile_of_four_elements(in_bits: tuple[int, ...]) -> None:
     every = [named(columns, in_bits, (1, 1)) for columns in product(range(4), repeat=3)]

@@ -58,6 +58,7 @@ def check(
     assert sum(len(o) for i in access.registers for o in i) == len(moved)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("bits", [8, 16, 32])
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
 def test_operands_are_loaded_four_matrices_at_once(bits: int, swizzle: int) -> None:

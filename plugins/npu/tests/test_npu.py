@@ -223,7 +223,7 @@ PROGRAMS = {
 }
 
 
-MOST_EVENTS = 40
+MOST_EVENTS = 20
 
 
 @pytest.mark.sampled(3)

@@ -88,6 +88,7 @@ def test_product(kind: str, threads: Threads, batch: int) -> None:
     check(kind, batch, SHAPES[0], None, [threads])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS[6:])
 def test_product_of_fp8(kind: str) -> None:
     """Operands are converted one by one and then multiplied as others are: each pair of formats

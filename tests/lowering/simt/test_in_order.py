@@ -94,6 +94,7 @@ def _check(kernel: Any, type: str, m: int, n: int, axis: int) -> None:
         assert_same(module, (1, 1, 1), _args(type, m, n), warps=warps, lanes=lanes)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("type", ["fp32", "i32"])
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize(("m", "n"), [(2, 2), (8, 4), (4, 64), (64, 16), (64, 64), (1, 8)])

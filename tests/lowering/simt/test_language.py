@@ -93,6 +93,7 @@ def of(types: list[DType]) -> Any:
     return pytest.mark.parametrize("dtype", types, ids=lambda t: t.short)
 
 
+@pytest.mark.sampled(2)
 @of([*INTS, *FLOATS])
 @shapes
 def test_sums(dtype: DType, shape: tuple[int, ...]) -> None:
@@ -102,6 +103,7 @@ def test_sums(dtype: DType, shape: tuple[int, ...]) -> None:
     check("tl.cumprod(a, 1, reverse=True)", a, turn=2, assemble=False)
 
 
+@pytest.mark.sampled(2)
 @of([*INTS, *FLOATS])
 @shapes
 def test_extrema(dtype: DType, shape: tuple[int, ...]) -> None:
@@ -110,6 +112,7 @@ def test_extrema(dtype: DType, shape: tuple[int, ...]) -> None:
     check("tl.min(a) + tl.max(a, keep_dims=True)", a, turn=1, assemble=False)
 
 
+@pytest.mark.sampled(2)
 @of([*INTS, *FLOATS])
 @shapes
 def test_extrema_with_their_places(dtype: DType, shape: tuple[int, ...]) -> None:
@@ -126,6 +129,7 @@ def test_bitwise_reductions(dtype: DType, shape: tuple[int, ...]) -> None:
     check("tl.xor_sum(a, 1, keep_dims=True) | tl.reduce_or(a, 0)[None] ^ tl.xor_sum(a)", a, turn=0)
 
 
+@pytest.mark.sampled(2)
 @of(ALL)
 @shapes
 def test_sorts(dtype: DType, shape: tuple[int, ...]) -> None:
@@ -134,6 +138,7 @@ def test_sorts(dtype: DType, shape: tuple[int, ...]) -> None:
     check("tl.sort(a.T, descending=True)", a, turn=1, assemble=False)
 
 
+@pytest.mark.sampled(2)
 @of(ALL)
 @shapes
 def test_selections(dtype: DType, shape: tuple[int, ...]) -> None:
@@ -143,6 +148,7 @@ def test_selections(dtype: DType, shape: tuple[int, ...]) -> None:
     check("tl.bitonic_merge(tl.sort(a))", a, turn=2, assemble=False)
 
 
+@pytest.mark.sampled(2)
 @of([*INTS, *FLOATS])
 @shapes
 def test_functions_of_elements(dtype: DType, shape: tuple[int, ...]) -> None:
@@ -167,6 +173,7 @@ MOVES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", MOVES)
 def test_shapes_of_any_extents(text: str) -> None:
     for dtype in (FP32, INTS[0]):

@@ -84,6 +84,7 @@ def test_reductions_share_the_predicates_of_lane_and_warp() -> None:
     assert sum("icmp eq i32" in line for line in few) == sum("icmp eq i32" in line for line in many)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("warps", "lanes"), [(4, 32), (2, 64)])
 @pytest.mark.parametrize("n", [128, 1024])
 @pytest.mark.parametrize("kernel", FAMILIES, ids=lambda k: k.__name__)

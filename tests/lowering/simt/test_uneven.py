@@ -274,6 +274,7 @@ def test_reduce_with_a_custom_function(shape: tuple[int, ...]) -> None:
     check(build, [tile(ir.I32, *shape)] * 2, threads=THREADS if len(shape) == 1 else several)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("element", [ir.I8, ir.U16, ir.I32, ir.U64], ids=ids)
 @shapes
 def test_sort(shape: tuple[int, ...], element: ir.DType) -> None:

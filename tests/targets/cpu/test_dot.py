@@ -70,6 +70,7 @@ def test_product(layout: str, kind: str, machine: str, extents: Extents) -> None
     assert_same(module, ONE, arrays(kind, extents), machine=MACHINES[machine])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("layout", "kind", "machine", "cut", "extents"),
     covering(

@@ -85,6 +85,7 @@ TYPES = {"fp32": (FP32, FP32), "bf16": (BF16, FP32), "i8": (I8, I32), "fp16": (F
 IMPOSSIBLE = {("negative zeros", "i8"), ("a sum", "fp16")}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "types", "machine"), covering(LOOPS, TYPES, MACHINES))
 def test_all_trip_counts(name: str, types: str, machine: str) -> None:
     if (name, types) not in IMPOSSIBLE:
@@ -93,6 +94,7 @@ def test_all_trip_counts(name: str, types: str, machine: str) -> None:
         check(module, types, text, scratch, MACHINES[machine])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.skipif("avx512f" not in host().features, reason="emulated in AVX-512 vectors")
 @pytest.mark.parametrize("types", ["bf16", "i8"])
 @pytest.mark.parametrize("name", LOOPS)

@@ -84,6 +84,7 @@ func @extrema(%x: ptr<{element}>, %o: ptr<{element}>, %n: i32) {{
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("element", "length", "machine", "axis", "op"),
     covering(NARROW, [1, 2, 5, 16, 100], MACHINES, [1, 0], ["max", "min"], strength=3),

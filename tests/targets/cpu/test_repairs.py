@@ -104,6 +104,7 @@ COUNTS = [2, 3, 4, 5, 7, 8, 9, 12, 16, 32]
 FEATURES = [PLAIN_AVX2, PLAIN_AVX2.replace("avx2,", ""), None]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("t", "n", "features"), covering(TYPES, COUNTS, FEATURES))
 def test_loads_of_registers_without_lanes(t: str, n: int, features: str | None) -> None:
     """As LLVM 22 has it for AVX, a register of which no lane is ever set was read whole."""

@@ -60,6 +60,7 @@ def test_no_turns_in_programs_of_equal_length() -> None:
     assert not ctx.counts["alternating"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("keys", [128, 256, 384, 512])
 @pytest.mark.parametrize("causal", [False, True])
 def test_results(keys: int, causal: bool) -> None:

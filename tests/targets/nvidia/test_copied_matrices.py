@@ -24,6 +24,7 @@ def _all(module: Module, kind: type[Op]) -> list[Op]:
     return [op for op in module.walk() if isinstance(op, kind)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lines", ["n", "k"])
 @pytest.mark.parametrize("type", ["i8", "fp16", "bf16", "fp32"])
 @pytest.mark.parametrize("stages", [2, 3])

@@ -296,6 +296,7 @@ def test_stages_of_a_pipelined_product(stages: int) -> None:
     assert kernel.n_spills <= FEW_SPILLS * kernel.n_regs / (1 - MOST_TO_SAVE)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("type", "step"), [("fp16", 16), ("bf16", 16), ("i8", 32), ("fp8e4nv", 32), ("fp32", 8)]
 )

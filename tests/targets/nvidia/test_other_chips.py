@@ -15,6 +15,7 @@ from tilewright.targets.nvidia.features import processor
 from tilewright.targets.protocol import GPUTarget
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("type", "chip", "shape", "steps"),
     [

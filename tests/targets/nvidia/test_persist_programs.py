@@ -53,6 +53,7 @@ def kept(program: Program, stages: int = 3) -> str:
 ORDERS = "nn", "nt", "tn"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("orders", ORDERS)
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_matmul(stages: int, orders: str) -> None:

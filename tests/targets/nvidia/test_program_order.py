@@ -63,6 +63,7 @@ def _dealt(grid: Grid, axis: int, rising: bool, blocks: int) -> tuple[np.ndarray
 GRIDS = (1, 1, 1), (1, 7, 1), (5, 1, 1), (3, 2, 5), (8, 12, 1), (2, 3, 4), (31, 2, 1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("grid", "axis", "rising"), covering(GRIDS, (0, 1, 2), (False, True)))
 def test_each_program_runs_once(grid: Grid, axis: int, rising: bool) -> None:
     total = int(np.prod(grid))

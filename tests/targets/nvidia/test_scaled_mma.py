@@ -33,6 +33,7 @@ def test_instructions_of_a_form(form: Form, name: str) -> None:
     assert found == [f"mma.sync.aligned.{name}"] * (m // 16 * n // 8 * k // step)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("warps", WARPS)
 @pytest.mark.parametrize(("form", "name"), FORMS)
 def test_passes_keep_the_result(form: Form, name: str, warps: int) -> None:
