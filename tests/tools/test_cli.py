@@ -212,6 +212,19 @@ def test_interpret_explains_wrong_arguments(
 # -- parts ----------------------------------------------------------------------------------------
 
 
+def test_a_command_imports_no_other() -> None:
+    program = """
+import sys
+from tilewright.tools import cli
+cli.main(["cache", "list"])
+others = set(cli.VERBS) - {"cache", "explain"}
+print(sorted(others & {name.rpartition(".")[2] for name in sys.modules if ".tools." in name}))
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
+
+
 def test_module_runs_as_a_command(ir: Path) -> None:
     command = [sys.executable, "-m", "tilewright", "opt", str(ir), "-p", "cse"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -35,7 +35,9 @@ def command_line(commands: Mapping[str, ModuleType]) -> argparse.ArgumentParser:
 
 def run_command(commands: Mapping[str, ModuleType], argv: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit status: 0, 1 for a failure, 2 for a usage error."""
-    args = command_line(commands).parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    requested = {name: commands[name] for name in argv[:1] if name in commands}
+    args = command_line(requested or commands).parse_args(argv)
     try:
         return args.execute(args)
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
