@@ -86,6 +86,7 @@ def test_each_tile_of_a_shared_array_is_stored_once(name: str) -> None:
     assert all(of_kind(kernel, AtomicRMW) == 0 for kernel in kernels)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [name for name in ATTENTION if name not in VARIABLE])
 def test_rows_of_adjoints_are_saved(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums over tiles as large as these are saved, and sums over small ones computed again."""

@@ -15,6 +15,7 @@ from tilewright.base.diagnostics import CompilationError, DeviceAssertionError
 from tilewright.ops.memory import Store
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("n", [0, 1, 5])
 @pytest.mark.parametrize("name", LOOPS)
 def test_gradients(name: str, n: int) -> None:

@@ -346,6 +346,7 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", ["rn", "rz", "rd", "ru"])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_arithmetic_has_the_rounding_mode_of_its_name(name: str, mode: str) -> None:

@@ -79,6 +79,7 @@ def _program(case: tuple[Any, str, int, int], start: int) -> Program:
     return Program(kernel, [x, out, start, 5], constants)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("start", [0, 3])
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0].fn.__name__}-{c[1]}-{c[2]}-{c[3]}")
 def test_narrow_indices_wrap(case: tuple[Any, str, int, int], start: int) -> None:

@@ -164,6 +164,7 @@ def test_fma(element: ir.DType) -> None:
     check(arith.Fma, [element] * 3, element)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("to", ir.SCALARS, ids=ids)
 @pytest.mark.parametrize("source", ir.SCALARS, ids=ids)
 def test_cast(source: ir.DType, to: ir.DType) -> None:

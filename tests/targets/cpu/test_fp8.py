@@ -44,6 +44,7 @@ def test_every_fp8_number_widens_exactly(source: ir.DType, to: ir.DType) -> None
     assert (np.signbit(found) == np.signbit(expected))[known].all()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("features", [None, PLAIN_AVX2], ids=["host", "avx2"])
 @pytest.mark.parametrize("rounding", ["rtne", "rtz"])
 @pytest.mark.parametrize("to", FP8, ids=str)

@@ -38,6 +38,7 @@ def load_line(mask: str, cache: str, evict: str, volatile: bool = False) -> str:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mask", ["", "mask=i < n, "])
 @pytest.mark.parametrize(("cache", "evict"), list(product(LOAD_CACHES, POLICIES)))
 def test_cache_hints_reach_the_load(cache: str, evict: str, mask: str) -> None:
@@ -53,6 +54,7 @@ def test_cache_hints_reach_the_load(cache: str, evict: str, mask: str) -> None:
     assert found == {name + width}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mask", ["", ", mask=i < n"])
 @pytest.mark.parametrize(("cache", "evict"), list(product(STORE_CACHES, POLICIES)))
 def test_cache_hints_reach_the_store(cache: str, evict: str, mask: str) -> None:
