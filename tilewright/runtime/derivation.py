@@ -33,13 +33,13 @@ from tilewright.passes.canonicalize_pointers import canonicalize_pointers
 from tilewright.passes.count_loops import count_loops
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
-from tilewright.passes.delay_ops import delay_ops
 from tilewright.passes.expand_dot_scaled import expand_every_dot_scaled
 from tilewright.passes.factor_products import factor_products
 from tilewright.passes.inline import inline_calls
 from tilewright.passes.licm import hoist_invariants
 from tilewright.passes.order_products import order_products
 from tilewright.passes.separate_arrays import separate_arrays
+from tilewright.passes.sink_ops import sink_ops
 from tilewright.passes.transpose_tiles import transpose_tiles
 from tilewright.runtime.derived_launch import (
     Launch,
@@ -83,7 +83,7 @@ FURTHER_STEPS = (
     PassStep(transpose_tiles),
     PassStep(remove_dead_code),
     PassStep(order_products),
-    PassStep(delay_ops),
+    PassStep(sink_ops),
 )
 """What is done to a derived kernel, before the steps of any other."""
 

@@ -22,10 +22,10 @@ from tilewright.passes.strip_mine import strip_mine
 from tilewright.targets.gpu import codegen as _codegen
 from tilewright.targets.gpu.carry_pointers import carry_pointers
 from tilewright.targets.gpu.check import check_kernel
-from tilewright.targets.gpu.delay_conversions import delay_conversions
 from tilewright.targets.gpu.hoist_addresses import hoist_addresses
 from tilewright.targets.gpu.hoist_fetches import hoist_fetches
 from tilewright.targets.gpu.limit_stages import limit_stages
+from tilewright.targets.gpu.sink_conversions import sink_conversions
 from tilewright.targets.gpu.stream_loads import stream_loads
 from tilewright.targets.gpu.thread_products import thread_products
 
@@ -81,6 +81,6 @@ def steps(
         Step(hoist_addresses),
         Step(carry_pointers),
         Step(remove_dead_code),
-        Step(delay_conversions),
+        Step(sink_conversions),
         *last,
     )

@@ -6,9 +6,9 @@ from tilewright.ir.passes import Step
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
-from tilewright.passes.delay_past_loops import delay_past_loops
 from tilewright.passes.expand_dot_scaled import FEATURE
 from tilewright.passes.licm import hoist_invariants
+from tilewright.passes.sink_past_loops import sink_past_loops
 from tilewright.targets.gpu.steps import steps as common_steps
 from tilewright.targets.nvidia import codegen as _codegen
 from tilewright.targets.nvidia.add_blocks import add_blocks
@@ -68,7 +68,7 @@ STEPS = common_steps(
         Step(delay_protocols),
     ],
     last=[
-        Step(delay_past_loops),
+        Step(sink_past_loops),
         Step(overlap_launches, when="dependent_launch"),
         Step(pack_programs),
     ],

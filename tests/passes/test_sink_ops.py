@@ -13,7 +13,7 @@ from tilewright.ir.passes import PassContext, Step, run
 from tilewright.ops.control import For
 from tilewright.ops.math import Cos, Exp, Sin
 from tilewright.ops.memory import Load, Store
-from tilewright.passes.delay_ops import delay_ops
+from tilewright.passes.sink_ops import sink_ops
 
 KERNEL = """
 def kernel(x_ptr, z_ptr, y_ptr, n):
@@ -63,7 +63,7 @@ def test_ops_are_computed_where_their_results_are_used(body: str, expected: list
     module = forward_module(KERNEL.format(body=body.replace("; ", "\n        ")), args, {})
     before, after = copied(args), copied(args)
     run_forward(module, 1, before)
-    run(module, (Step(delay_ops),), PassContext())
+    run(module, (Step(sink_ops),), PassContext())
     run_forward(module, 1, after)
     for name in ("y_ptr", "z_ptr"):
         np.testing.assert_array_equal(before[name], after[name])
@@ -77,5 +77,5 @@ def test_operands_that_are_larger_are_not_kept_longer() -> None:
         "\n        tl.store(x_ptr + k * 8 + i, tl.cos(x))"
     )
     module = forward_module(text, arguments(), {})
-    run(module, (Step(delay_ops),), PassContext())
+    run(module, (Step(sink_ops),), PassContext())
     assert order(module, Exp, Cos, Store) == ["Exp", "Cos", "Store"]

@@ -30,9 +30,9 @@ from tilewright.ops.memory import Load
 from tilewright.ops.view import View
 
 
-@compiler_pass("delay_conversions")
-def delay_conversions(fn: Function, ctx: PassContext) -> bool:
-    """Delay conversions past loads; see the module docstring."""
+@compiler_pass("sink_conversions")
+def sink_conversions(fn: Function, ctx: PassContext) -> bool:
+    """Sink conversions below loads; see the module docstring."""
     body = fn.body
     ops = list(body)
     loads = [i for i, op in enumerate(ops) if isinstance(op, Load)]
@@ -45,17 +45,17 @@ def delay_conversions(fn: Function, ctx: PassContext) -> bool:
         if not between:
             continue
         end = waits[bisect_left(waits, loads[i])]
-        found = _delayed(body, between, place, loads[i + 1 : bisect_left(loads, end)])
+        found = _sunk(body, between, place, loads[i + 1 : bisect_left(loads, end)])
         for op, load in reversed(found.items()):
             op.remove()
             body.insert_after(op, ops[load])  # before those that were moved earlier
             place[op] = load + 0.5
         moved += len(found)
-    ctx.count("delayed", moved)
+    ctx.count("sunk", moved)
     return moved > 0
 
 
-def _delayed(
+def _sunk(
     body: Region, ops: Sequence[Op], place: Mapping[Op, float], loads: Sequence[int]
 ) -> dict[Op, int]:
     """The loads below which ops between two loads are sunk, in the order of the ops; none if a

@@ -25,28 +25,28 @@ from tilewright.ops.dot import Dot
 from tilewright.ops.shape import Splat
 
 
-@compiler_pass("delay_ops")
-def delay_ops(fn: Function, ctx: PassContext) -> bool:
-    """Delay the elementwise ops of each loop; see the module docstring."""
+@compiler_pass("sink_ops")
+def sink_ops(fn: Function, ctx: PassContext) -> bool:
+    """Sink the elementwise ops of each loop; see the module docstring."""
     ops = list(fn.walk())
     if any(isinstance(op, Dot) for op in ops):
         return False
     changed = False
     for loop in ops:
         if isinstance(loop, For):
-            order = _delayed(loop.body)
+            order = _sunk(loop.body)
             if order != list(loop.body):
                 changed = True
                 _place(loop.body, order)
     return changed
 
 
-def _delayed(region: Region) -> list[Op]:
+def _sunk(region: Region) -> list[Op]:
     """The ops of a region in the new order."""
     ops = list(region)
     place = {op: i for i, op in enumerate(ops)}
     anchors: dict[Op, int] = {}  # of each op, the place of the one before which it is computed
-    delayed: dict[Op, list[Op]] = {}
+    sunk: dict[Op, list[Op]] = {}
     for op in reversed(ops):
         users = region.users_of(op)
         first = min((u for u in users if u is not None), key=lambda u: anchors[u], default=None)
@@ -55,8 +55,8 @@ def _delayed(region: Region) -> list[Op]:
             among = [u for u in users if u is not None and anchors[u] == anchors[first]]
             if len(among) == 1 and _is_small(op, anchors[first], anchors, region):
                 anchors[op] = anchors[first]
-                delayed.setdefault(first, []).append(op)
-    return _flat(ops, anchors, place, delayed)
+                sunk.setdefault(first, []).append(op)
+    return _flat(ops, anchors, place, sunk)
 
 
 def _is_small(op: Op, at: int, anchors: dict[Op, int], region: Region) -> bool:
@@ -88,13 +88,13 @@ def _place(region: Region, order: Sequence[Op]) -> None:
 
 
 def _flat(
-    ops: Sequence[Op], anchors: dict[Op, int], place: dict[Op, int], delayed: dict[Op, list[Op]]
+    ops: Sequence[Op], anchors: dict[Op, int], place: dict[Op, int], sunk: dict[Op, list[Op]]
 ) -> list[Op]:
     found: list[Op] = []
     for op in ops:
         if anchors[op] == place[op]:
             group = [op]
-            for member in group:  # grows: what is delayed to one that is delayed
-                group += delayed.get(member, ())
+            for member in group:  # grows: what is sunk to one that is sunk
+                group += sunk.get(member, ())
             found += reversed(group)
     return found

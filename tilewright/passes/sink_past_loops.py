@@ -21,19 +21,19 @@ from tilewright.ops.shape import Arange
 from tilewright.ops.view import View
 
 
-@compiler_pass("delay_past_loops")
-def delay_past_loops(fn: Function, ctx: PassContext) -> bool:
-    """Delay ops of loops past inner loops; see the module docstring.
+@compiler_pass("sink_past_loops")
+def sink_past_loops(fn: Function, ctx: PassContext) -> bool:
+    """Sink ops of loops below inner loops; see the module docstring.
 
     Needs: no dead ops, which would keep others before a loop.
     """
-    moved = sum(_delay(op.body) for op in list(fn.walk()) if isinstance(op, For))
-    ctx.count("delayed", moved)
+    moved = sum(_sink(op.body) for op in list(fn.walk()) if isinstance(op, For))
+    ctx.count("sunk", moved)
     return moved > 0
 
 
-def _delay(body: Region) -> int:
-    """Delay ops of a body; returns their number."""
+def _sink(body: Region) -> int:
+    """Sink ops of a body; returns their number."""
     ops = list(body)
     loops = [i for i, op in enumerate(ops) if isinstance(op, For)]
     if not loops:
