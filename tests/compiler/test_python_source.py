@@ -154,6 +154,16 @@ def kernel(x_ptr, y_ptr):
     same(module, tmp_path / "kernel.py")
 
 
+def test_the_text_of_fast_functions(tmp_path: Path) -> None:
+    names = ("exp", "log", "log2", "log10", "sin", "cos", "tanh")
+    text = "def kernel(x_ptr, y_ptr):\n    x = tl.load(x_ptr)\n"
+    text += "".join(f"    x = tl.extra.libdevice.fast_{name}f(x)\n" for name in names)
+    text += "    tl.store(y_ptr, x)\n"
+    args = {"x_ptr": np.ones(1, np.float32), "y_ptr": np.ones(1, np.float32)}
+    written = same(forward_module(text, args, {}), tmp_path / "kernel.py")
+    assert all(f"fast_{name}f(" in written for name in names)
+
+
 def test_what_the_language_has_no_spelling_for() -> None:
     for line, what in (
         ("    y = tl.arange(0, 4).to(tl.int64).to(tl.pointer_type(tl.int32))", "ptr"),

@@ -235,6 +235,20 @@ def _libdevice() -> Iterator[Job]:
             yield Job(recipes.expression, params)
 
 
+def _fast() -> Iterator[Job]:
+    """Fast functions, with relative errors where their values are not near 0."""
+    texts = (
+        *("fast_expf(a)", "fast_exp10f(a)", "fast_log2f(a + 2)", "fast_logf(a + 2)"),
+        *("fast_log10f(a + 2)", "fast_powf(a, 1.5)", "fast_dividef(a, 3.0)", "fast_tanhf(a)"),
+        *("fast_sinf(a / (a + 1)) / a", "fast_cosf(a / (a + 1))"),
+    )
+    for text in texts:
+        name, _, rest = text.partition("(")
+        bound = 2e-3 if name == "fast_tanhf" else 2e-5
+        params = f"tl.extra.libdevice.{name}({rest}", (("fp32", (512,)),), ("fp32", (512,))
+        yield Job(recipes.expression, (*params, "positive", bound))
+
+
 def _names() -> Iterator[Job]:
     """Every name of the language, but for assembly, which the interpreter does not support."""
     warps = cycle(WARPS)
@@ -385,6 +399,7 @@ FAMILIES = {
     "functions": _unique(_functions()),
     "assembly": _unique(_assembly()),
     "libdevice": _unique(_libdevice()),
+    "fast": _unique(_fast()),
     "names": _unique(_names()),
     "control": _unique(_control()),
     "rules": _unique(_rules()),

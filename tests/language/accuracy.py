@@ -310,11 +310,13 @@ for GPU threads, run on a CPU. `cuda` uses NVIDIA's instructions for some fp32 f
 (`targets/nvidia/math.py`); those of `tl.exp` and `tl.exp2` flush results below 2**-126 to 0. An
 fp32 result of `tl.exp` of which all uses are rounded to 16 bits or fewer has a relative error of
 2**-17 there (`analysis/roundings.py`). A `pow` by a constant integer from -2 to 4 is a product,
-within 1.5 ulp. A dash means that the column has not been measured.
+within 1.5 ulp. The `fast_` functions of the library are NVIDIA's approximate instructions there
+(`fast_expf`, `fast_logf`, `fast_log2f`, `fast_log10f`, `fast_sinf`, `fast_cosf`, `fast_tanhf`,
+`fast_powf`). A dash means that the column has not been measured.
 
 Functions of the language are named `tl.exp` etc.; the others are in
 `tilewright.language.extra.libdevice`. Functions that are not in the table are exact, correctly
-rounded in the direction in their name, or aliases of a function in the table (`fast_expf`).
+rounded in the direction in their name, or aliases of a function in the table.
 """
 
 

@@ -265,6 +265,8 @@ class _Writer:
 
     def _expression(self, op: Op) -> str:
         symbol, function = _SYMBOLS.get(type(op)), FUNCTIONS.get(type(op))
+        if isinstance(op, math_ops.FastFunction) and op.fast:
+            function = f"extra.libdevice.fast_{op.name.removeprefix('math.')}f"
         if symbol is not None:
             lhs, rhs = op.operands
             return f"({self._side(lhs, rhs)} {symbol} {self._side(rhs, lhs)})"

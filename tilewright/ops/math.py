@@ -44,10 +44,18 @@ class MathFunction(Op):
         return float_to_float(wide, dtype_of(self.src.type), "rtne")
 
 
-class Exp(MathFunction, name="math.exp", traits=ELEMENTWISE):
+class FastFunction(MathFunction):
+    """Base class of functions that targets have short instructions for. With `fast`, a target may
+    take these for fp32, whatever their error; without, the error bounds of `docs/accuracy.md` hold.
+    """
+
+    fast: bool = attr(False)
+
+
+class Exp(FastFunction, name="math.exp", traits=ELEMENTWISE):
     """Natural exponential, e**x.
 
-    %1 = math.exp %0 : 4xfp32 -> 4xfp32
+    %1 = math.exp %0, fast=False : 4xfp32 -> 4xfp32
     """
 
     function = staticmethod(np.exp)
@@ -71,28 +79,28 @@ class Expm1(MathFunction, name="math.expm1", traits=ELEMENTWISE):
     function = staticmethod(np.expm1)
 
 
-class Log(MathFunction, name="math.log", traits=ELEMENTWISE):
+class Log(FastFunction, name="math.log", traits=ELEMENTWISE):
     """Natural logarithm. log(0) is -inf, log(x) of a negative x is NaN.
 
-    %1 = math.log %0 : 4xfp32 -> 4xfp32
+    %1 = math.log %0, fast=False : 4xfp32 -> 4xfp32
     """
 
     function = staticmethod(np.log)
 
 
-class Log2(MathFunction, name="math.log2", traits=ELEMENTWISE):
+class Log2(FastFunction, name="math.log2", traits=ELEMENTWISE):
     """Logarithm to base 2.
 
-    %1 = math.log2 %0 : 4xfp32 -> 4xfp32
+    %1 = math.log2 %0, fast=False : 4xfp32 -> 4xfp32
     """
 
     function = staticmethod(np.log2)
 
 
-class Log10(MathFunction, name="math.log10", traits=ELEMENTWISE):
+class Log10(FastFunction, name="math.log10", traits=ELEMENTWISE):
     """Logarithm to base 10.
 
-    %1 = math.log10 %0 : 4xfp32 -> 4xfp32
+    %1 = math.log10 %0, fast=False : 4xfp32 -> 4xfp32
     """
 
     function = staticmethod(np.log10)
@@ -107,19 +115,19 @@ class Log1p(MathFunction, name="math.log1p", traits=ELEMENTWISE):
     function = staticmethod(np.log1p)
 
 
-class Sin(MathFunction, name="math.sin", traits=ELEMENTWISE):
+class Sin(FastFunction, name="math.sin", traits=ELEMENTWISE):
     """Sine of an angle in radians.
 
-    %1 = math.sin %0 : 4xfp32 -> 4xfp32
+    %1 = math.sin %0, fast=False : 4xfp32 -> 4xfp32
     """
 
     function = staticmethod(np.sin)
 
 
-class Cos(MathFunction, name="math.cos", traits=ELEMENTWISE):
+class Cos(FastFunction, name="math.cos", traits=ELEMENTWISE):
     """Cosine of an angle in radians.
 
-    %1 = math.cos %0 : 4xfp32 -> 4xfp32
+    %1 = math.cos %0, fast=False : 4xfp32 -> 4xfp32
     """
 
     function = staticmethod(np.cos)
@@ -134,10 +142,10 @@ class Tan(MathFunction, name="math.tan", traits=ELEMENTWISE):
     function = staticmethod(np.tan)
 
 
-class Tanh(MathFunction, name="math.tanh", traits=ELEMENTWISE):
+class Tanh(FastFunction, name="math.tanh", traits=ELEMENTWISE):
     """Hyperbolic tangent.
 
-    %1 = math.tanh %0 : 4xfp32 -> 4xfp32
+    %1 = math.tanh %0, fast=False : 4xfp32 -> 4xfp32
     """
 
     function = staticmethod(np.tanh)

@@ -262,6 +262,19 @@ def test_a_single_instruction_exists_for(make: Make, element: ir.DType, name: st
     assert name in instructions([make], 1, element)
 
 
+@pytest.mark.parametrize(("make", "names"), [
+    (math.Exp, ["mul.rm.f32", "ex2.approx.ftz.f32"]),
+    (math.Log, ["lg2.approx.ftz.f32", "mul.rn.f32"]),
+    (math.Log2, ["lg2.approx.ftz.f32"]),
+    (math.Log10, ["lg2.approx.ftz.f32", "mul.rn.f32"]),
+    (math.Sin, ["sin.approx.ftz.f32"]),
+    (math.Cos, ["cos.approx.ftz.f32"]),
+    (math.Tanh, ["tanh.approx.f32"]),
+])  # fmt: skip
+def test_fast_functions_are_one_instruction_and_a_product(make: Any, names: list[str]) -> None:
+    assert instructions([lambda x: make(x, fast=True)], 1, ir.FP32) == names
+
+
 def test_fp8_is_converted_in_software_without_an_instruction() -> None:
     found = instructions([lambda x: arith.Cast(x, ir.FP8E4NV, "rtne")], 1, ir.FP32, arch=80)
     assert not any("e4m3" in name for name in found)

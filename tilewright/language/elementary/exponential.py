@@ -67,11 +67,11 @@ trunc = _op("trunc", math.Trunc, "x rounded to an integer toward zero; preserves
 rint = _op("rint", math.Rint, "The nearest integer, ties to even")
 square_root = _op("sqrt", math.Sqrt, "Correctly rounded square root", ieee=True)
 
-fast_expf = _op("fast_expf", math.Exp, "Natural exponential, fast", "f->f")
-fast_logf = _op("fast_logf", math.Log, "Natural logarithm, fast", "f->f")
-fast_log2f = _op("fast_log2f", math.Log2, "Logarithm to base 2, fast", "f->f")
-fast_log10f = _op("fast_log10f", math.Log10, "Logarithm to base 10, fast", "f->f")
-fast_tanhf = _op("fast_tanhf", math.Tanh, "Hyperbolic tangent, fast", "f->f")
+fast_expf = _op("fast_expf", math.Exp, "Natural exponential, fast", "f->f", fast=True)
+fast_logf = _op("fast_logf", math.Log, "Natural logarithm, fast", "f->f", fast=True)
+fast_log2f = _op("fast_log2f", math.Log2, "Logarithm to base 2, fast", "f->f", fast=True)
+fast_log10f = _op("fast_log10f", math.Log10, "Logarithm to base 10, fast", "f->f", fast=True)
+fast_tanhf = _op("fast_tanhf", math.Tanh, "Hyperbolic tangent, fast", "f->f", fast=True)
 
 
 @function("f->f")
@@ -83,7 +83,7 @@ def fast_exp10f(x: Number) -> Number:
 @function("ff->f")
 def fast_powf(x: Number, y: Number) -> Number:
     """x to the power of y, fast but less accurate: exp2 of a rounded product."""
-    return apply(math.Exp2, y * apply(math.Log2, x))
+    return apply(math.Exp2, y * apply(math.Log2, x, fast=True))
 
 
 @function("ff->f")

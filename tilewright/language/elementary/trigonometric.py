@@ -56,19 +56,19 @@ def tan(x: Number) -> Number:
 @function("f->f")
 def fast_sinf(x: Number) -> Number:
     """Sine, fast."""
-    return apply(math.Sin, x)
+    return apply(math.Sin, x, fast=True)
 
 
 @function("f->f")
 def fast_cosf(x: Number) -> Number:
     """Cosine, fast."""
-    return apply(math.Cos, x)
+    return apply(math.Cos, x, fast=True)
 
 
 @function("f->f")
 def fast_tanf(x: Number) -> Number:
     """Tangent, fast but less accurate: the quotient of sine and cosine."""
-    return apply(math.Sin, x) / apply(math.Cos, x)
+    return apply(math.Sin, x, fast=True) / apply(math.Cos, x, fast=True)
 
 
 # -- angles in half turns --------------------------------------------------------------------------

@@ -10,7 +10,8 @@ The maximum error of fp32 in ulp, over all arguments, measured on an H200:
     rsqrt   1.52    rsqrt.approx
     sqrt    0.95    sqrt.approx, unless correct rounding is required
 
-Nothing here calls a library function.
+`fast` functions are one instruction, and a product where the base differs. Nothing here calls a
+library function.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _exponential(op: math.Exp, element: ir.DType) -> Function:
     """The shortest code that is precise enough."""
     if element != ir.FP32:
         return _exp_narrow
-    if is_rounded_short(op.result):
+    if op.fast or is_rounded_short(op.result):
         return exp_rounded_f32
     negative = is_at_most_zero(op.src) or interval(op.src).most <= 0
     return exp_negative_f32 if negative else exp_f32
@@ -173,12 +174,21 @@ def log_f32(b: Builder, x: V, base: type[arith.Op]) -> V:
     return b.select(normal, usual, unusual)
 
 
+def log_fast_f32(b: Builder, x: V, base: type[arith.Op]) -> V:
+    """lg2.approx, which takes subnormals for 0, times log 2 in the base. Its absolute error is
+    2**-22 between 0.5 and 2, elsewhere the relative one is (PTX ISA, lg2)."""
+    (of_two, _), _ = _BASES[base]
+    l2 = instruction(b, "lg2.approx.ftz.f32", x)
+    return l2 if of_two == 1.0 else b.fmul(l2, of_two)
+
+
 @lowers(math.Log, math.Log2, math.Log10, target=NAME)
 def lower_log(b: Builder, op: math.Log | math.Log2 | math.Log10, src: V) -> V:
     element = _element(op)
     if element == ir.FP64:
         return common.lower_math(b, op, src)
-    return _in_f32(b, element, lambda b, x: log_f32(b, x, type(op)), src)
+    function = log_fast_f32 if op.fast else log_f32
+    return _in_f32(b, element, lambda b, x: function(b, x, type(op)), src)
 
 
 # (tanh(x) - x) / x**3 in x**2, on |x| <= 0.7; relative error 2**-25.9 of tanh. The interval is
@@ -209,7 +219,7 @@ def lower_tanh(b: Builder, op: math.Tanh, src: V) -> V:
     element = _element(op)
     if element == ir.FP64:
         return common.lower_math(b, op, src)
-    if element == ir.BF16:  # the instruction's error of 2**-11 is sufficient for 8 bits
+    if op.fast or element == ir.BF16:  # its error of 2**-11 is sufficient for 8 bits
         return _in_f32(b, element, lambda b, x: instruction(b, "tanh.approx.f32", x), src)
     return _in_f32(b, element, tanh_f32, src)
 
@@ -235,7 +245,16 @@ def lower_sqrt(b: Builder, op: math.Sqrt, src: V) -> V:
 
 # -- replacements of C library functions -----------------------------------------------------------
 
-lowers(math.Sin, math.Cos, target=NAME)(sin_cos_without_library)
+
+@lowers(math.Sin, math.Cos, target=NAME)
+def lower_sin_cos(b: Builder, op: math.Sin | math.Cos, src: V) -> V:
+    """With `fast`, the instruction, whose absolute error is 2**-20.5 within a turn, and grows with
+    the argument (PTX ISA, sin and cos)."""
+    element = _element(op)
+    if not op.fast or element == ir.FP64:
+        return sin_cos_without_library(b, op, src)
+    name = "sin" if isinstance(op, math.Sin) else "cos"
+    return _in_f32(b, element, lambda b, x: instruction(b, f"{name}.approx.ftz.f32", x), src)
 
 
 def _reciprocal(b: Builder, y: V) -> V:
