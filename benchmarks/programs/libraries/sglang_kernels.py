@@ -30,6 +30,7 @@ allow(
     *("setproctitle", "sgl_kernel", "starlette", "torchvision", "tqdm", "transformers", "uvicorn"),
     *("uvloop", "zmq", "sglang.jit_kernel"),
     *(f"sglang.srt.{name}" for name in ("configs", "dllm", "model_executor", "server_args")),
+    "sglang.srt.utils.hf_transformers_utils",  # registers classes of those modules
 )
 bare("sglang", "sglang.srt", "sglang.srt.layers", "sglang.srt.lora", "sglang.srt.lora.triton_ops")
 bare(*(f"sglang.srt.layers.{name}" for name in ("attention", "quantization")))
