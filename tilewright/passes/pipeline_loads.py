@@ -30,6 +30,7 @@ from tilewright.ops.arith import Add, Cmp, Select
 from tilewright.ops.control import Barrier, For, Yield
 from tilewright.ops.gpu import Allocate, CommitCopies, CopyAsync, Share, Slot, WaitCopies
 from tilewright.ops.memory import Load
+from tilewright.ops.reduce import Reduce
 from tilewright.ops.roles import Roles
 from tilewright.passes.layout_choice import ANCHORS
 from tilewright.passes.own_copies import (
@@ -71,8 +72,8 @@ SMALL_TILE = 8
 FEW_WARPS = 16
 """With more resident warps, others compute while one waits for its copies."""
 TOO_FEW_WARPS = 8
-"""Two for each scheduler of a multiprocessor. With fewer resident warps, one more program is worth
-more than copies that start an iteration earlier."""
+"""Two for each scheduler of a multiprocessor. With fewer resident warps, or as many that reduce
+their products, one more program is worth more than copies that start an iteration earlier."""
 FEWEST_PROGRAMS = 3
 """A second barrier in each iteration costs more where the warps of two programs wait for it."""
 OTHER_REGISTERS = 64
@@ -189,15 +190,19 @@ def _schedule(loop: For, found: Pipeline, ctx: PassContext) -> _Schedule:
 
 
 def _stages(loop: For, found: Pipeline, ctx: PassContext) -> int:
-    """The stages of a loop: as many as requested, or fewer, but two, as long as the schedulers of a
-    multiprocessor have hardly a warp each and another program gets resident. A warp that waits for
-    its products and reductions then leaves its scheduler idle, however early the copies start."""
+    """The stages of a loop: as many as requested, or fewer, but two, as long as another program
+    gets resident and the schedulers of a multiprocessor have hardly a warp each, or hardly two that
+    reduce their products. A warp that waits for these then leaves its scheduler idle, however early
+    the copies start."""
     stages = stages_of(loop, ctx)
-    if _waits_for_products(loop) and ctx.enabled(FEWER_STAGES):
-        while stages > 2 and _resident(loop, found, stages, ctx) * ctx.gpu.warps < TOO_FEW_WARPS:
-            if _resident(loop, found, stages - 1, ctx) <= _resident(loop, found, stages, ctx):
-                break
-            stages -= 1
+    if not _waits_for_products(loop) or not ctx.enabled(FEWER_STAGES):
+        return stages
+    reduces = any(isinstance(op, Reduce) for op in loop.body)
+    while stages > 2:
+        now, then = (_resident(loop, found, slots, ctx) for slots in (stages, stages - 1))
+        if now >= then or now * ctx.gpu.warps >= TOO_FEW_WARPS + reduces:
+            break
+        stages -= 1
     return stages
 
 
@@ -207,12 +212,19 @@ def _waits_for_products(loop: For) -> bool:
 
 
 def _resident(loop: For, found: Pipeline, slots: int, ctx: PassContext) -> int:
-    """The resident programs by the slots in shared memory and the registers of a thread."""
+    """The resident programs by the slots in shared memory, and by the registers of the tiles that
+    the loop carries, of other results of its products, and `OTHER_REGISTERS`."""
     gpu = ctx.gpu
-    layouts = [v.layout for v in loop.body.args if v.layout is not None]
+    products = [v for op in loop.body if type(op) in ANCHORS for v in op.results]
+    tiles = [*loop.body.args, *(v for v in products if not _is_carried(v, loop))]
+    layouts = [v.layout for v in tiles if v.layout is not None]
     needed = sum(layout.in_size(REGISTER) for layout in layouts) + OTHER_REGISTERS
     most = gpu.registers // (gpu.threads * needed)
     return min(most, gpu.shared_bytes // (slots * found.nbytes))
+
+
+def _is_carried(value: Value, loop: For) -> bool:
+    return any(isinstance(user, Yield) and user.parent is loop.body for user in value.users)
 
 
 def _may_be_late(loop: For) -> bool:

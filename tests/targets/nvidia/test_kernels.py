@@ -21,6 +21,8 @@ import pytest
 
 from benchmarks.gpu import compile_time
 from benchmarks.gpu.compile_time import Kernel
+from tests.frontend.kernels import build, kernel_from
+from tests.targets.nvidia.lowered import lower
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import compile
 from tilewright.compiler.source import ASTSource
@@ -294,6 +296,33 @@ def test_stages_of_a_pipelined_product(stages: int) -> None:
     assert ("cp.async" in kernel.asm["ptx"]) == (stages > 1)
     # If at all for one more CTA, before which it had more registers.
     assert kernel.n_spills <= FEW_SPILLS * kernel.n_regs / (1 - MOST_TO_SAVE)
+
+
+SIMILARITIES = """
+def kernel(q, d, best, n, REDUCED: tl.constexpr):
+    q, d = tl.multiple_of(q, 16), tl.multiple_of(d, 16)
+    rows, columns = tl.arange(0, 32), tl.arange(0, 128)
+    x = tl.load(q + rows[:, None] * 128 + columns)
+    most = tl.full([32], float("-inf"), tl.float32)
+    sums = tl.zeros([32, 128], tl.float32)
+    for i in range(0, n, 128):
+        y = tl.load(d + (i + columns[:, None]) * 128 + columns)
+        if REDUCED:
+            most = tl.maximum(most, tl.max(tl.dot(x, y.T), 1))
+        else:
+            sums = tl.dot(x, y.T, sums)
+    tl.store(best + rows, most + tl.sum(sums, 1))
+"""
+
+
+def test_loops_that_reduce_their_products_have_fewer_stages_for_a_third_program() -> None:
+    slot = 128 * 128 * 2
+    shared: dict[bool, int] = {}
+    for reduced in (False, True):
+        types = {"q": "*fp16", "d": "*fp16", "best": "*fp32", "n": "i32"}
+        module = build(kernel_from(SIMILARITIES), types, {"REDUCED": reduced})
+        shared[reduced] = lower(module, num_warps=4, num_stages=3).metadata["shared"]
+    assert 2 * slot <= shared[True] < 3 * slot <= shared[False]
 
 
 @pytest.mark.sampled(2)
