@@ -13,6 +13,7 @@ from tilewright.passes.defer_reductions import defer_reductions
 from tilewright.passes.join_loads import join_loads
 from tilewright.passes.licm import hoist_invariants
 from tilewright.passes.narrow_loads import narrow_loads
+from tilewright.passes.order_stores import order_stores
 from tilewright.passes.pad_tiles import pad_tiles
 from tilewright.passes.pipeline_loads import pipeline_loads
 from tilewright.passes.prefetch_loads import prefetch_loads
@@ -60,6 +61,7 @@ def steps(
         Step(advance_loads),
         *choose_instructions,
         Step(thread_products),
+        Step(order_stores),
         Step(strip_mine),
         Step(assign_layouts),
         Step(remove_dead_code),
