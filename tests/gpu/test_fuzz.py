@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.fuzz.assembly import random_assembly
 from tests.fuzz.forms.check import FORMS
 from tests.fuzz.forms.computation import random_computation
 from tests.fuzz.forms.kernel import program_of
@@ -107,6 +108,21 @@ class ProgramJob:
         return prepare(program, f"{self.name}, {options}", options)
 
 
+@dataclass(frozen=True)
+class AssemblyJob:
+    """A random kernel with inline assembly, of so many warps."""
+
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"assembly {self.seed}"
+
+    def prepare(self) -> Prepared:
+        options = {"num_warps": (4, 1, 2, 8)[self.seed % 4]}
+        return prepare(random_assembly(self.seed), f"{self.name}, {options}", options)
+
+
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0
 
@@ -124,6 +140,16 @@ def forms_ahead(pool: Executor, request: pytest.FixtureRequest) -> Ahead:
 @pytest.fixture(scope="module")
 def programs_ahead(pool: Executor, request: pytest.FixtureRequest) -> Ahead:
     return batches_ahead(ProgramJob, pool, request)
+
+
+@pytest.fixture(scope="module")
+def assembly_ahead(pool: Executor, request: pytest.FixtureRequest) -> Ahead:
+    return batches_ahead(AssemblyJob, pool, request)
+
+
+@pytest.mark.gpu
+def test_random_assembly_computes_what_numpy_does(fuzz_seed: int, assembly_ahead: Ahead) -> None:
+    run_all(batch(AssemblyJob, fuzz_seed), assembly_ahead)
 
 
 @pytest.mark.gpu
@@ -144,4 +170,10 @@ def test_random_kernels_agree(fuzz_seed: int, ahead: Ahead) -> None:
 def test_random_kernels_compile(fuzz_seed: int) -> None:
     """Without a GPU: what the test above runs compiles, with all its options."""
     prepared = batch(FuzzJob, fuzz_seed)[fuzz_seed % BATCH].prepare()
+    assert prepared.kernel.asm["cubin"]
+
+
+def test_random_assembly_compiles(fuzz_seed: int) -> None:
+    """ptxas accepts the text, with registers of the types that it names."""
+    prepared = batch(AssemblyJob, fuzz_seed)[fuzz_seed % BATCH].prepare()
     assert prepared.kernel.asm["cubin"]
