@@ -78,7 +78,9 @@ QUESTIONS: dict[str, Callable[[], object]] = {
     "_linear": lambda: residuals._linear(shared(total, NUMBERS), NoMaximum()),  # pyright: ignore[reportArgumentType]
     "wraps": lambda: wraps._conditions(shared(arith.And, MASK), 0),
     "is_finite": lambda: masked_values.is_finite(shared(dot, SQUARE)),
-    "_is_positive": lambda: softmax_results._is_positive(shared(total, NUMBERS, Exp(TILE).result)),
+    "_is_positive": lambda: softmax_results._is_positive(
+        shared(total, NUMBERS, Exp(TILE, False).result)
+    ),
     "_is_compared": _compared,
     "_truth": lambda: exclusive._truth(shared(arith.And, I1), {}),
 }

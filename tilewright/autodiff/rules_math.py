@@ -214,13 +214,13 @@ def _element(value: Value) -> Type:
 @partial(Sin)
 def _sin(d: Point, op: Sin, index: int, t: Value) -> Value:
     """(sin x)' = cos x"""
-    return d.emit.mul(t, d.emit.op(Cos(d.value(op.src))))
+    return d.emit.mul(t, d.emit.op(Cos(d.value(op.src), op.fast)))
 
 
 @partial(Cos)
 def _cos(d: Point, op: Cos, index: int, t: Value) -> Value:
     """(cos x)' = -sin x"""
-    return d.emit.neg(d.emit.mul(t, d.emit.op(Sin(d.value(op.src)))))
+    return d.emit.neg(d.emit.mul(t, d.emit.op(Sin(d.value(op.src), op.fast))))
 
 
 @partial(Tan)
@@ -241,7 +241,7 @@ def _tanh(d: Point, op: Tanh, index: int, t: Value) -> Value:
 def _erf(d: Point, op: Erf, index: int, t: Value) -> Value:
     """(erf x)' = 2/√π e^(-x²)"""
     x = d.value(op.src)
-    bell = d.emit.op(Exp(d.emit.neg(d.emit.mul(x, x))))
+    bell = d.emit.op(Exp(d.emit.neg(d.emit.mul(x, x)), False))
     return d.emit.mul(d.emit.scaled(t, 2 / math.sqrt(math.pi)), bell)
 
 

@@ -51,6 +51,6 @@ def cos_of_signed(op: Cos, rw: Rewriter) -> Value | None:
     """cos(-x) = cos(|x|) = cos(x)"""
     match op.src.op:
         case Neg(x) | Abs(x):
-            return rw.insert(Cos(x))
+            return rw.insert(Cos(x, op.fast))
         case _:
             return None
