@@ -46,7 +46,7 @@ BRANCH = """
 VARYING_BRANCH = BRANCH.replace("n > 2", "p < 2")
 VARYING_LOOP = """
     x = tl.load(x_ptr + (q * 3 + p) * 4 + i)
-    for _ in range(p + 1):
+    for _ in range(p):
         x = x * 0.5 + tl.load(w_ptr + q * 4 + i)
     tl.store(y_ptr + (q * 3 + p) * 4 + i, x)
 """

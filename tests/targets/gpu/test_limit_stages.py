@@ -85,7 +85,7 @@ def remarks(ctx: PassContext) -> list[str]:
         (80, 4, 128, 128, 64, 4),
         (90, 4, 128, 256, 64, 4),
         (90, 6, 128, 256, 64, 4),
-        (90, 3, 64, 64, 32, 3),
+        (90, 3, 64, 32, 32, 3),
     ],
 )
 def test_stages_are_the_most_that_fit(
