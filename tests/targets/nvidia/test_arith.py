@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.frontend.kernels import build, kernel_from
+from tests.frontend.kernels import build, function_from, jit, kernel_from
 from tests.lowering.simt.tiles import tile, tile_kernel
 from tests.targets.nvidia.lowered import lower, ptx_of
 from tilewright.ir import types as ir
@@ -443,6 +443,38 @@ def test_floats_become_integers_by_an_instruction_that_saturates(to: ir.DType) -
     found = instructions([lambda x: arith.Cast(x, to, "rtne")], 1, ir.FP32)
     assert len([name for name in found if name.startswith("cvt.rzi")]) == 1
     assert not [name for name in found if name.startswith(("setp", "selp"))]
+
+
+CONVERTED_IN_BRANCHES = """
+def kernel(x, y, out):
+    i = tl.reshape(tl.arange(0, 256), (16, 16))
+    number = tl.load(x + 407 + i)
+    word = tl.load(y + 734 + i, mask=i < 91, other=3)
+    if tl.load(y + 723) > 0:
+        mixed = number.to(tl.int16) ^ word
+    else:
+        mixed = number.to(tl.int16) ^ word
+    whole = number.to(tl.int16)
+    chosen = tl.where(mixed != whole, mixed, whole)
+    _, most = tl.associative_scan((tl.abs(whole), mixed - 3), 0, combine)
+    tl.store(out + i, tl.where(word + word >= chosen, most, mixed))
+"""
+
+
+def test_no_sign_of_half_a_register_is_taken_for_that_of_the_whole() -> None:
+    """ptxas 13.0 merges conversions of two branches, copies the half that 16 bits are, and shifts
+    the whole register for the sign of `abs`."""
+    if find_disassembler() is None:
+        pytest.skip("needs nvdisasm")
+    text = "def combine(a, b, c, d): return a ^ c, tl.where(b > d, b, d)"
+    kernel = kernel_from(CONVERTED_IN_BRANCHES, combine=jit(function_from(text)))
+    module = build(kernel, {"x": "*fp16", "y": "*i16", "out": "*i16"})
+    for at, argument in enumerate(module.entry.arg_attrs):
+        argument.update(divisibility=16, alias=at)
+    code = sass(lower(module, num_warps=2).stages["cubin"])
+    halves = set(re.findall(r"PRMT (R\d+), R\d+(?:\.reuse)?, 0x7610, \1\b", code))
+    assert "F2I.S16" in code
+    assert not halves.intersection(re.findall(r"SHF\.R\.S32\.HI R\d+, RZ, 0xf, (R\d+)", code))
 
 
 def test_elements_of_a_row_are_divided_once() -> None:

@@ -351,13 +351,15 @@ def lower_cast(b: Builder, op: arith.Cast, src: V) -> V:
 
 def _to_integer(b: Builder, x: V, to: ir.DType) -> V:
     """fp32 truncated to an integer of at most 32 bits: the instruction saturates and returns 0 for
-    NaN, where LLVM would emit comparisons and selects."""
+    NaN, where LLVM would emit comparisons and selects.
+
+    Its register has 32 bits for shorter results, too: of a result in one of 16, ptxas 13.0 knows
+    that the other half extends it, copies the 16 bits only, and then shifts the whole register.
+    """
     bits = to.primitive_bitwidth
     text = f"cvt.rzi.{'s' if to.is_int_signed() else 'u'}{bits}.f32 $0, $1;"
-    if bits == 16:
-        return b.inline_asm(text, "=h,f", int_type(16), [x])
     word = b.inline_asm(text, "=r,f", I32, [x])
-    return word if bits == 32 else b.trunc(word, int_type(8))
+    return word if bits == 32 else b.trunc(word, int_type(bits))
 
 
 @lowers(arith.Bitcast, target=NAME)
