@@ -471,7 +471,9 @@ def test_no_sign_of_half_a_register_is_taken_for_that_of_the_whole() -> None:
     module = build(kernel, {"x": "*fp16", "y": "*i16", "out": "*i16"})
     for at, argument in enumerate(module.entry.arg_attrs):
         argument.update(divisibility=16, alias=at)
-    code = sass(lower(module, num_warps=2).stages["cubin"])
+    cubin = lower(module, num_warps=2).stages["cubin"]
+    assert isinstance(cubin, bytes)
+    code = sass(cubin)
     halves = set(re.findall(r"PRMT (R\d+), R\d+(?:\.reuse)?, 0x7610, \1\b", code))
     assert "F2I.S16" in code
     assert not halves.intersection(re.findall(r"SHF\.R\.S32\.HI R\d+, RZ, 0xf, (R\d+)", code))
