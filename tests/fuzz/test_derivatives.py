@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from tests.autodiff.harness import forward_module, launch_verdicts
@@ -101,17 +104,18 @@ def test_gradients_of_gradients(fuzz_seed: int) -> None:
     check_applied_twice(fuzz_seed)
 
 
+def used_by(program: Callable[[np.random.Generator], Any], count: int) -> set[str]:
+    """What so many random programs use."""
+    return set[str]().union(*(program(np.random.default_rng(seed)).used for seed in range(count)))
+
+
 def test_random_kinds_of_kernels_are_all_reached() -> None:
-    used: set[str] = set()
-    for seed in range(150):
-        used |= Applied(np.random.default_rng(seed)).used
+    used = used_by(Applied, 150)
     assert {f"kind: {family}" for family in FAMILIES} <= used
 
 
 def test_random_shapes_reach_each_kind() -> None:
-    used: set[str] = set()
-    for seed in range(150):
-        used |= Shaped(np.random.default_rng(seed)).used
+    used = used_by(Shaped, 150)
     assert {f"load: {kind}" for kind in LOADS} <= used
     assert {f"store: {kind}" for kind in STORES} <= used
     assert {f"op: {kind}" for kind in OPERATIONS} <= used
@@ -119,9 +123,7 @@ def test_random_shapes_reach_each_kind() -> None:
 
 
 def test_random_statements_are_all_composed() -> None:
-    used: set[str] = set()
-    for seed in range(150):
-        used |= Composed(np.random.default_rng(seed)).used
+    used = used_by(Composed, 150)
     assert {f"statement: {kind}" for kind in STATEMENTS} <= used
     assert {f"load: {kind}" for kind in ("row", "flat", "shared", "gathered", "pairs")} <= used
     assert {"store: pairs", "store: transposed", "states: tuple", "load: descriptor"} <= used
@@ -129,9 +131,7 @@ def test_random_statements_are_all_composed() -> None:
 
 
 def test_random_statements_are_nested() -> None:
-    used: set[str] = set()
-    for seed in range(100):
-        used |= Nested(np.random.default_rng(seed)).used
+    used = used_by(Nested, 100)
     assert {
         f"{kind}, {depth} deep" for kind in ("for", "while", "if") for depth in range(3)
     } <= used
@@ -140,9 +140,7 @@ def test_random_statements_are_nested() -> None:
 
 
 def test_random_axes_reach_each_kind() -> None:
-    used: set[str] = set()
-    for seed in range(150):
-        used |= Axes(np.random.default_rng(seed)).used
+    used = used_by(Axes, 150)
     assert {f"along: {kind}" for kind in ALONG} <= used
     assert {f"across: {kind}" for kind in ACROSS} <= used
     assert {f"lanes: {kind}" for kind in LANES} <= used
