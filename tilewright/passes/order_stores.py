@@ -13,10 +13,11 @@ region.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import takewhile
 
+from tilewright.analysis.dependences import dependent_ops
 from tilewright.analysis.pointers import may_overlap
-from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.core import Function, Op, Region
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ops.memory import Load, Store
 
@@ -36,8 +37,7 @@ def order_stores(fn: Function, ctx: PassContext) -> bool:
         if not 2 <= len(stores) <= MOST_STORES:
             continue
         for store in reversed(stores):
-            loads = _overwritten(fn, region, store)
-            anchor = _last_that_waits(fn, store, loads) if loads else None
+            anchor = _last_that_waits(fn, region, store)
             if anchor is not None:
                 ctx.did(NAME, "starts after the loads of the memory that it overwrites", store.loc)
                 ctx.count("moved stores")
@@ -47,33 +47,14 @@ def order_stores(fn: Function, ctx: PassContext) -> bool:
     return changed
 
 
-def _overwritten(fn: Function, region: Region, store: Store) -> list[Load]:
-    """The earlier loads of a region from memory that a store may overwrite, unless the store waits
-    for one of them."""
-    loads: list[Load] = []
-    for op in region:
-        if op is store:
-            break
-        if isinstance(op, Load) and may_overlap(fn, op.ptr, store.ptr):
-            loads.append(op)
-    return [] if store in _dependent(region, loads) else loads
-
-
-def _dependent(region: Region, loads: Sequence[Load]) -> set[Op]:
-    """The ops of a region that wait for one of the loads."""
-    found = set[Op](loads)
-    values: set[Value] = {load.result for load in loads}
-    for op in region:
-        if any(v in values for inner in op.walk() for v in inner.operands):
-            found.add(op)
-            values.update(op.results)
-    return found.difference(loads)
-
-
-def _last_that_waits(fn: Function, store: Store, loads: Sequence[Load]) -> Store | None:
-    """The last store that waits for one of the loads, and that the store may follow."""
-    assert store.parent is not None
-    waiting = _dependent(store.parent, loads)
+def _last_that_waits(fn: Function, region: Region, store: Store) -> Store | None:
+    """The last store that waits for a load from memory that another store may overwrite, and that
+    this one may follow; None if it waits for such a load itself."""
+    before = takewhile(lambda op: op is not store, region)
+    loads = [op for op in before if isinstance(op, Load) and may_overlap(fn, op.ptr, store.ptr)]
+    waiting = dependent_ops([load.result for load in loads], region) if loads else set[Op]()
+    if store in waiting:
+        return None
     found: Store | None = None
     op = store.next
     while op is not None and _may_precede(fn, op, store):
@@ -85,8 +66,7 @@ def _last_that_waits(fn: Function, store: Store, loads: Sequence[Load]) -> Store
 
 def _may_precede(fn: Function, op: Op, store: Store) -> bool:
     """Whether an op that follows a store may be executed before it."""
-    if isinstance(op, Load):
-        return not op.volatile and not may_overlap(fn, op.ptr, store.ptr)
-    if isinstance(op, Store):
-        return not may_overlap(fn, op.ptr, store.ptr)
+    if isinstance(op, Load | Store):
+        volatile = isinstance(op, Load) and op.volatile
+        return not volatile and not may_overlap(fn, op.ptr, store.ptr)
     return op.pure and not op.regions and not op.terminator

@@ -216,15 +216,12 @@ def _resident(loop: For, found: Pipeline, slots: int, ctx: PassContext) -> int:
     the loop carries, of other results of its products, and `OTHER_REGISTERS`."""
     gpu = ctx.gpu
     products = [v for op in loop.body if type(op) in ANCHORS for v in op.results]
-    tiles = [*loop.body.args, *(v for v in products if not _is_carried(v, loop))]
+    carried = set(loop.body.terminator.operands)
+    tiles = [*loop.body.args, *(v for v in products if v not in carried)]
     layouts = [v.layout for v in tiles if v.layout is not None]
     needed = sum(layout.in_size(REGISTER) for layout in layouts) + OTHER_REGISTERS
     most = gpu.registers // (gpu.threads * needed)
     return min(most, gpu.shared_bytes // (slots * found.nbytes))
-
-
-def _is_carried(value: Value, loop: For) -> bool:
-    return any(isinstance(user, Yield) and user.parent is loop.body for user in value.users)
 
 
 def _may_be_late(loop: For) -> bool:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
+from tilewright.analysis.dependences import needed_ops
 from tilewright.analysis.ranges import value_range
 from tilewright.ir import types as ir
 from tilewright.ir.core import Function, Op, Region, Value
@@ -108,11 +109,11 @@ def _parts(loop: For, most: int) -> _Parts | None:
     guards = [op for op in ops[: ops.index(first)] if not op.pure]
     if len(guards) != 1 or not isinstance(guards[0], WaitBarrier):
         return None
-    ahead = _closure([*first.operands, *guards[0].operands], loop.body)
+    ahead = needed_ops([*first.operands, *guards[0].operands], loop.body)
     if not _is_known_ahead(loop, ahead):
         return None
     ops = _ready_first(ops, last)
-    place, counters = ops.index(last), _closure(_counters(loop), loop.body)
+    place, counters = ops.index(last), needed_ops(_counters(loop), loop.body)
     read = _slots(first)
     late = {op for op in ops[place:] if op not in counters}
     sooner = [p for p in ops[:place] if isinstance(p, Wgmma) and waits[p] is not last]
@@ -147,24 +148,11 @@ def _ready_first(ops: Sequence[Op], last: WgmmaWait) -> list[Op]:
     body = product.parent
     assert body is not None
     for op in takewhile(lambda op: op.pure or isinstance(op, Wgmma), ops[place:]):
-        needed = {op, *_closure(op.operands, body)} & {*after}
+        needed = {op, *needed_ops(op.operands, body)} & {*after}
         if isinstance(op, Wgmma) and op is not product and not any(map(_is_stored, needed)):
             before += [o for o in after if o in needed]
             after = [o for o in after if o not in needed]
     return [*before, *after]
-
-
-def _closure(roots: Iterable[Value], body: Region) -> set[Op]:
-    """The ops of the body that values depend on."""
-    found: set[Op] = set()
-    pending = list(roots)
-    while pending:
-        op = pending.pop().op
-        if op is not None and op.parent is body and op not in found:
-            found.add(op)
-            for inner in op.walk():
-                pending += inner.operands
-    return found
 
 
 def _counters(loop: For) -> list[Value]:
@@ -174,7 +162,7 @@ def _counters(loop: For) -> list[Value]:
 
 def _is_known_ahead(loop: For, ahead: Iterable[Op]) -> bool:
     """Whether ops can be computed for the next iteration: from scalars that the loop counts."""
-    ops = {*ahead, *_closure(_counters(loop), loop.body)}
+    ops = {*ahead, *needed_ops(_counters(loop), loop.body)}
     return value_range(loop.step)[0] > 0 and all(
         op.pure
         and not op.regions

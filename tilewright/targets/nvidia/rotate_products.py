@@ -15,9 +15,9 @@ its result. The rotated loop has a product that does not depend on `f`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from tilewright.analysis.dependences import dependent_ops, needed_ops
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.passes import PassContext, optional_part
 from tilewright.ir.rewriter import insert_before
@@ -119,7 +119,7 @@ def _parts(loop: For, guards: Guards) -> _Parts | str:
     if any(op.reads_memory and not isinstance(op, Load | Fetch) for op in ops):
         return "the loop reads shared memory between the products"
     first, second = products
-    ahead = _closure(first.operands, body)
+    ahead = needed_ops(first.operands, body)
     counted = _counted(body)
     if any(v.owner is body and v.index and v not in counted for op in ahead for v in op.operands):
         return "the first product needs what the loop carries"
@@ -127,7 +127,7 @@ def _parts(loop: For, guards: Guards) -> _Parts | str:
     if second not in from_first:
         return ""
     after = _dependent(second, ops)
-    carried_or_first = from_first | _users({*body.args[1:]} - counted, ops)
+    carried_or_first = from_first | dependent_ops({*body.args[1:]} - counted, ops)
     fixed, late = carried_or_first | ahead, after | set[Op]([second])
     _add_only_users(late, fixed, ops)
     head = set(ahead)
@@ -137,7 +137,7 @@ def _parts(loop: For, guards: Guards) -> _Parts | str:
     rest = [op for op in ops if op not in late and op not in head]
     # Addresses that both parts use are computed by both.
     operands = [v for op in late for inner in op.walk() for v in inner.operands]
-    both = _closure(operands, body, carried_or_first)
+    both = needed_ops(operands, body, carried_or_first)
     late |= {op for op in both if op.pure and not isinstance(op, Share)}
     parts_late = [op for op in ops if op in late]
     crossing = _crossing(parts_late, body, late)
@@ -167,7 +167,7 @@ def _counted(body: Region) -> set[Value]:
         before = len(found)
         for arg in list(found):
             value = yields[arg.index - 1]
-            ops = _closure([value], body)
+            ops = needed_ops([value], body)
             used = {v for op in ops for v in op.operands if v.owner is body} | {value}
             carried = {v for v in used if v.owner is body}
             if not all(op.elementwise for op in ops) or not carried <= found:
@@ -197,37 +197,12 @@ def _place_guards(guards: Guards, ops: Sequence[Op], head: set[Op], late: set[Op
             continue
         assert op.parent is not None
         part.add(op)
-        part.update(_closure(op.operands, op.parent) if part is head else ())
-
-
-def _closure(
-    roots: Sequence[Value], body: Region, without: AbstractSet[Op] = frozenset()
-) -> set[Op]:
-    """The ops of the body that values depend on, stopping at some of them."""
-    found: set[Op] = set()
-    pending = list(roots)
-    while pending:
-        op = pending.pop().op
-        if op is not None and op.parent is body and op not in found and op not in without:
-            found.add(op)
-            for inner in op.walk():
-                pending += inner.operands
-    return found
+        part.update(needed_ops(op.operands, op.parent) if part is head else ())
 
 
 def _dependent(root: Op, ops: Sequence[Op]) -> set[Op]:
     """The ops that depend on an op's results."""
-    return _users({*root.results}, ops)
-
-
-def _users(values: set[Value], ops: Sequence[Op]) -> set[Op]:
-    """The ops that use values, directly or transitively."""
-    found: set[Op] = set()
-    for op in ops:
-        if any(v in values for inner in op.walk() for v in inner.operands):
-            found.add(op)
-            values.update(op.results)
-    return found
+    return dependent_ops(root.results, ops)
 
 
 def _crossing(late: Sequence[Op], body: Region, inside: set[Op]) -> list[Value]:

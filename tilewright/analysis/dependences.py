@@ -1,0 +1,37 @@
+"""Dependences between the ops of a region, by their operands and those of nested ops.
+
+Memory is not considered. Linear in the number of ops and operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+
+from tilewright.ir.core import Op, Region, Value
+
+
+def needed_ops(
+    values: Iterable[Value], body: Region, without: AbstractSet[Op] = frozenset()
+) -> set[Op]:
+    """The ops of a region that values depend on, stopping at some of them."""
+    found: set[Op] = set()
+    pending = list(values)
+    while pending:
+        op = pending.pop().op
+        if op is not None and op.parent is body and op not in found and op not in without:
+            found.add(op)
+            for inner in op.walk():
+                pending += inner.operands
+    return found
+
+
+def dependent_ops(values: Iterable[Value], ops: Iterable[Op]) -> set[Op]:
+    """Those of some ops, in their order, that use values, directly or transitively."""
+    found: set[Op] = set()
+    reached = set(values)
+    for op in ops:
+        if any(v in reached for inner in op.walk() for v in inner.operands):
+            found.add(op)
+            reached.update(op.results)
+    return found
