@@ -168,15 +168,13 @@ def _tiles(op: Dot, ctx: PassContext, *, transposed: bool = False) -> bool:
     """Whether the warpgroups' instructions tile the result, or the transposed result."""
     shape = ir.shape_of(op.acc.type)[:: -1 if transposed else 1]
     _, columns = groups_of(shape, _warps(ctx))
-    # If one operand is computed and the other loaded, mma.sync takes the first from registers, and
-    # wgmma through shared memory, for few columns of each group; but products of fp8 by mma.sync
-    # are expanded to such of fp16.
-    few = (
-        ir.dtype_of(op.lhs.type).is_fp8()
-        or _is_transposed_result(op.lhs)
-        or comes_from_memory(op.lhs) == comes_from_memory(op.rhs)
-    )
-    least = 8 if columns == 1 else 32 if few else 64
+    if columns == 1 or ir.dtype_of(op.lhs.type).is_fp8():
+        least = 8  # products of fp8 by mma.sync are expanded to such of fp16
+    elif _is_transposed_result(op.lhs) or comes_from_memory(op.lhs) == comes_from_memory(op.rhs):
+        least = 32
+    else:
+        # mma.sync takes the computed operand from registers, wgmma through shared memory.
+        least = 64
     return shape[0] % GROUP_ROWS == 0 and shape[1] // columns >= least
 
 
