@@ -397,8 +397,8 @@ def test_offset_that_is_not_advanced_is_found(monkeypatch: pytest.MonkeyPatch) -
     """The carried values of the next iteration are what the body makes of them."""
     compute = LoopRewrite.compute
 
-    def unchanged(self: LoopRewrite, index: Value, values: list[Value], exists: Value) -> Any:
-        return compute(self, index, values, exists)[0], list(values)
+    def unchanged(self: LoopRewrite, index: Value, values: list[Value], *rest: Any) -> Any:
+        return compute(self, index, values, *rest)[0], list(values)
 
     monkeypatch.setattr(LoopRewrite, "compute", unchanged)
     module = rows_loop()

@@ -22,9 +22,9 @@ from tilewright.analysis.buffers import FEATURE as BUFFERS
 from tilewright.analysis.buffers import has_free_mask
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ir.types import element_of
+from tilewright.ir.types import I64, dtype_of, element_of
 from tilewright.layout.linear import REGISTER
-from tilewright.ops.arith import Add, IntDiv, Rem, constant_value
+from tilewright.ops.arith import Add, Cast, IntDiv, Mul, Rem, constant_value
 from tilewright.ops.control import For, If, Yield
 from tilewright.ops.gpu import ConvertLayout, Fetch, Share
 from tilewright.ops.math import MathFunction
@@ -363,6 +363,29 @@ def _first_after(shares: Sequence[Share], loop: For) -> Op | None:
     return next((op for op in rest[last + 1 :] if op in fetched), rest[last] if shares else None)
 
 
+def _scaled_index(loop: For, ahead: Slice) -> list[Value]:
+    """The extensions of the index to 64 bits that the slice multiplies by unknown values.
+
+    That of the next iteration is carried in 64 bits, so that pointers at such multiples can be
+    carried instead: the index itself may wrap after the last iteration, and its extension then is
+    no sum.
+    """
+    index = loop.body.args[0]
+    if not dtype_of(index.type).is_int_signed():
+        return []
+    return [
+        op.results[0]
+        for op in ahead.body
+        if isinstance(op, Cast)
+        and op.src is index
+        and op.results[0].type == I64
+        and any(
+            isinstance(user, Mul) and all(constant_value(v) is None for v in user.operands)
+            for user in op.results[0].users
+        )
+    ]
+
+
 class _Prefetch(LoopRewrite):
     """The rewrite of one loop.
 
@@ -382,6 +405,7 @@ class _Prefetch(LoopRewrite):
         self.early = [load for load in loads if not shares[load]]
         self.staged = [load for load in loads if shares[load]]
         self.loads = [*self.early, *self.staged]
+        self.scaled = _scaled_index(loop, ahead)
         self.last = _first_after([share for found in shares.values() for share in found], loop)
 
     def rewrite(self) -> None:
@@ -390,7 +414,8 @@ class _Prefetch(LoopRewrite):
         exists = self.exists(start, 0)
         mapping, following = self.compute(start, values, exists)
         tiles = [self._load(load, mapping, exists) for load in self.loads]
-        carried = [*tiles, self.value(Add(start, self.old.step)), *following]
+        wide = [self._wide_sum(self.cast(start, I64)) for _ in self.scaled]
+        carried = [*tiles, self.value(Add(start, self.old.step)), *wide, *following]
         self.replace(carried, self._new_body(carried))
         self.old.erase()
 
@@ -403,6 +428,7 @@ class _Prefetch(LoopRewrite):
         old = self.old.body
         body, extra = self.body_with(carried)
         tiles, (index, *values) = extra[: len(self.loads)], extra[len(self.loads) :]
+        wide, values = values[: len(self.scaled)], values[len(self.scaled) :]
         mapping = dict(zip(old.args, body.args, strict=False))
         mapping |= dict(zip((load.result for load in self.loads), tiles, strict=True))
         loads: list[Op] = list(self.loads)
@@ -410,7 +436,8 @@ class _Prefetch(LoopRewrite):
         body.append(end)
         self.anchor = end
         exists = self.exists_after(body.args[0], 1)
-        ahead, following = self.compute(index, values, exists)
+        known = dict(zip(self.scaled, wide, strict=True))
+        ahead, following = self.compute(index, values, exists, known)
         later = [self._load(load, ahead, exists) for load in self.early]
         for op in old:
             if not op.terminator and op not in loads:
@@ -422,9 +449,14 @@ class _Prefetch(LoopRewrite):
                     later += self._guarded(ahead, exists, tiles[len(self.early) :])
         yielded = [mapping.get(v, v) for v in old.terminator.operands]
         next_index = self.value(Add(index, self.old.step))
-        end.add_operands([*yielded, *later, next_index, *following])
+        next_wide = [self._wide_sum(value) for value in wide]
+        end.add_operands([*yielded, *later, next_index, *next_wide, *following])
         end.spans = (len(end.operands),)
         return body
+
+    def _wide_sum(self, index: Value) -> Value:
+        """An index of 64 bits plus the step, which does not wrap."""
+        return self.value(Add(index, self.cast(self.old.step, I64)))
 
     def _guarded(
         self, mapping: dict[Value, Value], exists: Value, tiles: Sequence[Value]

@@ -262,7 +262,11 @@ class LoopRewrite:
         return value if value.type == to else self.value(Cast(value, to, "rtne"))
 
     def compute(
-        self, index: Value, values: Sequence[Value], exists: Value
+        self,
+        index: Value,
+        values: Sequence[Value],
+        exists: Value,
+        known: Mapping[Value, Value] | None = None,
     ) -> tuple[dict[Value, Value], list[Value]]:
         """Insert the ops of the slice for one iteration.
 
@@ -270,16 +274,19 @@ class LoopRewrite:
             index: the induction variable of the iteration.
             values: the loop-carried values of the iteration, in the order of `ahead.carried`.
             exists: whether there is such an iteration; else nothing is loaded.
+            known: values of that iteration, by results of ops of the slice.
 
         Returns:
             the mapping from values of the old loop to those of that iteration, and the loop-carried
             values of the iteration after it.
         """
         args = self.old.body.args
-        mapping: dict[Value, Value] = {args[0]: index}
+        mapping: dict[Value, Value] = {args[0]: index, **(known or {})}
         for i, value in zip(self.ahead.carried, values, strict=True):
             mapping[args[i + 1]] = value
         for op in self.ahead.body:
+            if op.results and op.results[0] in mapping:
+                continue
             if isinstance(op, Load):
                 mask = self.mask(op, mapping, exists)
                 mapping[op.result] = self.value(moved(op, mapping, mask), op.result.layout)

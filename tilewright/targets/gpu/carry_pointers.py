@@ -13,6 +13,9 @@ It applies to:
   each iteration. With a constant step, the addresses of unrolled iterations are one register at
   constant distances. Loops with operands in shared memory keep offsets: they wait for copies, and
   use the registers otherwise.
+- Pointers at a multiple of the loop's index, or of a 64-bit offset as above, with a loop-invariant
+  factor that is known only at run time: `p += stride` with a stride that is an argument, after
+  `canonicalize_pointers`. The product would be computed in each iteration, in 64 bits.
 - Pointers of threads, ``splat(q) + y``, where each thread accesses adjacent elements at a
   loop-invariant distance from such a pointer, if assemblers unroll the loop. Otherwise each access
   adds the distance to the uniform pointer, in every unrolled iteration.
@@ -42,7 +45,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import I64, Shared, Type, dtype_of, shape_of
-from tilewright.ops.arith import Add, Cast, constant_value
+from tilewright.ops.arith import Add, Cast, Mul, constant_value
 from tilewright.ops.control import For
 from tilewright.ops.memory import AddPtr, Load
 from tilewright.ops.shape import Splat
@@ -54,12 +57,25 @@ from tilewright.targets.gpu.thread_pointers import is_one_access
 NAME = "carry_pointers"
 
 
+class Term(NamedTuple):
+    """A value, or its product with a 64-bit factor, of a distance that a loop does not change."""
+
+    value: Value
+    factor: Value | None = None
+
+    def product(self, b: Builder) -> Value:
+        if self.factor is None:
+            return self.value
+        wide = self.value if dtype_of(self.value.type) == I64 else b.value(Cast(self.value, I64))
+        return b.value(Mul(wide, self.factor))
+
+
 class Growth(NamedTuple):
     """How a pointer of a loop grows: from `ptr` plus the sum of `starts`, by `step`."""
 
     op: AddPtr
-    starts: tuple[Value, ...]
-    step: Value
+    starts: tuple[Term, ...]
+    step: Term
 
 
 @compiler_pass(NAME)
@@ -113,21 +129,35 @@ def _growth(loop: For, op: AddPtr, *, at_index: bool) -> Growth | None:
     Args:
         at_index: whether the index of the loop counts as such an offset.
     """
-    starts, step = list[Value](), None
+    starts, step = list[Term](), None
 
     def is_split(total: Add) -> bool:
         return total.parent is loop.body and dtype_of(total.result.type) == I64
 
     for term in terms_of(op.offset, is_split):
         if not loop.contains(term):
-            starts.append(term)
+            starts.append(Term(term))
             continue
-        carried = _carried(loop, term) or (_index(loop, term) if at_index else None)
+        varying, factor = _factors(loop, term)
+        at = at_index or factor is not None
+        carried = _carried(loop, varying) or (_index(loop, varying) if at else None)
         if step is not None or carried is None:
             return None
-        start, step = carried
-        starts.append(start)
+        start, step = (Term(value, factor) for value in carried)
+        if constant_value(start.value) != 0:
+            starts.append(start)
     return None if step is None else Growth(op, tuple(starts), step)
+
+
+def _factors(loop: For, term: Value) -> tuple[Value, Value | None]:
+    """The factor of a 64-bit product that varies in a loop, and one that does not vary but is
+    unknown; a value itself and None if it is no such product."""
+    product = term.op
+    if isinstance(product, Mul) and product.parent is loop.body and dtype_of(term.type) == I64:
+        for varying, factor in ((product.lhs, product.rhs), (product.rhs, product.lhs)):
+            if not loop.contains(factor) and constant_value(factor) is None:
+                return varying, factor
+    return term, None
 
 
 def _carried(loop: For, value: Value) -> tuple[Value, Value] | None:
@@ -158,12 +188,14 @@ def _carry(loop: For, growths: list[Growth], *, tiles: bool) -> None:
     """Carry pointers; those of tiles, too, or only those of all elements."""
     carried = _Carried(loop)
     for op, starts, step in growths:
-        with carried.b.before(loop):
-            first = _moved(carried.b, op.ptr, starts)
+        b = carried.b
+        with b.before(loop):
+            first = _moved(b, op.ptr, [start.product(b) for start in starts])
+            grown = step.product(b)
         for tile in _tiles(loop, op) if tiles else ():
-            carried.tile(tile, first, step)
+            carried.tile(tile, first, grown)
         if op.result.users:
-            op.result.replace_with(carried.pointer(first, step))
+            op.result.replace_with(carried.pointer(first, grown))
         op.erase()
     carry_more(loop, carried.inits, carried.yields)
 
