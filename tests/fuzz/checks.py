@@ -39,6 +39,8 @@ from tests.fuzz.elements import Graph, random_graph, shrunk
 from tests.fuzz.forms.check import check_forms, check_forms_emulated
 from tests.fuzz.ir_generator import GRID, Features, random_args, random_module
 from tests.fuzz.mutants.check import check_mutant, check_mutant_amd, check_mutant_emulated
+from tests.fuzz.numpy_programs import check as numpy_check
+from tests.fuzz.numpy_programs.generator import random_program as numpy_program
 from tests.fuzz.programs.aliased import check_aliased
 from tests.fuzz.programs.check import (
     AMD_PROCESSORS,
@@ -214,15 +216,29 @@ def kernel_amd(seed: int) -> set[str]:
     return ops_of(module)
 
 
+TEXTS: dict[str, tuple[Callable[[int], str], Callable[[str], set[str]]]] = {
+    "programs": (random_program, check),
+    "programs-launched": (random_program, check_launched),
+    "programs-relaunched": (random_program, check_relaunched),
+    "programs-laid-out": (random_program, check_laid_out),
+    "programs-cross": (random_program, check_cross),
+    "programs-emulated": (random_program, check_emulated),
+    "programs-amd": (random_program, check_amd),
+    "numpy": (numpy_program, numpy_check.check),
+    "numpy-emulated": (numpy_program, numpy_check.check_emulated),
+    "numpy-launched": (numpy_program, numpy_check.check_launched),
+}
+"""The checks of programs that are text, which can be reduced: their generators and checks."""
+
+
+def _of_text(name: str) -> Check:
+    program, check = TEXTS[name]
+    return lambda seed: check(program(seed))
+
+
 CHECKS: dict[str, Check] = {
-    "programs": lambda seed: check(random_program(seed)),
-    "programs-launched": lambda seed: check_launched(random_program(seed)),
-    "programs-relaunched": lambda seed: check_relaunched(random_program(seed)),
+    **{name: _of_text(name) for name in TEXTS},
     "programs-aliased": check_aliased,
-    "programs-laid-out": lambda seed: check_laid_out(random_program(seed)),
-    "programs-cross": lambda seed: check_cross(random_program(seed)),
-    "programs-emulated": lambda seed: check_emulated(random_program(seed)),
-    "programs-amd": lambda seed: check_amd(random_program(seed)),
     "forms": check_forms,
     "forms-emulated": check_forms_emulated,
     "kernels": kernel,

@@ -34,19 +34,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.fuzz.checks import CHECKS, VIEWS
-from tests.fuzz.programs.check import (
-    check,
-    check_amd,
-    check_cross,
-    check_emulated,
-    check_laid_out,
-    check_launched,
-    failure,
-    failure_of,
-)
-from tests.fuzz.programs.program import classes, random_program
-from tests.fuzz.programs.relaunch import check_relaunched
+from tests.fuzz.checks import CHECKS, TEXTS, VIEWS
+from tests.fuzz.programs.check import failure, failure_of
+from tests.fuzz.programs.program import classes
 from tests.fuzz.programs.shrink import shrink
 from tilewright.base.diagnostics import CompilationError
 from tilewright.ir.define import REGISTRY
@@ -58,17 +48,6 @@ SUMMARY_SECONDS = 20.0  # between two versions of the file with the summary
 RENEWED = 400  # programs that one process runs: what it keeps of each adds up
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
-
-REDUCED = {
-    "programs": check,
-    "programs-launched": check_launched,
-    "programs-relaunched": check_relaunched,
-    "programs-laid-out": check_laid_out,
-    "programs-cross": check_cross,
-    "programs-emulated": check_emulated,
-    "programs-amd": check_amd,
-}
-"""The checks whose programs are text, which can be reduced."""
 
 Task = tuple[str, int]  # a check and a seed
 
@@ -242,13 +221,14 @@ def _smallest(summary: Summary) -> Iterator[str]:
     """Of each kind of failure a program, reduced."""
     for kind, tasks in summary.failures.items():
         name, seed = min(tasks)
-        if name in REDUCED and not kind.startswith("Crash"):
+        if name in TEXTS and not kind.startswith("Crash"):
+            program, check = TEXTS[name]
             yield f"\n{kind}"
-            yield _reduced(REDUCED[name], seed, kind)
+            yield _reduced(program(seed), check, kind)
 
 
-def _reduced(check: Callable[[str], object], seed: int, kind: str) -> str:
-    return shrink(random_program(seed), lambda text: failure(text, check) == kind, SHRINKING)
+def _reduced(program: str, check: Callable[[str], object], kind: str) -> str:
+    return shrink(program, lambda text: failure(text, check) == kind, SHRINKING)
 
 
 def _tasks(counts: dict[str, int], first: int) -> list[Task]:
