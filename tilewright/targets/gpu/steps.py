@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tilewright.ir.passes import Step
 from tilewright.passes.advance_loads import advance_loads
 from tilewright.passes.assign_layouts import assign_layouts
+from tilewright.passes.convert_branches import convert_branches
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
 from tilewright.passes.defer_reductions import defer_reductions
@@ -68,6 +69,7 @@ def steps(
         Step(merge_equal_values),
         Step(defer_reductions),
         Step(spread_reductions),
+        Step(convert_branches),
         Step(limit_stages, when="async_copy"),
         *pipeline,
         Step(reduce_divisions),
