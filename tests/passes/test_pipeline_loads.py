@@ -13,7 +13,6 @@ from tests.gpu_machine import gpu_machine
 from tilewright.base.diagnostics import InterpreterError
 from tilewright.ir.core import Module, Op
 from tilewright.ir.interpret import interpret
-from tilewright.ir.machine import GpuMachine
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PASSES, PassContext, Step, Verifier, run
 from tilewright.ops.control import Barrier, For
@@ -22,7 +21,6 @@ from tilewright.passes import pipeline_loads
 from tilewright.passes.verify_layouts import verify_layouts
 
 MACHINE = gpu_machine(lanes=4, warps=1)
-SLOT = 8 * 4 + 32 * 2  # bytes of the tiles of an iteration
 ROWS = 64  # of the matrices that are loaded, a row an iteration, and rows that must not be
 
 # Two tiles of different shapes and types; the second through a pointer offset that the loop
@@ -86,12 +84,10 @@ def pipelined(module: Module, stages: int, *more: str) -> Module:
     return late
 
 
-def with_missed(
-    module: Module, stages: int, *more: str, machine: GpuMachine = MACHINE
-) -> tuple[Module, list[Any]]:
+def with_missed(module: Module, stages: int, *more: str) -> tuple[Module, list[Any]]:
     """A copy after the pass and additional ones, and the remarks on what was missed."""
     module = module.clone()
-    ctx = PassContext(options={"num_stages": stages}, machine=machine)
+    ctx = PassContext(options={"num_stages": stages}, machine=MACHINE)
     steps = [Step(PASSES[name]) for name in ("pipeline_loads", *more)]
     run(module, steps, ctx, [Verifier()])
     verify_layouts(module.entry, ctx)
@@ -204,22 +200,6 @@ def test_as_few_iterations_as_stages(text: str, trips: int) -> None:
     for limit in (0, trips, 99):
         args = arguments(0, 0, 0, limit)
         check(module, late, [*args[:4], limit])
-
-
-@pytest.mark.parametrize(
-    ("slots", "registers", "stages"),
-    [
-        pytest.param(5, 65536, 4, id="one program, by three stages as well"),
-        pytest.param(6, 65536, 2, id="two programs by three stages, three by two"),
-        pytest.param(6, 512, 4, id="one program by registers"),
-        pytest.param(32, 65536, 4, id="eight programs"),
-    ],
-)
-def test_stages_where_few_warps_are_resident(slots: int, registers: int, stages: int) -> None:
-    """Fewer than four, if that makes more programs resident in memory for so many slots."""
-    machine = gpu_machine(lanes=4, warps=1, registers=registers, shared_bytes=slots * SLOT)
-    late, _ = with_missed(rows_loop(), 4, machine=machine)
-    assert len(copies_of(late)) == 2 * stages
 
 
 @pytest.mark.parametrize(("start", "stop", "step"), [(3, 20, 4), (5, 5, 1), (9, 2, 3), (0, 7, 7)])

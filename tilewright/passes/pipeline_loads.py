@@ -30,7 +30,6 @@ from tilewright.ops.arith import Add, Cmp, Select
 from tilewright.ops.control import Barrier, For, Yield
 from tilewright.ops.gpu import Allocate, CommitCopies, CopyAsync, Share, Slot, WaitCopies
 from tilewright.ops.memory import Load
-from tilewright.ops.reduce import Reduce
 from tilewright.ops.roles import Roles
 from tilewright.passes.layout_choice import ANCHORS
 from tilewright.passes.own_copies import (
@@ -56,7 +55,6 @@ NAME = "pipeline_loads"
 OWN_COPIES = optional_part("own_copies")
 COPIES_BEFORE = optional_part("copies_before_loops")
 LATE_COPIES = optional_part("late_copies")
-FEWER_STAGES = optional_part("fewer_stages")
 
 FEW_ROWS = 64
 """Products with fewer rows or columns in a loop use each element of the other operand so few times
@@ -71,9 +69,6 @@ SMALL_TILE = 8
 """Fewer bytes of a thread, such as those of scales, take fewer instructions in registers."""
 FEW_WARPS = 16
 """With more resident warps, others compute while one waits for its copies."""
-TOO_FEW_WARPS = 8
-"""Two for each scheduler of a multiprocessor. With fewer resident warps, or as many that reduce
-their products, one more program is worth more than copies that start an iteration earlier."""
 FEWEST_PROGRAMS = 3
 """A second barrier in each iteration costs more where the warps of two programs wait for it."""
 OTHER_REGISTERS = 64
@@ -184,51 +179,33 @@ def _schedule(loop: For, found: Pipeline, ctx: PassContext) -> _Schedule:
     trips = known_trips(loop)
     if trips is not None and trips <= stages_of(loop, ctx) and ctx.enabled(COPIES_BEFORE):
         return _Schedule(trips, trips, before=True)
-    stages = _stages(loop, found, ctx)
+    stages = stages_of(loop, ctx)
     late = _may_be_late(loop) and _gains_programs(loop, found, stages, ctx)
     return _Schedule(stages - 1, stages - late, late=late)
 
 
-def _stages(loop: For, found: Pipeline, ctx: PassContext) -> int:
-    """The stages of a loop: as many as requested, or fewer, but two, as long as another program
-    gets resident and the schedulers of a multiprocessor have hardly a warp each, or hardly two that
-    reduce their products. A warp that waits for these then leaves its scheduler idle, however early
-    the copies start."""
-    stages = stages_of(loop, ctx)
-    if not _waits_for_products(loop) or not ctx.enabled(FEWER_STAGES):
-        return stages
-    reduces = any(isinstance(op, Reduce) for op in loop.body)
-    while stages > 2:
-        now, then = (_resident(loop, found, slots, ctx) for slots in (stages, stages - 1))
-        if now >= then or now * ctx.gpu.warps >= TOO_FEW_WARPS + reduces:
-            break
-        stages -= 1
-    return stages
-
-
-def _waits_for_products(loop: For) -> bool:
+def waits_for_products(loop: For) -> bool:
     """Whether no product is asynchronous."""
     return not any(op.in_flight for op in loop.body)
 
 
-def _resident(loop: For, found: Pipeline, slots: int, ctx: PassContext) -> int:
-    """The resident programs by the slots in shared memory, and by the registers of the tiles that
-    the loop carries, of other results of its products, and `OTHER_REGISTERS`."""
+def resident_by_registers(loop: For, ctx: PassContext) -> int:
+    """The programs for which a multiprocessor has registers: for the tiles that the loop carries,
+    other results of its products, and `OTHER_REGISTERS`."""
     gpu = ctx.gpu
     products = [v for op in loop.body if type(op) in ANCHORS for v in op.results]
     carried = set(loop.body.terminator.operands)
     tiles = [*loop.body.args, *(v for v in products if v not in carried)]
     layouts = [v.layout for v in tiles if v.layout is not None]
     needed = sum(layout.in_size(REGISTER) for layout in layouts) + OTHER_REGISTERS
-    most = gpu.registers // (gpu.threads * needed)
-    return min(most, gpu.shared_bytes // (slots * found.nbytes))
+    return gpu.registers // (gpu.threads * needed)
 
 
 def _may_be_late(loop: For) -> bool:
     """Whether the readers of the slots have read them when the next op starts, and consist of a
     single product: after several products, copies start too late for the next iteration."""
     products = sum(type(op) in ANCHORS for op in loop.body)
-    return products == 1 and _waits_for_products(loop)
+    return products == 1 and waits_for_products(loop)
 
 
 def _gains_programs(loop: For, found: Pipeline, stages: int, ctx: PassContext) -> bool:
@@ -236,7 +213,9 @@ def _gains_programs(loop: For, found: Pipeline, stages: int, ctx: PassContext) -
     few: see docs/decisions/0077."""
     if stages < 3 or not ctx.enabled(LATE_COPIES):
         return False
-    now, then = (_resident(loop, found, slots, ctx) for slots in (stages, stages - 1))
+    most = resident_by_registers(loop, ctx)
+    memory = ctx.gpu.shared_bytes // found.nbytes
+    now, then = (min(most, memory // slots) for slots in (stages, stages - 1))
     return now >= FEWEST_PROGRAMS and now * ctx.gpu.warps < FEW_WARPS and now < then
 
 

@@ -51,7 +51,7 @@ def two_products(a, b, c, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr)
 
 
 def laid_out(
-    kernel: Any, arch: int, num_stages: int, M: int, N: int, BK: int
+    kernel: Any, arch: int, num_stages: int, M: int, N: int, BK: int, warps: int = 8
 ) -> tuple[Module, PassContext]:
     """The kernel after all passes of an architecture, and what they report."""
     types = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "K": "i32"}
@@ -59,7 +59,7 @@ def laid_out(
     aligned = {(i,): [["tt.divisibility", 16]] for i in range(4)}
     source = ASTSource(kernel, types | dict.fromkeys(sizes, "constexpr"), sizes, aligned)
     target = NvidiaTarget(arch)
-    options = target.parse_options({"num_stages": num_stages, "num_warps": 8})
+    options = target.parse_options({"num_stages": num_stages, "num_warps": warps})
     module, ctx = source.module(target.frontend_options(options)), context_for(target, options)
     run(module, pipeline(target), ctx)
     return module, ctx
@@ -111,6 +111,27 @@ def test_stages_are_the_most_that_fit(
     assert remark.loc == loop.loc
     line = Path(__file__).read_text().splitlines()[remark.loc.line - 1]
     assert "for start in range(0, K, BK):" in line
+
+
+@pytest.mark.parametrize(
+    ("stages", "warps", "slots"),
+    [
+        pytest.param(3, 4, 2, id="two programs instead of one"),
+        pytest.param(4, 4, 4, id="one program, by three stages as well"),
+        pytest.param(3, 8, 3, id="two warps for each scheduler"),
+    ],
+)
+def test_stages_where_few_warps_are_resident(stages: int, warps: int, slots: int) -> None:
+    """Fewer, if one more program of 64 x 128 and 128 x 64 elements, 32 KiB, is resident then."""
+    module, ctx = laid_out(product, 80, stages, 64, 64, 128, warps)
+    assert slots_of(module) == [slots] * 2
+    made_room = "2 stages make 2 instead of 1 programs resident"
+    assert remarks(ctx) == [made_room] * (slots < stages)
+
+
+def test_asynchronous_products_keep_their_stages() -> None:
+    _, ctx = laid_out(product, 90, 3, 64, 64, 128, 4)
+    assert remarks(ctx) == []
 
 
 def test_at_least_one_stage_remains() -> None:

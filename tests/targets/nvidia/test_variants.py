@@ -23,13 +23,18 @@ SERIALISED = "ptxas info    : (C7510) Potential Performance Loss: instructions a
 KIB = 1024
 
 
-def cubin(ctas: int, *, spilled: int = 0, log: str = "") -> Cubin:
+LOOP = "\n$L__BB0_1:\n@%p1 bra $L__BB0_1;\n"
+
+
+def cubin(
+    ctas: int, *, spilled: int = 0, log: str = "", ptx: str = "", registers: int = 128
+) -> Cubin:
     """A doubtful cubin, of which so many CTAs are resident where one more would fit."""
-    used = Resources(128, 4 * spilled, 0)
+    used = Resources(registers, 4 * spilled, 0)
     return Cubin(
         Lowered({}, {}),
         None,
-        Assembled("", b"", used, log),
+        Assembled(ptx, b"", used, log),
         processor(90),
         Residency(ctas, ctas + 1),
         waits=True,
@@ -43,8 +48,8 @@ def cubin(ctas: int, *, spilled: int = 0, log: str = "") -> Cubin:
     [
         pytest.param(cubin(3), 57 * KIB, False, id="memory for as many"),
         pytest.param(cubin(3), 56 * KIB, True, id="memory for one more"),
-        pytest.param(cubin(3, spilled=8), 57 * KIB, False, id="with few spills"),
-        pytest.param(cubin(3, spilled=9), 57 * KIB, True, id="with spills"),
+        pytest.param(cubin(3, spilled=7), 57 * KIB, False, id="with few spills"),
+        pytest.param(cubin(3, spilled=8), 57 * KIB, True, id="with spills"),
         pytest.param(cubin(3, log=SERIALISED), 57 * KIB, True, id="with serialised products"),
     ],
 )
@@ -58,12 +63,30 @@ def test_machine_code_is_made_of_variants_that_may_be_better(
 
 
 @pytest.mark.parametrize(
-    ("spilled", "fewer", "better"), [(8, 0, False), (9, 0, True), (9, 4, True), (24, 12, False)]
+    ("spilled", "fewer", "better"), [(7, 0, False), (8, 0, True), (9, 4, True), (24, 12, False)]
 )
 def test_a_few_spills_do_not_outweigh_the_copying_warp(
     spilled: int, fewer: int, better: bool
 ) -> None:
     assert cubin(3, spilled=fewer).is_better_than(cubin(3, spilled=spilled)) is better
+
+
+@pytest.mark.parametrize(
+    ("spilled", "ptx", "registers", "lacks"),
+    [
+        pytest.param(33, LOOP, 255, True, id="in a loop"),
+        pytest.param(32, LOOP, 255, False, id="few in a loop"),
+        pytest.param(33, LOOP, 128, False, id="though there are more registers"),
+        pytest.param(128, "", 255, False, id="once"),
+        pytest.param(129, "", 255, True, id="many once"),
+    ],
+)
+def test_spills_that_twice_the_threads_would_save(
+    spilled: int, ptx: str, registers: int, lacks: bool
+) -> None:
+    """Those of a loop are stored and loaded in each iteration."""
+    made = cubin(1, spilled=spilled, ptx=ptx, registers=registers)
+    assert made.lacks_registers() is lacks
 
 
 def code(warps: int, *, shared: int = 1 * KIB, carried: int = 0, held: int = 0) -> ThreadCode:

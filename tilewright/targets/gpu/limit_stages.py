@@ -8,6 +8,9 @@ The memory of a choice is that assigned by the allocator if the buffers of these
 number of slots, and are live throughout the loop. Linear in the size of the function; usually the
 sum of all buffers shows that they fit.
 
+A loop whose products wait for their operands gets fewer stages, too, where one more program is then
+resident on a multiprocessor that would have hardly a warp for each scheduler.
+
 Later passes reorder the function, which may extend the live ranges of operands in shared memory. If
 most of the memory is used, the context records the function with fewer stages
 (`PassContext.smaller`), in case the result does not fit.
@@ -19,13 +22,21 @@ from math import prod
 
 from tilewright.analysis.axis_info import axis_info
 from tilewright.ir.core import Function, Op
-from tilewright.ir.passes import Original, PassContext, compiler_pass
+from tilewright.ir.passes import Original, PassContext, compiler_pass, optional_part
 from tilewright.ir.types import dtype_of, shape_of
 from tilewright.lowering.simt.shared_memory import ALIGN, allocated_bytes, unshared_bytes
 from tilewright.ops.control import For
+from tilewright.ops.gpu import Share
 from tilewright.ops.memory import Load
-from tilewright.passes.pipeline_loads import Pipeline, find_pipeline
+from tilewright.ops.reduce import Reduce
+from tilewright.passes.pipeline_loads import (
+    Pipeline,
+    find_pipeline,
+    resident_by_registers,
+    waits_for_products,
+)
 from tilewright.passes.software_pipelining import shares_of, stages_of
+from tilewright.rewrites.control import known_trips
 
 NAME = "limit_stages"
 
@@ -33,6 +44,14 @@ NAME = "limit_stages"
 # have not (the gradients of attention in one kernel, 64 x 128 and a head of 128: 48 KiB for a
 # schedule of products, and 32 KiB for hoisted operands).
 MOSTLY_TAKEN, RESERVED = 0.75, 0.4
+
+FEWER_STAGES = optional_part("fewer_stages")
+
+TOO_FEW_WARPS = 8
+"""Two for each scheduler of a multiprocessor. With fewer resident warps, or as many that reduce
+their products, one more program is worth more than copies that start an iteration earlier: diagonal
+blocks of linear attention, 32 x 32 of fp32 with 4 warps, took 106 µs on an H200 with three stages,
+and 86 with two, of which a second program is resident."""
 
 DOES_NOT_FIT = "undone: with fewer stages, all operands fit into shared memory"
 
@@ -49,8 +68,9 @@ def limit_stages(fn: Function, ctx: PassContext) -> bool:
     loops = [op for op in fn.walk() if isinstance(op, For) and stages_of(op, ctx) > 1]
     loops = [loop for loop in loops if shares_of(loop)]
     limit = ctx.gpu.shared_bytes
-    more = sum(stages_of(loop, ctx) * _loaded_bytes(loop) for loop in loops)
-    if not loops or unshared_bytes(fn) + more <= MOSTLY_TAKEN * limit:
+    most = unshared_bytes(fn) + sum(stages_of(loop, ctx) * _loaded_bytes(loop) for loop in loops)
+    enough = limit // max(most, 1) * ctx.gpu.warps > TOO_FEW_WARPS
+    if not loops or (enough and most <= MOSTLY_TAKEN * limit):
         return False
     infos, silent = (
         axis_info(fn),
@@ -75,6 +95,9 @@ def limit_stages(fn: Function, ctx: PassContext) -> bool:
                 f"{taken:g} of the {limit / 1024:g} KiB of shared memory",
                 loop.loc,
             )
+    for loop in found:
+        if waits_for_products(loop) and ctx.enabled(FEWER_STAGES):
+            _make_room(fn, loop, found, ctx)
     return any(loop.num_stages not in (0, stages) for loop, stages in requested.items())
 
 
@@ -98,6 +121,31 @@ def _lower(fn: Function, pipelines: dict[For, Pipeline], limit: int, ctx: PassCo
             loop.num_stages = lowered
 
 
+def _make_room(fn: Function, loop: For, pipelines: dict[For, Pipeline], ctx: PassContext) -> None:
+    """Lower the stages of a loop, to two at least, as long as one more program gets resident and
+    the schedulers of a multiprocessor have hardly a warp each, or hardly two that reduce their
+    products. A warp that waits for these then leaves its scheduler idle, however early the copies
+    start."""
+    stages, trips = stages_of(loop, ctx), known_trips(loop)
+    if trips is not None and trips <= stages:
+        return  # all copies start before the loop
+    enough = TOO_FEW_WARPS + any(isinstance(op, Reduce) for op in loop.body)
+    by_registers = resident_by_registers(loop, ctx)
+
+    def resident() -> int:
+        return min(by_registers, ctx.gpu.shared_bytes // _taken(fn, pipelines, ctx))
+
+    before = now = resident()
+    while stages > 2 and now * ctx.gpu.warps < enough:
+        requested, loop.num_stages = loop.num_stages, stages - 1
+        if (then := resident()) <= now:
+            loop.num_stages = requested
+            break
+        stages, now = stages - 1, then
+    if now > before:
+        ctx.did(NAME, f"{stages} stages make {now} instead of {before} programs resident", loop.loc)
+
+
 def _lowered(
     fn: Function, pipelines: dict[For, Pipeline], limit: int, ctx: PassContext
 ) -> Function:
@@ -117,11 +165,18 @@ def _loaded_bytes(loop: For) -> int:
 
 
 def _taken(fn: Function, pipelines: dict[For, Pipeline], ctx: PassContext) -> int:
-    """Bytes of shared memory if these tiles are copied ahead."""
+    """Bytes of shared memory if these tiles are copied ahead, and the operands that the loops don't
+    change are stored before them."""
     found = [(loop, stages_of(loop, ctx), each) for loop, each in pipelines.items()]
     found = [(loop, stages, each) for loop, stages, each in found if stages > 1]
     slots: dict[Op, tuple[Op, int]] = {
         share: (loop, stages) for loop, stages, each in found for share in each.shares
     }
+    slots |= {share: (loop, 1) for loop in pipelines for share in _invariant_shares(loop)}
     own = [stages * copy.type.nbytes for _, stages, each in found for copy in each.own]
     return allocated_bytes(fn, slots) + sum(-(-size // ALIGN) * ALIGN for size in own)
+
+
+def _invariant_shares(loop: For) -> list[Op]:
+    """The ops that share a tile that the loop does not change, which are hoisted later."""
+    return [op for op in loop.body if isinstance(op, Share) and not loop.contains(op.src)]

@@ -22,6 +22,7 @@ from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Request, find_assem
 from tilewright.targets.nvidia.best_cubin import Assembled, Attempts, Demand, best_cubin
 from tilewright.targets.nvidia.emit import compile_text
 from tilewright.targets.nvidia.features import PACKED_PROGRAMS, WARP_SIZE, Processor
+from tilewright.targets.nvidia.live_registers import has_loops
 from tilewright.targets.nvidia.notes import Waits, held_registers, ptx_version, tensor_columns
 from tilewright.targets.nvidia.occupancy import (
     MOST_TO_SAVE,
@@ -37,7 +38,13 @@ from tilewright.targets.protocol import Lowered, Stage
 # Spilled registers of a thread above which a program is compiled for twice the threads, too.
 # ptxas spills up to 16 where that makes one more program resident (`best_cubin.FEW_SPILLS`).
 MANY_SPILLS = 32
-FEW_SPILLS = 8  # of a kernel with a copying warp: they cost less than what that saves
+MANY_SPILLS_ONCE = 128
+"""The same of a kernel without loops, in which each is stored and loaded once: with 56, products
+within chunks of path attention took 26.0 µs on an H200, and 36.9 with twice the threads, of which
+fewer programs are resident."""
+FEW_SPILLS = 7
+"""Of a kernel with a copying warp: they cost less than what that saves. With 8, an int8 product by
+blocks of 128 took 78.8 instead of 73.4 µs on an H200."""
 SPILLS_TO_SAVE = 8  # by this factor fewer of them are worth twice the threads
 LIMITED_REGISTERS = 200  # of a thread: with fewer in use, spills are a heuristic's choice
 
@@ -120,7 +127,8 @@ class Cubin(MachineCode):
     def lacks_registers(self) -> bool:
         """Whether so much is spilled that twice the threads, each with as many registers, pay. At
         most as many programs are resident with twice the threads, so that a few spills stay."""
-        return self.spills > MANY_SPILLS and self.assembled.used.registers > LIMITED_REGISTERS
+        few = MANY_SPILLS if has_loops(self.assembled.ptx) else MANY_SPILLS_ONCE
+        return self.spills > few and self.assembled.used.registers > LIMITED_REGISTERS
 
     def gains_over(self, narrow: Cubin) -> bool:
         """Whether each of twice as many threads spills at most an eighth, so that a program does a
