@@ -274,8 +274,11 @@ def _matmul(size: int, operand: str, wraps: bool) -> Comparison:
     )  # fmt: skip
 
 
-def _attention(heads: int, positions: int, d: int, causal: bool, added: bool) -> Comparison:
-    """`added`: compare with one kernel that adds to dQ atomically, so that its results vary."""
+def _attention(
+    heads: int, positions: int, d: int, causal: bool, added: bool, both: bool = False
+) -> Comparison:
+    """`added`: compare with one kernel that adds to dQ atomically, so that its results vary; with
+    `both`, the derived one may do that, too."""
     q, k, v, do = (_randn(heads, positions, d) for _ in range(4))
     o, dq, dk, dv = (torch.empty_like(q) for _ in range(4))
     lse, delta = (torch.empty(heads, positions, device=q.device) for _ in range(2))
@@ -295,7 +298,17 @@ def _attention(heads: int, positions: int, d: int, causal: bool, added: bool) ->
             num_warps=warps, num_stages=stages, grads={"o_ptr": do}, into=into,
         )  # fmt: skip
 
-    def both(of_queries: tuple[int, int, int, int], of_keys: tuple[int, int, int, int]) -> None:
+    adding = tw.grad(attention.forward_kernel, aux=("lse_ptr",), atomic=("q_ptr",))
+
+    def derived_at_once(m: int, n: int, warps: int, stages: int) -> None:
+        adding[(positions // m, heads)](
+            q, k, v, o, lse, positions, in_bits, D=d, BLOCK_M=m, BLOCK_N=n, CAUSAL=causal,
+            num_warps=warps, num_stages=stages, grads={"o_ptr": do},
+            into={"q_ptr": sums, "k_ptr": dk, "v_ptr": dv},
+        )  # fmt: skip
+        dq.copy_(sums)
+
+    def apart(of_queries: tuple[int, int, int, int], of_keys: tuple[int, int, int, int]) -> None:
         derived({"q_ptr": dq}, *of_queries)
         derived({"k_ptr": dk, "v_ptr": dv}, *of_keys)
 
@@ -351,8 +364,11 @@ def _attention(heads: int, positions: int, d: int, causal: bool, added: bool) ->
         tiles, hand = [((16, 16, 4, 2), (16, 16, 4, 2))], [(16, 16, 2, 4)]
         joint = [(16, 16, 4, 2)]
     into = {"q_ptr": dq, "k_ptr": dk, "v_ptr": dv}
-    launches: dict[str, Run] = {f"{x}, {y}": partial(both, x, y) for x, y in tiles}
+    launches: dict[str, Run] = {f"{x}, {y}": partial(apart, x, y) for x, y in tiles}
     launches |= {f"{x}, in one launch": partial(derived, into, *x) for x in joint}
+    if both:
+        at_once = [(64, 128, 8, 2), (64, 128, 8, 3)] if q.is_cuda else joint
+        launches = {f"{x}, to atomics": partial(derived_at_once, *x) for x in at_once}
     return Comparison(
         launches,
         {f"{m}x{n}, {s} stages, {w} warps": partial(written, m, n, s, w) for m, n, s, w in hand},
@@ -433,12 +449,16 @@ def _products(on_gpu: bool) -> Cases:
 
 def _heads(on_gpu: bool) -> Cases:
     sizes = [(128, 4096, 64), (128, 4096, 128)] if on_gpu else [(2, 32, 16)]
+    rivals = {
+        "": (False, False), ", to atomics": (True, False), ", both to atomics": (True, True)
+    }  # fmt: skip
     return {
-        f"attention D {d}, {n}{', causal' if causal else ''}{', to atomics' if added else ''}":
-        partial(_attention, h, n, d, causal, added)
+        f"attention D {d}, {n}{', causal' if causal else ''}{rival}":
+        partial(_attention, h, n, d, causal, *how)
         for h, n, d in sizes
         for causal in (False, True)
-        for added in ((False, True) if d == 128 else (False,))
+        for rival, how in rivals.items()
+        if d != 64 or not any(how)
     }  # fmt: skip
 
 

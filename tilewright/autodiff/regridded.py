@@ -7,21 +7,23 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from tilewright.analysis.pointers import base_of
+from tilewright.autodiff.added_inputs import with_added
 from tilewright.autodiff.arrays import arrays_of
 from tilewright.autodiff.derived import Derived, Roles
 from tilewright.autodiff.loops import activity, carried_kinds, states_of
 from tilewright.autodiff.regrid import increment_of, is_turn, varying_in
 from tilewright.autodiff.reloads import is_costly
 from tilewright.autodiff.reverse import ReverseWalk, with_softmax_results_if_possible
-from tilewright.autodiff.running_maxima import find_free_maxima
+from tilewright.autodiff.running_maxima import FreeMaxima, find_free_maxima
 from tilewright.autodiff.saved import NOTHING_STORED, Stored
 from tilewright.autodiff.saved_adjoints import AdjointBuffers, SavedAdjoints
 from tilewright.autodiff.schedules import Part, Regrid
 from tilewright.base.diagnostics import CompilationError
+from tilewright.base.record import replace
 from tilewright.ir.core import Function, Module, Region, Value
 from tilewright.ir.types import I1, I32, DType, Pointer, derivative_type, element_of
 from tilewright.ops.arith import Add, And, Cast, IntDiv, Mul, Rem, Sub
-from tilewright.ops.atomic import AnyAtomic
+from tilewright.ops.atomic import AnyAtomic, AtomicRMW
 from tilewright.ops.control import For, If, NumPrograms, ProgramId, Return, Yield
 from tilewright.ops.memory import AddPtr, Load, Store, pointee_of
 
@@ -41,7 +43,12 @@ class Regridded(NamedTuple):
     @property
     def arrays(self) -> set[str]:
         """The arrays whose gradients they compute."""
-        return {name for schedule in self.schedules for name in schedule.loads}
+        return {name for schedule in self.schedules for name in schedule.names}
+
+    @property
+    def added(self) -> set[str]:
+        """Those that they add atomically."""
+        return {name for schedule in self.schedules for name in schedule.added}
 
 
 def regridded_kernels(
@@ -54,6 +61,7 @@ def regridded_kernels(
     accumulate: bool = False,
     types: Mapping[str, DType] | None = None,
     stored: Stored = NOTHING_STORED,
+    atomic: Collection[str] = (),
 ) -> Regridded:
     """The kernels of those schedules that need no other iteration, and no loop in each iteration.
 
@@ -69,7 +77,9 @@ def regridded_kernels(
         module: the kernel; it is not changed.
         wrt: all arrays whose gradients are computed, also those that are in no schedule.
         outputs, aux, accumulate, types, stored: see `reverse_mode`.
+        atomic: further arrays, to whose gradients these kernels may add atomically.
     """
+    schedules = _with_added(module.entry, schedules, atomic, wrt, outputs)
     while schedules:
         names = [name for schedule in schedules for name in schedule.loads]
         add = {name for name in names if accumulate or names.count(name) > 1}
@@ -78,7 +88,7 @@ def regridded_kernels(
             schedule: Regrid, saved: SavedAdjoints | None, add: set[str] = add
         ) -> _RegriddedWalk:
             fn = module.entry
-            roles = Roles(fn, tuple(schedule.loads), outputs, aux)
+            roles = Roles(fn, (*schedule.loads, *schedule.added), outputs, aux)
 
             def emitted(with_softmax_results: bool) -> _RegriddedWalk:
                 walk = _RegriddedWalk(fn, roles, schedule, saved, add, types or {})
@@ -93,18 +103,41 @@ def regridded_kernels(
         if not failed:
             kernels = tuple(walk.derived() for walk in found)
             return Regridded(tuple(schedules), kernels, saved)
-        schedules = [made for s in schedules if (made := s.without(failed)).loads]
+        if any(schedule.added for schedule in schedules):  # not without these
+            schedules = [replace(schedule, added={}) for schedule in schedules]
+        else:
+            schedules = [made for s in schedules if (made := s.without(failed)).loads]
     return Regridded()
+
+
+def _with_added(
+    fn: Function, schedules: Sequence[Regrid], names: Collection[str], wrt: Sequence[str],
+    outputs: Sequence[str],
+) -> Sequence[Regrid]:  # fmt: skip
+    """The schedules with the arrays of these names that their kernels can add."""
+    taken = {name for schedule in schedules for name in schedule.loads}
+    arrays = [a for a in arrays_of(fn).values() if a.name in names and a.name not in taken]
+    if not arrays or not schedules:
+        return schedules
+    _, active = _activity(fn, wrt, outputs)
+    return with_added(schedules, {a.name: a.loads for a in arrays}, active)
 
 
 def _loops_with_states(fn: Function, wrt: Sequence[str], outputs: Sequence[str]) -> list[For]:
     """The loops that carry more than sums if the gradients of all these arrays are computed."""
+    maxima, active = _activity(fn, wrt, outputs)
+    loops = [op for op in fn.walk() if isinstance(op, For)]
+    return [loop for loop in loops if states_of(loop, active, maxima.loops.get(loop))]
+
+
+def _activity(
+    fn: Function, wrt: Sequence[str], outputs: Sequence[str]
+) -> tuple[FreeMaxima, set[Value]]:
+    """See `activity`, for all these arrays."""
     arrays = arrays_of(fn)
     results = [arg for arg, array in arrays.items() if array.name in outputs]
     loads = [op.result for a in arrays.values() if a.name in wrt for op in a.loads]
-    maxima, active = activity(find_free_maxima(fn, results), loads)
-    loops = [op for op in fn.walk() if isinstance(op, For)]
-    return [loop for loop in loops if states_of(loop, active, maxima.loops.get(loop))]
+    return activity(find_free_maxima(fn, results), loads)
 
 
 def _with_saved_adjoints(
@@ -159,6 +192,9 @@ class _RegriddedWalk(ReverseWalk):
         self.regrid = regrid
         self.add = frozenset(add)
         self.found: dict[Load, Value] = {}
+        self.adding = {op for added in regrid.added.values() for op in added.loads}
+        self.terms: list[tuple[Load, Value]] = []  # of an iteration, still to be added
+        self.entries = {v for added in regrid.added.values() for v in added.entries}
         self.costly: set[tuple[For, int]] = set()  # adjoints that are sums over a tile
         self.part = regrid.parts[0]
         self.region_here = self.made.body
@@ -191,6 +227,7 @@ class _RegriddedWalk(ReverseWalk):
         )
         self.trips = self.new_arg("trips", regrid.key, I32) if regrid.kept else None
         self.turn: Value | None = None
+        self.turn_number = self.emit.integer(0, I32)
         self.numbers: dict[int, Value] = {}
 
     def emit_all(self) -> None:
@@ -202,6 +239,7 @@ class _RegriddedWalk(ReverseWalk):
             self._bind(position, self.regrid.kept)
             for region in self.regrid.nest:
                 scopes.enter_context(self.replay.scope(region, self.made.body))
+            self.turn_number = turn
             counter = self._counter(turn)
             loads = self.regrid.loads
             totals = [self.emit.zeros(derivative_type(op.result.type)) for op in loads.values()]
@@ -223,7 +261,7 @@ class _RegriddedWalk(ReverseWalk):
         """The function, once it is emitted."""
         return Derived(
             Module([self.made]), tuple(self.roles),
-            tuple(op for part in self.regrid.parts for op in part.loads.values()),
+            (*(op for part in self.regrid.parts for op in part.loads.values()), *self.adding),
             tuple(self.buffers.saved) if self.buffers is not None else (),
         )  # fmt: skip
 
@@ -331,16 +369,27 @@ class _RegriddedWalk(ReverseWalk):
         body = Region([I32, *(total.type for total in totals)])
         kept = dict(self.numbers)
         with self.replay.scope(self.fn.body, body, only=self.varying):
-            self._bind(body.args[0], self.regrid.reduced)
+            self._bind(self._program_of(body.args[0], stop), self.regrid.reduced)
             terms = self._in_nest(self.regrid.nest, body, counter)
             sums = [
                 self.emit.add(before, term)
                 for before, term in zip(body.args[1:], terms, strict=True)
             ]
+            self._add_terms()
             self.builder.insert(Yield(sums))
         self.numbers = kept
         made = For(start, stop, one, list(totals), num_stages=0, unroll=0, hints=(), body=body)
         return list(self.builder.insert(made).results)
+
+    def _program_of(self, number: Value, count: Value) -> Value:
+        """The program that a turn of the loop is for. Kernels that run at the same time should add
+        to different elements: unless their bounds differ, each begins with another program."""
+        if not self.adding or self.part.loop in self.bounds:
+            return number
+        value = self.builder.value
+        moved = value(Add(number, value(Rem(self.turn_number, count))))
+        back = value(Sub(moved, count))
+        return self.emit.where(self.emit.compare(moved, count, "lt"), moved, back)
 
     def _bounds(self) -> tuple[Value, Value]:
         """The first program of the loop, and the end."""
@@ -388,6 +437,7 @@ class _RegriddedWalk(ReverseWalk):
         then, otherwise = Region(), Region()
         with self.replay.scope(self.fn.body, then, only=self.varying):
             terms = make(then)
+            self._add_terms()
             self.builder.insert(Yield(terms))
         with self.builder.at_end(otherwise):
             self.builder.insert(Yield([self.emit.zeros(term.type) for term in terms]))
@@ -400,6 +450,8 @@ class _RegriddedWalk(ReverseWalk):
         self.found.clear()
         self._adjoints.append({})
         if self.buffers is not None and self.buffers.which.only is None:
+            if self.adding:
+                raise NeedsSavedAdjointsError  # the ops before the loop are not walked
             self._iteration(self.part.loop)
         else:
             self.region(self.fn.body)
@@ -438,7 +490,8 @@ class _RegriddedWalk(ReverseWalk):
     def _pass_through(self, op: For) -> None:
         """Pass the adjoints of sums to their initial values, which no iteration may use."""
         stores = any(isinstance(inner, Store | AnyAtomic) for inner in op.walk())
-        if stores or self.outer_values(op):
+        enter = [v for v in self.outer_values(op) if v not in self.entries]
+        if stores or enter:
             raise NeedsSavedAdjointsError
         for i in carried_kinds(op, self.active, self.maxima.loops.get(op)):
             self.give(op.inits[i], self._adjoints[-1].get(op.results[i]))
@@ -467,7 +520,10 @@ class _RegriddedWalk(ReverseWalk):
             for i, y in ends.items():
                 self.give(loop.body.terminator.operands[i], y)
             self.region(loop.body)
-            self._adjoints.pop()
+            inside = self._adjoints.pop()
+            for value in self.outer_values(loop) if self.entries else ():
+                if value in self.entries:
+                    self.give(value, inside.get(value))
 
     def _load(self, op: Load) -> None:
         y = self._adjoints[-1].get(op.result)
@@ -475,10 +531,22 @@ class _RegriddedWalk(ReverseWalk):
             return
         if op in self.part.loads.values():
             self.found[op] = self.emit.guarded(y)
+        if op in self.adding:
+            self.terms.append((op, y))
         if op.other is not None and op.other in self.active:
             assert op.mask is not None
             mask = self.plain(op.mask)
             self.give(op.other, self.emit.where(mask, self.emit.zeros(y.type), y))
+
+    def _add_terms(self) -> None:
+        """Add the contributions of an iteration to the gradients of what is loaded outside of it.
+        Behind the products for other gradients, which overlap it."""
+        for op, y in self.terms:
+            pointer = self.rebase(op.ptr, self.gradients[base_of(op.ptr)])
+            mask = self.plain(op.mask) if op.mask is not None else None
+            term = self.emit.cast(self.emit.guarded(y, mask), pointee_of(pointer.type))
+            self.builder.insert(AtomicRMW(pointer, term, mask, "add", "relaxed", "gpu"))
+        self.terms.clear()
 
     def _store_total(self, op: Load, total: Value) -> None:
         base = self.gradients[base_of(op.ptr)]

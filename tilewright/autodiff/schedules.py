@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from math import prod
+from typing import NamedTuple
 
 from tilewright.autodiff.coordinates import Coordinates
 from tilewright.autodiff.distinct import Verdict
 from tilewright.autodiff.points import Array as Numbers
-from tilewright.base.record import record, replace
-from tilewright.ir.core import Region
+from tilewright.base.record import field, record, replace
+from tilewright.ir.core import Region, Value
 from tilewright.ops.control import For
 from tilewright.ops.memory import Load
 
@@ -42,6 +43,18 @@ class Part:
         return self.uniform or self.bounds is not None
 
 
+class Added(NamedTuple):
+    """An input whose gradient is added atomically.
+
+    Attributes:
+        loads: all its loads.
+        entries: the values that iterations of the schedule's loops use.
+    """
+
+    loads: tuple[Load, ...]
+    entries: frozenset[Value]
+
+
 @record
 class Regrid:
     """The schedule of loads in one loop, or in several that load the same tiles.
@@ -55,6 +68,8 @@ class Regrid:
             grid; None for all positions.
         verdicts: by array, that of the new grid's stores.
         number: that of the schedule among those of a kernel.
+        added: the inputs whose gradients its kernel adds atomically, see `added_inputs.py`: their
+            loads, and the values by which these enter the loops.
     """
 
     parts: tuple[Part, ...]
@@ -66,6 +81,12 @@ class Regrid:
     places: Numbers | None
     verdicts: dict[str, Verdict]
     number: int = 0
+    added: Mapping[str, Added] = field(default_factory=dict[str, "Added"])
+
+    @property
+    def names(self) -> set[str]:
+        """The arrays whose gradients its kernel computes, or adds to."""
+        return {*self.loads, *self.added}
 
     @property
     def loads(self) -> dict[str, Load]:

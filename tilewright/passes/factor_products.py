@@ -7,7 +7,8 @@
 Derivatives multiply each tile of attention scores by the scale of the scores; hand-written
 gradients multiply the sum. c is a loop-invariant scalar. Between it and the product may be casts,
 transposes, and selects with zeros. A loop that continues the sum of another one, with the same
-factors, continues the sum without them.
+factors, continues the sum without them. A second product of the same operand, which is not summed
+in the loop, is multiplied itself.
 
 The pass changes where sums are rounded, so it runs on derived kernels only, whose rounding is
 unspecified. Operands of fp16 or bf16 are rounded without the factor (decision 0052). Linear in the
@@ -21,7 +22,7 @@ from math import prod
 from typing import NamedTuple
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Function, Value
+from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.numbers import array_of, first_number
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import FP32, FP64, DType, Type, element_of, is_float, shape_of
@@ -41,12 +42,14 @@ class _Scaled(NamedTuple):
         dot: the product.
         factors: the multiplications, from the operands backwards.
         numbers: what they multiply by, scalars; constants are numbers of Python.
+        others: other products, of an operand of which some of these are factors, with the numbers.
     """
 
     place: int
     dot: Dot
     factors: tuple[Mul, ...]
     numbers: tuple[Value | float, ...]
+    others: tuple[tuple[Dot, tuple[Value | float, ...]], ...]
 
 
 @compiler_pass("factor_products")
@@ -79,28 +82,63 @@ def _scaled(loop: For, index: int) -> _Scaled | None:
         return None
     if element_of(argument.type) not in (FP32, FP64):
         return None
-    factors = [*_factors(dot, dot.lhs, loop), *_factors(dot, dot.rhs, loop)]
-    numbers = [number for op in factors if (number := _number(op, loop)) is not None]
-    return _Scaled(index, dot, tuple(factors), tuple(numbers)) if factors else None
+    others: dict[Dot, list[Mul]] = {}
+    factors = [*_factors(dot, dot.lhs, loop, others), *_factors(dot, dot.rhs, loop, others)]
+    with_numbers = tuple((op, _numbers(found, loop)) for op, found in others.items() if found)
+    numbers = _numbers(factors, loop)
+    return _Scaled(index, dot, tuple(factors), numbers, with_numbers) if factors else None
+
+
+def _numbers(factors: Sequence[Mul], loop: For) -> tuple[Value | float, ...]:
+    return tuple(number for op in factors if (number := _number(op, loop)) is not None)
 
 
 def _has_one_use(value: Value) -> bool:
     return list(value.users.values()) == [1]
 
 
-def _factors(dot: Dot, value: Value, loop: For) -> list[Mul]:
-    """The multiplications by numbers of which an operand is the result."""
+def _other_product(value: Value, user: Op | None, loop: For) -> Dot | None:
+    """The product that uses a value besides another op, if its result can be multiplied instead."""
+    others = [op for op in value.users if op is not user]
+    if list(value.users.values()) != [1, 1] or len(others) != 1:
+        return None
+    match others[0]:
+        case Dot() as op if op.parent is loop.body and op.acc is not value:
+            is_wide = element_of(op.result.type) in (FP32, FP64)
+            return op if is_wide and constant_value(op.acc) == 0 else None
+        case _:
+            return None
+
+
+def _factors(dot: Dot, value: Value, loop: For, others: dict[Dot, list[Mul]]) -> list[Mul]:
+    """The multiplications by numbers of which an operand is the result.
+
+    Args:
+        others: gets the products that use the result of some of them besides, with these.
+    """
     found: list[Mul] = []
     element = element_of(value.type)
     if dot.lhs is dot.rhs or not isinstance(element, DType):
         return found
     if not element.is_floating() or element.primitive_bitwidth < NARROWEST:
         return found
-    while _has_one_use(value):
-        match value.op:
+    user: Op = dot
+    along: list[Dot] = []
+    while True:
+        if not _has_one_use(value):
+            other = _other_product(value, user, loop)
+            if other is None or along or other in others:
+                break
+            along.append(other)
+            others[other] = []
+        assert value.op is not None
+        user = value.op
+        match user:
             case Mul() as op if op.parent is loop.body:
                 if _number(op, loop) is not None:
                     found.append(op)
+                    for other in along:
+                        others[other].append(op)
                     value = op.operands[0 if _is_number(op.rhs, loop) else 1]
                 else:
                     break
@@ -152,19 +190,26 @@ def _apply_after(
     sums: dict[Value, tuple[Value, tuple[Value | float, ...]]],
 ) -> None:  # fmt: skip
     """Multiply the sum by the factors, instead of its terms."""
+    for dot, numbers in found.others:
+        _multiply(dot.result, numbers, dot.next)
     for op in found.factors:
         op.result.replace_with(op.operands[0 if _is_number(op.rhs, loop) else 1])
         op.erase()
     loop.set_operand(3 + found.place, init)
     total = loop.results[found.place]
-    users = [(user, i) for user in total.users for i, v in enumerate(user.operands) if v is total]
-    assert loop.next is not None
+    sums[_multiply(total, found.numbers, loop.next)] = total, found.numbers
+
+
+def _multiply(value: Value, numbers: Sequence[Value | float], place: Op | None) -> Value:
+    """Use the product of a value and numbers, computed before an op, in its place."""
+    users = [(user, i) for user in value.users for i, v in enumerate(user.operands) if v is value]
+    assert place is not None
     builder = Builder()
-    with builder.before(loop.next):
-        scaled = builder.value(Mul(total, _product(found.numbers, total.type, builder)))
+    with builder.before(place):
+        scaled = builder.value(Mul(value, _product(numbers, value.type, builder)))
     for user, i in users:
         user.set_operand(i, scaled)
-    sums[scaled] = total, found.numbers
+    return scaled
 
 
 def _product(numbers: Sequence[Value | float], type: Type, builder: Builder) -> Value:

@@ -7,10 +7,11 @@
 
 An asynchronous product overlaps the ops after it until the first use of its result: here `dp`
 overlaps the exponentials. Authors of kernels write products in such an order; in a derived kernel
-their order is that of the adjoints. Products are ordered by the longest chain of ops from each to
-the end of the region, then by the longest chain to it, and each is placed directly after the
-computation of its operands. Nothing moves across a write. Linear in the number of ops and operands,
-plus products times ops of a region.
+their order is that of the adjoints. Products on which others depend come first, by the longest
+chain of ops from each to the last of these. The rest follow as their operands become available, and
+of several that do at once, first the one with the longest chain to the end of the region. Each is
+placed directly after the computation of its operands. Nothing moves across a write. Linear in the
+number of ops and operands, plus products times ops of a region.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from tilewright.ir.core import Function, Op, Region
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ops.dot import Dot
+from tilewright.ops.shape import Permute
 
 
 @compiler_pass("order_products")
@@ -61,13 +63,17 @@ def _ordered(ops: Sequence[Op]) -> list[Op]:
         before[op] = [o for o in found if o in among and o is not op]
     depth: dict[Op, int] = {}
     for op in ops:
-        depth[op] = 1 + max((depth[o] for o in before[op]), default=0)
+        own = 0 if isinstance(op, Permute) else 1  # products read transposes at no cost
+        depth[op] = own + max((depth[o] for o in before[op]), default=0)
     height = dict.fromkeys(ops, 0)
+    to_product: dict[Op, int] = {}
     for op in reversed(ops):
         for o in before[op]:
             height[o] = max(height[o], height[op] + 1)
+            if isinstance(op, Dot) or op in to_product:
+                to_product[o] = max(to_product.get(o, 0), to_product.get(op, 0) + 1)
     products = [op for op in ops if isinstance(op, Dot)]
-    products.sort(key=lambda op: (-height[op], depth[op]))
+    products.sort(key=lambda op: (-to_product.get(op, 0), depth[op], -height[op]))
     position = {op: i for i, op in enumerate(ops)}
     placed: dict[Op, None] = {}
     for op in (*products, *ops):

@@ -7,9 +7,10 @@
 Transposing a tile in registers is expensive, and a product can take the result of another one as
 its left operand in registers. Derivatives of products contain many transposes. The pass determines
 the largest set of values of which each is only used transposed: by a `tile.permute`, or by an
-elementwise op or a product that is itself computed transposed. Matrices in memory, and broadcast
-vectors, are read transposed. Linear in the number of ops and operands, times the length of the
-longest chain of ops.
+elementwise op or a product that is itself computed transposed. A value that is a factor of another
+product besides is transposed for that, if the set saves more transposes. Matrices in memory, and
+broadcast vectors, are read transposed. Linear in the number of ops and operands, times the length
+of the longest chain of ops.
 """
 
 from __future__ import annotations
@@ -30,14 +31,20 @@ MOST_REPEATED = 8  # elementwise ops of a value that repeats vectors, which are 
 @compiler_pass("transpose_tiles")
 def transpose_tiles(fn: Function, ctx: PassContext) -> bool:
     """Compute matrices transposed whose every use is transposed; see the module docstring."""
-    values = _largest_set(fn)
-    chosen = _with_products_and_uses(values)
+    chosen = _with_products_and_uses(_largest_set(fn, may_return=True))
+    chosen |= _with_products_and_uses(_largest_set(fn, may_return=False))
     _rewrite(fn, chosen)
     ctx.count("transposed", len(chosen))
     return bool(chosen)
 
 
-def _largest_set(fn: Function) -> set[Value]:
+def _largest_set(fn: Function, *, may_return: bool) -> set[Value]:
+    """The largest set of values whose uses are transposed.
+
+    Args:
+        may_return: whether factors of other products may be transposed back, if transposes of them
+            are used, too.
+    """
     found = {
         op.results[0] for op in fn.walk() if _can_be_transposed(op) and _is_matrix(op.results[0])
     }
@@ -47,7 +54,7 @@ def _largest_set(fn: Function) -> set[Value]:
         for value in list(found):
             op = value.op
             assert op is not None
-            if not _is_used_transposed(value, found) or not _has_operands(op, found):
+            if not _is_used_transposed(value, found, may_return) or not _has_operands(op, found):
                 found.discard(value)
                 removed = True
     return found
@@ -67,12 +74,24 @@ def _is_matrix(value: Value) -> bool:
     return len(shape_of(value.type)) == 2
 
 
-def _is_used_transposed(value: Value, values: set[Value]) -> bool:
+def _is_used_transposed(value: Value, values: set[Value], may_return: bool) -> bool:
     """Whether all uses are transposed, if these values are computed transposed."""
-    return bool(value.users) and all(
-        _is_transpose(user) or (len(user.results) == 1 and user.results[0] in values)
-        for user in value.users
-    )
+    left = [op for op in value.users if not _is_transpose(op) and not _is_of(op, values)]
+    if not left:
+        return bool(value.users)
+    return may_return and _is_transposed(value) and all(_is_factor(value, op) for op in left)
+
+
+def _is_of(op: Op, values: set[Value]) -> bool:
+    return len(op.results) == 1 and op.results[0] in values
+
+
+def _is_transposed(value: Value) -> bool:
+    return any(_is_transpose(user) for user in value.users)
+
+
+def _is_factor(value: Value, op: Op) -> bool:
+    return isinstance(op, Dot) and op.acc is not value
 
 
 def _is_transpose(op: Op) -> bool:
@@ -112,7 +131,8 @@ def _is_repeated(value: Value) -> bool:
 
 
 def _with_products_and_uses(values: set[Value]) -> set[Value]:
-    """The connected sets of values that have a product, and a use by a transpose."""
+    """The connected sets of values that have a product, and more transposes that are not needed
+    than values that must be transposed back."""
     left, chosen = set(values), set[Value]()
     while left:
         work, group = [left.pop()], set[Value]()
@@ -124,7 +144,12 @@ def _with_products_and_uses(values: set[Value]) -> set[Value]:
             work += left.intersection(near)
             left.difference_update(near)
         has_product = any(isinstance(value.op, Dot) for value in group)
-        if has_product and any(_is_transpose(user) for value in group for user in value.users):
+        saved = sum(_is_transposed(value) for value in group)
+        returned = sum(
+            any(not _is_transpose(op) and not _is_of(op, values) for op in value.users)
+            for value in group
+        )
+        if has_product and saved > returned:
             chosen |= group
     return chosen
 
@@ -137,6 +162,10 @@ def _rewrite(fn: Function, chosen: set[Value]) -> None:
         elif _is_transpose(op) and op.operands[0] in made:
             op.results[0].replace_with(made[op.operands[0]])
             op.erase()
+        elif isinstance(op, Dot):
+            for value in {op.lhs, op.rhs} & made.keys():
+                back = insert_before(Permute(made[value], SWAPPED), op).result
+                op.replace_operand(value, back)
     for value in reversed(made):
         assert value.op is not None
         value.op.erase()

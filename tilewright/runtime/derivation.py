@@ -253,7 +253,7 @@ def _groups(wrt: Sequence[str], others: Regridded) -> tuple[tuple[str, ...], ...
     """See `Plan.groups`."""
     found = [{name for name in wrt if name not in others.arrays}]
     for schedule in others.schedules:
-        names = set(schedule.loads)
+        names = schedule.names
         same = [group for group in found if group & names]
         found = [group for group in found if group not in same] + [names.union(*same)]
     groups = [tuple(name for name in wrt if name in group) for group in found if group]

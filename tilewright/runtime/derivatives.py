@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter, Signature
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.base import knobs
@@ -93,6 +94,7 @@ class Derivative:
         outputs: the results; by default those for which a derivative is given at the launch.
         aux: arrays that the kernel stores, and whose derivatives are not needed.
         tables: arrays of integers that each launch reads on the host; see `grad`.
+        atomic: inputs whose gradients may be added atomically; see `grad`.
     """
 
     mode = ""
@@ -110,6 +112,7 @@ class Derivative:
         deterministic: bool = False,
         tape_bytes: int = MOST_TAPE_BYTES,
         tables: Sequence[str] = (),
+        atomic: Sequence[str] = (),
     ) -> None:
         if not isinstance(kernel, JITFunction):
             raise TypeError(f"{kernel!r} is not a kernel: pass a function decorated with @jit")
@@ -128,6 +131,9 @@ class Derivative:
         self.deterministic = deterministic
         self.tape_bytes = tape_bytes
         self.tables = tuple(tables)
+        self.atomic = tuple(atomic)
+        if deterministic and atomic:
+            raise ValueError(f"deterministic=True excludes atomic={list(atomic)}")
         self._binders: dict[tuple[tuple[str, ...], tuple[str, ...]], Binder] = {}
         self._plans: dict[Any, Plan] = {}
         self._integers: dict[Any, tuple[Path, ...]] = {}  # by key: where integers are
@@ -135,7 +141,8 @@ class Derivative:
         self._latest: dict[Any, Callable[..., Any]] = {}  # of these, by grid
         self._lock = Lock()
         self._defaults = {p.name: p.default for p in kernel.params if p.has_default}
-        for name in (*(self.wrt or ()), *(self.outputs or ()), *self.aux, *self.tables):
+        named = (self.wrt or (), self.outputs or (), self.aux, self.tables, self.atomic)
+        for name in chain.from_iterable(named):
             self._require_parameter(name)
 
     def _require_parameter(self, name: str) -> None:
@@ -306,7 +313,7 @@ class Derivative:
     def _request(self, wrt: tuple[str, ...], outputs: tuple[str, ...], how: How) -> Request:
         return Request(
             self.mode, self.kernel, wrt, outputs, self.aux, how.in_place, how.accumulate,
-            self.deterministic, self.tape_bytes, self.tables, how.results,
+            self.deterministic, self.atomic, self.tape_bytes, self.tables, how.results,
             (*((self.further[0], n) for n in wrt), *((self.further[1], n) for n in outputs)),
         )  # fmt: skip
 

@@ -57,6 +57,7 @@ class Request(NamedTuple):
         in_place: arrays of `wrt` that are results, too.
         accumulate: whether gradients are added to what is in memory.
         deterministic: whether atomic additions are an error.
+        atomic: the inputs to whose gradients kernels of others may add atomically.
         tape_bytes: the largest size of what loops record.
         tables: arrays of integers whose elements are known to the derivation.
         results: of forward mode, whether the kernel's own results are stored, too.
@@ -71,6 +72,7 @@ class Request(NamedTuple):
     in_place: tuple[str, ...]
     accumulate: bool
     deterministic: bool
+    atomic: tuple[str, ...]
     tape_bytes: int
     tables: tuple[str, ...]
     results: bool

@@ -94,13 +94,13 @@ class Gradient(Derivative, HasParts):
         """The gradients of another kernel with the same parameters."""
         return Gradient(
             kernel, self.wrt, self.outputs, self.aux, deterministic=self.deterministic,
-            tape_bytes=self.tape_bytes, tables=self.tables,
+            tape_bytes=self.tape_bytes, tables=self.tables, atomic=self.atomic,
         )  # fmt: skip
 
     def tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Which gradient is computed, for `autotune`."""
         into, grads = named.get("into", ()), named.get("grads", ())
-        how = bool(named.get("accumulate")), self.deterministic
+        how = bool(named.get("accumulate")), self.deterministic, *self.atomic
         return "gradient", tuple(into), tuple(grads), self.aux, *how
 
     def parts(
@@ -290,6 +290,7 @@ def grad(
     deterministic: bool = False,
     tape_bytes: int = MOST_TAPE_BYTES,
     tables: Sequence[str] = (),
+    atomic: Sequence[str] = (),
 ) -> Gradient: ...
 @overload
 def grad(
@@ -301,6 +302,7 @@ def grad(
     deterministic: bool = False,
     tape_bytes: int = MOST_TAPE_BYTES,
     tables: Sequence[str] = (),
+    atomic: Sequence[str] = (),
 ) -> Any: ...
 def grad(
     kernel: Any,
@@ -311,6 +313,7 @@ def grad(
     deterministic: bool = False,
     tape_bytes: int = MOST_TAPE_BYTES,
     tables: Sequence[str] = (),
+    atomic: Sequence[str] = (),
 ) -> Any:
     """The gradient kernel of a kernel, derived from it.
 
@@ -344,6 +347,9 @@ def grad(
             bounds of loops, such as the starts of sequences of several lengths. Each launch reads
             them on the host, which synchronises with their device, and proves the gradient for
             their elements.
+        atomic: inputs whose gradients may be added atomically, so that results vary with the order
+            of programs, if that avoids computing the same twice: the queries of attention, for
+            example. Their gradients need elements of 32 bits.
 
     Raises:
         TypeError: `kernel` is not a kernel.
@@ -365,6 +371,7 @@ def grad(
                 return Gradient(
                     inner, wrt, outputs, aux,
                     deterministic=deterministic, tape_bytes=tape_bytes, tables=tables,
+                    atomic=atomic,
                 )  # fmt: skip
 
     return derived(kernel)

@@ -129,7 +129,11 @@ class Proofs:
             module, request.wrt, request.outputs, request.aux,
             _parallel_ones(regrids(fn, shared, points, finder), points, small),
             accumulate=request.accumulate, types=types, stored=self.stored,
+            atomic=[name for name in request.atomic if name in request.wrt],
         )  # fmt: skip
+        for name in self.others.added:
+            self.rest.pop(name, None)
+            self.last.pop(name, None)
         shared = [a for a in shared if a.name not in self.others.arrays]
         coarse = coarsening(fn, shared, points, finder, small, self.repeated)
         if shared and (coarse is None or len(coarse.verdicts) < len(shared)):
@@ -265,6 +269,7 @@ class Proofs:
             if stores is not None and not stores.distinct:
                 raise stored_twice(array, stores)
             adds = array.name in self.atomic and set(reached).intersection(array.loads)
+            adds = adds or array.name in self.others.added
             if not adds and array.name not in self.rest:
                 continue
             assert loads is not None
@@ -310,6 +315,8 @@ class Proofs:
     def _how(self, name: str) -> str:
         if name in self.rest:
             return f"stored, then added atomically for {_lines(self.rest[name])}: {_INDIRECT}"
+        if name in self.others.added:
+            return "added atomically by a separate kernel, with that of other inputs"
         if name in self.last:
             how = "stored" if self.loads[name].distinct else "accumulated in memory"
             return f"{how}, then added by the same program for {_lines(self.last[name])}"
