@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.autodiff.harness import forward_module, run_forward
+from tests.autodiff.harness import copied, forward_module, run_forward
 from tilewright.ir.core import Module
 from tilewright.ir.passes import Pass, PassContext, Step, run
 from tilewright.ir.verify import verify_module
@@ -16,6 +16,7 @@ from tilewright.ops.control import For
 from tilewright.ops.dot import Dot
 from tilewright.ops.math import Exp
 from tilewright.passes.canonicalize import canonicalize
+from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
 from tilewright.passes.factor_products import factor_products
 from tilewright.passes.order_products import order_products
@@ -97,6 +98,44 @@ def test_factors_are_applied_to_the_sum(case: str) -> None:
     assert len(left) < len(scalars)
 
 
+OF_AN_OPERAND = """
+def kernel(x_ptr, w_ptr, y_ptr, z_ptr, c, n):
+    i, j = tl.arange(0, 8)[:, None], tl.arange(0, 8)[None, :]
+    w = tl.load(w_ptr + i * 8 + j)
+    acc = tl.full([8, 8], 0.0, tl.float64)
+    for k in range(n):
+        z = (tl.load(x_ptr + k * 64 + i * 8 + j) * c).to(tl.float32) * 0.7
+        acc = tl.dot(tl.trans(z.to(tl.float64)), w, acc)
+        tl.store(z_ptr + k * 64 + i * 8 + j, {other})
+    tl.store(y_ptr + i * 8 + j, acc)
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "factored"),
+    [
+        ("tl.dot(z.to(tl.float64), w)", True),
+        ("tl.exp(tl.dot(w, z.to(tl.float64)))", True),
+        ("tl.dot(z.to(tl.float64), w, w)", False),
+        ("z.to(tl.float64)", False),
+    ],
+)
+def test_another_product_of_the_operand_is_multiplied(other: str, factored: bool) -> None:
+    """It is not summed, so that it takes the factors in each iteration."""
+    args = {**arguments(), "z_ptr": np.zeros((3, 8, 8))}
+    module = forward_module(OF_AN_OPERAND.format(other=other), args, {})
+    run(module, (*CLEAN, Step(merge_equal_values)), PassContext())
+    before, after = copied(args), copied(args)
+    run_forward(module, 1, before)
+    assert factor_products(module.entry, PassContext()) == factored
+    verify_module(module)
+    run_forward(module, 1, after)
+    for name in ("y_ptr", "z_ptr"):
+        np.testing.assert_allclose(after[name], before[name], rtol=1e-5, atol=1e-6)
+    users = [user for op in in_loops(module, Dot) for user in op.result.users]
+    assert any(isinstance(user, Mul) for user in users) == factored
+
+
 def test_a_product_of_constants_is_rounded() -> None:
     text = KERNEL.replace("float64", "float32").format(
         body="acc = tl.dot(x * 0.6931471805599453, w * 1.4426950408889634, acc)",
@@ -135,6 +174,23 @@ def test_a_product_from_whose_result_more_is_computed_is_first() -> None:
     (exp,) = (op for op in ops if isinstance(op, Exp))
     assert exp.src is products[0].result
     assert ops.index(products[1]) < ops.index(exp) < ops.index(products[2])
+    assert not is_changed(module, order_products)
+
+
+def test_products_that_no_other_needs_follow_in_the_order_of_their_operands() -> None:
+    """Although more is computed from the last one."""
+    body = """s = tl.dot(x, w)
+        p = tl.exp(s)
+        t = tl.trans(p * (s - c))
+        q = tl.dot(tl.trans(t), x)
+        r = tl.dot(t, w) * c
+        acc = tl.dot(p, w, acc) + tl.exp(r) * q"""
+    module = clean_module(body)
+    assert is_changed(module, order_products)
+    ops = list(next(op for op in module.walk() if isinstance(op, For)).body)
+    products = [op for op in ops if isinstance(op, Dot)]
+    assert isinstance(products[1].lhs.op, Exp)
+    assert any(isinstance(user, Mul) for user in products[2].result.users)
     assert not is_changed(module, order_products)
 
 

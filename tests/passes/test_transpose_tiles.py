@@ -15,6 +15,7 @@ from tilewright.ops.dot import Dot
 from tilewright.ops.memory import Load
 from tilewright.ops.shape import Broadcast, ExpandDims, Permute, Splat
 from tilewright.passes.canonicalize import canonicalize
+from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
 from tilewright.passes.transpose_tiles import transpose_tiles
 
@@ -41,6 +42,7 @@ TRANSPOSED = (
     {"between": "s = s * tl.dot(q * 1.0, tl.trans(k)).to(tl.float32)"},
     {"between": "y = tl.dot(tl.trans(s * s), q, y)"},
 )
+TRANSPOSED_BACK = "tl.store(m_ptr + i, tl.sum(tl.dot(u, k), 1))"
 AS_WRITTEN = (
     {"between": "tl.store(z_ptr + i[:, None] * 8 + j[None, :], s)"},
     {"between": "m = m + tl.sum(s, 1)"},
@@ -90,6 +92,25 @@ def test_what_is_only_used_transposed_is_computed_transposed(change: dict[str, s
 @pytest.mark.parametrize("change", AS_WRITTEN, ids=str)
 def test_what_has_another_use_stays(change: dict[str, str]) -> None:
     assert _check(change) > 0
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_a_factor_is_transposed_back_where_that_saves_transposes(others: int) -> None:
+    """The transposes of u and p are saved for one of u, but not for one of both."""
+    between = f"u = s * s; y = tl.dot(tl.trans(u), q, y); {TRANSPOSED_BACK}"
+    if others == 2:
+        between += "; p = tl.exp(s - m[:, None]); u = p; " + TRANSPOSED_BACK
+    module, args = _module({"between": between})
+    run(module, (Step(canonicalize), Step(merge_equal_values)), PassContext())
+    before, after = copied(args), copied(args)
+    run_forward(module, 1, before)
+    assert _transposed_in_registers(module) == 2
+    assert transpose_tiles(module.entry, PassContext()) == (others == 1)
+    run(module, (Step(canonicalize), Step(remove_dead_code)), PassContext())
+    assert _transposed_in_registers(module) == others
+    run_forward(module, 1, after)
+    for name in ("y_ptr", "m_ptr"):
+        np.testing.assert_allclose(after[name], before[name], rtol=1e-12)
 
 
 def test_without_a_transpose_nothing_changes() -> None:

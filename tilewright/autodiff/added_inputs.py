@@ -23,6 +23,7 @@ from tilewright.autodiff.schedules import Added, Regrid
 from tilewright.base.record import replace
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ops.atomic import AnyAtomic
+from tilewright.ops.control import For, If, While
 from tilewright.ops.memory import Load, Store
 
 
@@ -70,7 +71,7 @@ def _entries(
                     return None
                 found.setdefault(by_loop[loop][0], set()).add(value)
                 continue
-            if user.regions or user.terminator or isinstance(user, Store | AnyAtomic):
+            if user.terminator or isinstance(user, For | If | While | Store | AnyAtomic):
                 return None
             results = [r for r in user.results if r in active]
             if results and not _is_outside(user, schedules):

@@ -192,7 +192,7 @@ class _RegriddedWalk(ReverseWalk):
         self.regrid = regrid
         self.add = frozenset(add)
         self.found: dict[Load, Value] = {}
-        self.adding = {op for added in regrid.added.values() for op in added.loads}
+        self.adding = tuple(op for added in regrid.added.values() for op in added.loads)
         self.terms: list[tuple[Load, Value]] = []  # of an iteration, still to be added
         self.entries = {v for added in regrid.added.values() for v in added.entries}
         self.costly: set[tuple[For, int]] = set()  # adjoints that are sums over a tile

@@ -63,6 +63,7 @@ def autograd_function(
     deterministic: bool = False,
     tape_bytes: int = MOST_TAPE_BYTES,
     tables: Sequence[str] = (),
+    atomic: Sequence[str] = (),
 ) -> AutogradFunction:
     """A kernel as a function of torch tensors with a gradient, derived from the kernel.
 
@@ -78,6 +79,7 @@ def autograd_function(
         deterministic: raise an error where gradients would be added atomically, in any order.
         tape_bytes: the most memory that a launch takes to record what loops carry.
         tables: arrays of integers that each launch of the gradient reads; see `grad`.
+        atomic: inputs whose gradients may be added atomically; see `grad`.
 
     Raises:
         ValueError: the kernel has no such parameter, or an operator of this name exists.
@@ -85,7 +87,7 @@ def autograd_function(
     """
     gradient = Gradient(
         kernel, outputs=tuple(outputs),
-        deterministic=deterministic, tape_bytes=tape_bytes, tables=tables,
+        deterministic=deterministic, tape_bytes=tape_bytes, tables=tables, atomic=atomic,
     )  # fmt: skip
     return AutogradFunction(gradient, grid, outputs, name)
 

@@ -122,7 +122,7 @@ def _factors(dot: Dot, value: Value, loop: For, others: dict[Dot, list[Mul]]) ->
         return found
     if not element.is_floating() or element.primitive_bitwidth < NARROWEST:
         return found
-    user: Op = dot
+    user: Op | None = dot
     along: list[Dot] = []
     while True:
         if not _has_one_use(value):
@@ -131,7 +131,6 @@ def _factors(dot: Dot, value: Value, loop: For, others: dict[Dot, list[Mul]]) ->
                 break
             along.append(other)
             others[other] = []
-        assert value.op is not None
         user = value.op
         match user:
             case Mul() as op if op.parent is loop.body:
