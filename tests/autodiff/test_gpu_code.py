@@ -66,6 +66,25 @@ def test_keys_and_values_of_attention_are_tensor_copies(causal: bool) -> None:
     assert "cp.async.cg" not in keys
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_with_added_queries_takes_five_products_and_one_transpose(causal: bool) -> None:
+    q, k, v, o, do = (half(2, 512, 128) for _ in range(5))
+    backward = tw.grad(attention, aux=("lse_ptr",), atomic=("q_ptr",))
+    backward[(512 // 64, 2)](
+        q, k, v, o, floats(2, 512), 512, 0.1, D=128, BLOCK_M=64, BLOCK_N=128, CAUSAL=causal,
+        grads={"o_ptr": do},
+        into={"q_ptr": floats(2, 512, 128), "k_ptr": half(2, 512, 128), "v_ptr": half(2, 512, 128)},
+        warmup=True,
+    )  # fmt: skip
+    _, keys = ptx_of(backward, num_warps=8, num_stages=2)
+    loops = 2 if causal else 1
+    of_scores, of_sums = 128 // 16, 64 // 16  # instructions of 64 x 64 x 16, 64 x 128 x 16
+    assert len(re.findall(r"wgmma\.mma_async", keys)) == loops * (2 * of_scores + 2 * of_sums + 8)
+    assert len(re.findall(r"cp\.reduce\.async\.bulk\.tensor", keys)) == loops
+    assert not re.search(r"\b(red|atom)\.(global|relaxed|add)", keys)
+    assert "cp.async.cg" not in keys
+
+
 def of_rows(name: str) -> Any:
     """A gradient of 64 rows of 4096 elements of fp16, derived."""
     a, b, y, dy, da = (half(64, 4096) for _ in range(5))
