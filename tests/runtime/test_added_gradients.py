@@ -30,7 +30,7 @@ def attention(
     top = tl.full([BLOCK_M], -float("inf"), tl.float32)
     total, acc = tl.zeros([BLOCK_M], tl.float32), tl.zeros([BLOCK_M, D], tl.float32)
     end = tl.minimum((tile + 1) * BLOCK_M, n) if CAUSAL else n
-    for start in range(0, end, BLOCK_N):
+    for start in tl.range(0, end, BLOCK_N):
         j = start + tl.arange(0, BLOCK_N)
         of_keys = (head // GROUP) * n * D + j[:, None] * D + d
         k = tl.load(k_ptr + of_keys, mask=j[:, None] < n, other=0.0)
@@ -51,7 +51,8 @@ def count(kernel: Any, op: str) -> int:
     return str(kernel.asm["ttir"]).count(f" {op} ")
 
 
-def attended(q: Any, k: Any, v: Any, causal: bool, group: int) -> Any:
+def attended(leaves: list[Any], causal: bool, group: int) -> Any:
+    q, k, v = leaves
     k, v = (t.repeat_interleave(group, 0) for t in (k, v))
     s = q @ k.mT / math.sqrt(D)
     if causal:
@@ -93,9 +94,10 @@ def test_queries_are_added_by_the_kernel_of_keys_and_values(
     do = torch.randn_like(arrays[0])
     found = [torch.full_like(t, 1.0 if accumulate else math.nan) for t in arrays]
     into = dict(zip(("q_ptr", "k_ptr", "v_ptr"), found, strict=True))
-    backward = launched(*arrays, do, tiles, causal, into, accumulate, atomic=("q_ptr",))
+    q, k, v = arrays
+    backward = launched(q, k, v, do, tiles, causal, into, accumulate, atomic=("q_ptr",))
     leaves = [t.double().requires_grad_() for t in arrays]
-    exact = torch.autograd.grad(attended(*leaves, causal, group), leaves, do.double())
+    exact = torch.autograd.grad(attended(leaves, causal, group), leaves, do.double())
     for got, want in zip(found, exact, strict=True):
         torch.testing.assert_close(
             got.double(), want + (1 if accumulate else 0), rtol=1e-4, atol=1e-5
@@ -150,7 +152,7 @@ def test_operators_convert_what_is_added() -> None:
     do = torch.randn_like(o)
     got = torch.autograd.grad(o, [q, k, v], do)
     leaves = [t.detach().double().requires_grad_() for t in (q, k, v)]
-    want = torch.autograd.grad(attended(*leaves, True, 1), leaves, do.double())
+    want = torch.autograd.grad(attended(leaves, True, 1), leaves, do.double())
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a.double(), b, rtol=2e-2, atol=1e-2)
 
