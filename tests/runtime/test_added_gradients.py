@@ -26,7 +26,7 @@ def attention(
     tile, head, d = tl.program_id(0), tl.program_id(1), tl.arange(0, D)[None, :]
     i = tile * BLOCK_M + tl.arange(0, BLOCK_M)
     at = head * n * D + i[:, None] * D + d
-    q = tl.load(q_ptr + at, mask=i[:, None] < n, other=0.0) * scale
+    q = tl.load(q_ptr + at, mask=i[:, None] < n, other=0.0)
     top = tl.full([BLOCK_M], -float("inf"), tl.float32)
     total, acc = tl.zeros([BLOCK_M], tl.float32), tl.zeros([BLOCK_M, D], tl.float32)
     end = tl.minimum((tile + 1) * BLOCK_M, n) if CAUSAL else n
@@ -35,13 +35,13 @@ def attention(
         of_keys = (head // GROUP) * n * D + j[:, None] * D + d
         k = tl.load(k_ptr + of_keys, mask=j[:, None] < n, other=0.0)
         v = tl.load(v_ptr + of_keys, mask=j[:, None] < n, other=0.0)
-        s = tl.where(j[None, :] < n, tl.dot(q, tl.trans(k)), -float("inf"))
+        s = tl.where(j[None, :] < n, tl.dot(q, tl.trans(k)) * scale, -float("inf"))
         if CAUSAL:
             s = tl.where(i[:, None] >= j[None, :], s, -float("inf"))
         new = tl.maximum(top, tl.max(s, 1))
         p = tl.exp(s - new[:, None])
         total = total * tl.exp(top - new) + tl.sum(p, 1)
-        acc = acc * tl.exp(top - new)[:, None] + tl.dot(p, v)
+        acc = acc * tl.exp(top - new)[:, None] + tl.dot(p.to(v.dtype), v)
         top = new
     tl.store(o_ptr + at, acc / total[:, None], mask=i[:, None] < n)
     tl.store(lse_ptr + head * n + i, top + tl.log(total), mask=i < n)
@@ -142,18 +142,20 @@ def test_operators_convert_what_is_added() -> None:
         attention,
         grid=lambda a: (tw.cdiv(a["n"], a["BLOCK_M"]), HEADS),
         outputs={
-            "o_ptr": lambda a: torch.empty_like(a["q_ptr"], dtype=torch.float32),
+            "o_ptr": lambda a: torch.empty_like(a["q_ptr"]),
             "lse_ptr": lambda a: torch.empty(HEADS, N),
         },
         atomic=("q_ptr",),
     )
     how = {"GROUP": 1, "D": D, "BLOCK_M": 16, "BLOCK_N": 16, "CAUSAL": True}
-    o, _ = run(q.float(), k.float(), v.float(), N, 1 / math.sqrt(D), **how)
+    o, _ = run(q, k, v, N, 1 / math.sqrt(D), **how)
     do = torch.randn_like(o)
     got = torch.autograd.grad(o, [q, k, v], do)
     leaves = [t.detach().double().requires_grad_() for t in (q, k, v)]
     want = torch.autograd.grad(attended(leaves, True, 1), leaves, do.double())
+    assert "q_ptr: added atomically" in run.gradient.explain()
     for a, b in zip(got, want, strict=True):
+        assert a.dtype == torch.bfloat16
         torch.testing.assert_close(a.double(), b, rtol=2e-2, atol=1e-2)
 
 
