@@ -98,7 +98,7 @@ def _parts(loop: For, most: int) -> _Parts | None:
     if any(isinstance(op, WgmmaWait) and len(op.values) != 1 for op in ops):
         return None
     waits = {op.values[0].op: op for op in ops if isinstance(op, WgmmaWait)}
-    added = [op.value.op for op in ops if isinstance(op, AddBlock)]
+    added = [_origin(op.value, loop.body) for op in ops if isinstance(op, AddBlock)]
     if len(products) < 2 or len(added) != 1 or not all(p in waits for p in products):
         return None
     first, last = products[0], added[0]
@@ -132,6 +132,15 @@ def _parts(loop: For, most: int) -> _Parts | None:
         [op for op in after if not isinstance(op, Arrive)],
         [op for op in after if isinstance(op, Arrive)],
     )
+
+
+def _origin(value: Value, body: Region) -> Op | None:
+    """The op whose result is added, perhaps multiplied by what the loop does not change."""
+    op = value.op
+    while op is not None and op.elementwise and op.pure:
+        here = [v.op for v in op.operands if v.op is not None and v.op.parent is body]
+        op = here[0] if len(here) == 1 else None
+    return op
 
 
 def _ready_first(ops: Sequence[Op], last: WgmmaWait) -> list[Op]:
