@@ -534,7 +534,7 @@ class Nvidia(Group):
     )
     tensor_copies = _switch(
         "TENSOR_COPIES",
-        "Let a warp of its own copy operands of products as blocks of tensors (TMA), where a "
+        "Let a dedicated warp copy operands of products as blocks of tensors (TMA), where a "
         "kernel does not say otherwise by the option of that name.",
         default=True,
     )

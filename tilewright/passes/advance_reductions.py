@@ -64,7 +64,7 @@ def advance_reductions(fn: Function, ctx: PassContext) -> bool:
     for op in list(fn.walk()):
         found = _accumulation(op) if isinstance(op, Reduce) else None
         if found is not None:
-            ctx.did(NAME, "reduced in each iteration of the loop before it", op.loc)
+            ctx.did(NAME, "fused into the loop before it: each iteration reduces a part", op.loc)
             ctx.count("advanced")
             _rewrite(found)
             changed = True

@@ -107,7 +107,7 @@ def _find(
         ctx.missed(NAME, "programs of one warp hide each other's latency", loop.loc)
         return None
     if _loads_several(loop, loads, infos, ctx) and _has_enough_in_flight(loop, loads):
-        ctx.missed(NAME, "unrolled, the loop has enough loads in flight at a time", loop.loc)
+        ctx.missed(NAME, "unrolled, the loop has enough loads in flight", loop.loc)
         return None
     work = _work(loop, loads)
     if work < ctx.gpu.prefetch_work:

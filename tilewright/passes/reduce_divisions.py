@@ -65,7 +65,11 @@ def reduce_divisions(fn: Function, ctx: PassContext) -> bool:
         if found:
             _Carrying(loop).rewrite(found)
             for op in found:
-                ctx.did(NAME, "computed from the last iteration's by additions", op.loc)
+                ctx.did(
+                    NAME,
+                    "strength-reduced to additions, from the value in the previous iteration",
+                    op.loc,
+                )
             ctx.count("divisions", len(found))
             changed = True
     return changed

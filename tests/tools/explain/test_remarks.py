@@ -97,7 +97,7 @@ def test_wide_accesses(explain: Explain) -> None:
     assert not [r for r in report.remarks if r.missed and r.by != "prefetch_loads"]
     texts = {r.text for r in report.remarks}
     assert "each thread stores 16 bytes at a time, once" in texts
-    assert "unrolled, the loop has enough loads in flight at a time" in texts
+    assert "unrolled, the loop has enough loads in flight" in texts
 
 
 def test_loop_of_one_stage(explain: Explain) -> None:
@@ -117,8 +117,8 @@ def test_address_that_the_loop_loads(explain: Explain) -> None:
 def test_loads_by_a_copying_warp(explain: Explain) -> None:
     texts = {r.text for r in explain("product", HOPPER).remarks}
     assert (
-        "a warp of its own copies this up to 3 iterations ahead (8 in launches of few programs), "
-        "as blocks of a tensor"
+        "a dedicated warp copies this up to 3 iterations ahead (8 in launches of few programs), "
+        "by tensor copies"
     ) in texts
 
 

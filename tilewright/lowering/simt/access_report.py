@@ -39,7 +39,7 @@ def report_access(kernel: Kernel, op: memory.Load | memory.Store, length: int) -
     else:
         held = layout.in_size(REGISTER)
         if held < kernel.access_bytes // size:
-            text += f": it has {held} of the {_count(op)} elements"
+            text += f": a thread holds {held} of the {_count(op)} elements"
         kernel.ctx.did(NAME, text, op.loc)
 
 

@@ -94,7 +94,11 @@ def carry_pointers(fn: Function, ctx: PassContext) -> bool:
         found = [growth for growth in growths if growth is not None]
         if found:
             for growth in found:
-                ctx.did(NAME, "the pointer is carried, and grows in each iteration", growth.op.loc)
+                ctx.did(
+                    NAME,
+                    "loop-carried, and advanced by its stride in each iteration",
+                    growth.op.loc,
+                )
             _carry(loop, found, tiles=short)
             ctx.count("carried", len(found))
             changed = True

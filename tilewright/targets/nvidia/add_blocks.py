@@ -69,7 +69,7 @@ def add_blocks(fn: Function, ctx: PassContext) -> bool:
                 continue
             buffers[parts] = _buffer(op, loop, staging)
         _rewrite(op, buffers[parts], copy)
-        ctx.did(NAME, "each warp adds its rows as blocks of a tensor", op.loc)
+        ctx.did(NAME, "each warp accumulates its rows by asynchronous tensor reductions", op.loc)
         ctx.count("added blocks")
     return bool(buffers)
 

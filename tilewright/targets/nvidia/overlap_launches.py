@@ -39,8 +39,8 @@ def _overlap_by_default(fn: Function, ctx: PassContext) -> bool:
     own = next((op for op in fn.walk() if isinstance(op, WaitLaunches | StartDependents)), None)
     if own is not None:
         reason = (
-            "launches of this kernel do not begin early, as it controls that itself: launch it "
-            "with launch_pdl=True"
+            "launches do not overlap the previous kernel, as this kernel controls that itself: "
+            "launch it with launch_pdl=True"
         )
         ctx.missed("overlap_launches", reason, own.loc)
         return False

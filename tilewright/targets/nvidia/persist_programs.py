@@ -80,13 +80,19 @@ def persist_programs(fn: Function, ctx: PassContext) -> bool:
     _loop_over_programs(fn, list(loops), axis)
     if _slots_of(fn, copied, loops, ctx) < slots:
         fn.body = original.body
-        reason = "blocks do not loop over programs, as storing results takes the memory of a slot"
+        reason = (
+            "blocks do not loop over programs: the buffer for results takes the shared memory of a "
+            "slot"
+        )
         ctx.missed(NAME, reason, copied[0].loop.loc)
         return False
     ctx.before[NAME] = Original(original, UNDONE)
     ctx.count("persistent")
-    what = "launches of many programs run several in a block, which copies operands of the next"
-    ctx.did(NAME, f"{what} while it stores the results of one", fn.loc)
+    text = (
+        "in launches of many programs, each block runs several sequentially, and copies the "
+        "operands of the next one while it stores results"
+    )
+    ctx.did(NAME, text, fn.loc)
     return True
 
 

@@ -89,8 +89,8 @@ def _report(loops: Sequence[CopiedLoop], held: Sequence[CopiedLoop], ctx: PassCo
             spare = f" ({loop.ring.most} in launches of few programs)" if loop.ring.spare else ""
             ctx.did(
                 NAME,
-                f"a warp of its own copies this up to {loop.slots} iterations ahead{spare}, as "
-                "blocks of a tensor",
+                f"a dedicated warp copies this up to {loop.slots} iterations ahead{spare}, by "
+                "tensor copies",
                 copy.share.src.op.loc if copy.share.src.op else None,
             )
 
