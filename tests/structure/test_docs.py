@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -130,6 +130,52 @@ def test_the_index_of_decisions_has_their_titles_in_order() -> None:
         for path in sorted(folder.glob("0*.md"))
     ]
     assert rows == titles
+
+
+CODE = re.compile(r"`([\w./]+)`(?: in `([\w./]+)`)?")
+
+
+def citation_faults(records: Path, packages: Sequence[Path]) -> list[str]:
+    """The files that decision records name, and the functions of files, that do not exist."""
+    files = [path for folder in packages for path in folder.rglob("*.py")]
+    paths = [path.as_posix() for path in files]
+    folders = {folder.name for package in packages for folder in package.iterdir()}
+    faults: list[str] = []
+    for record in sorted(records.glob("0*.md")):
+        for name, place in CODE.findall(FENCED.sub("", record.read_text("utf-8"))):
+            cited = place or name
+            is_path = cited.partition("/")[0] in folders and "/" in cited
+            if not (is_path or cited.endswith(".py")):
+                continue
+            stem = f"/{cited.removesuffix('.py').rstrip('/')}"
+            matches = [
+                f for f, p in zip(files, paths, strict=True) if f"{stem}." in p or f"{stem}/" in p
+            ]
+            if not matches:
+                faults.append(f"{record.name}: {cited}: no such file")
+            elif place and not any(name.split(".")[-1] in f.read_text("utf-8") for f in matches):
+                faults.append(f"{record.name}: {name}: not in {place}")
+    return faults
+
+
+def test_files_and_functions_that_decisions_cite_exist() -> None:
+    names = ("tilewright", "tests", "benchmarks", "plugins")
+    faults = citation_faults(ROOT / "docs" / "decisions", [ROOT / name for name in names])
+    assert not faults, "\n" + "\n".join(faults)
+
+
+def test_stale_citations_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "package" / "passes").mkdir(parents=True)
+    (tmp_path / "package" / "passes" / "fold.py").write_text("def run(): ...")
+    (tmp_path / "0001-a.md").write_text(
+        "`fold.py` `passes/fold` `run` in `passes/fold.py` `a/b` `fuse.py` `passes/fuse` "
+        "`go` in `fold.py`\n"
+    )
+    assert citation_faults(tmp_path, [tmp_path / "package"]) == [
+        "0001-a.md: fuse.py: no such file",
+        "0001-a.md: passes/fuse: no such file",
+        "0001-a.md: go: not in fold.py",
+    ]
 
 
 KNOBS = "base/knobs.py"
