@@ -66,7 +66,11 @@ class Term(NamedTuple):
     def product(self, b: Builder) -> Value:
         if self.factor is None:
             return self.value
-        wide = self.value if dtype_of(self.value.type) == I64 else b.value(Cast(self.value, I64))
+        wide = (
+            self.value
+            if dtype_of(self.value.type) == I64
+            else b.value(Cast(self.value, I64, "rtne"))
+        )
         return b.value(Mul(wide, self.factor))
 
 
