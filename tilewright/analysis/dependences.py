@@ -21,8 +21,7 @@ def needed_ops(
         op = pending.pop().op
         if op is not None and op.parent is body and op not in found and op not in without:
             found.add(op)
-            for inner in op.walk():
-                pending += inner.operands
+            pending += op.all_operands()
     return found
 
 
@@ -31,7 +30,7 @@ def dependent_ops(values: Iterable[Value], ops: Iterable[Op]) -> set[Op]:
     found: set[Op] = set()
     reached = set(values)
     for op in ops:
-        if any(v in reached for inner in op.walk() for v in inner.operands):
+        if not reached.isdisjoint(op.all_operands()):
             found.add(op)
             reached.update(op.results)
     return found

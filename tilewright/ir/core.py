@@ -261,6 +261,11 @@ class Op:
         for region in self.regions:
             yield from region.walk()
 
+    def all_operands(self) -> Iterator[Value]:
+        """The operands of this op and of all nested ops, in pre-order."""
+        for op in self.walk():
+            yield from op.operands
+
     def parent_op(self) -> Op | None:
         return self.parent.parent if self.parent is not None else None
 

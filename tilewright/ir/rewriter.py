@@ -171,7 +171,7 @@ def _replace(op: Op, replacement: Value | tuple[Value, ...], push: Callable[[Op]
 
 
 def _erase_dead(op: Op, push: Callable[[Op], None]) -> None:
-    feeding = [v for inner in op.walk() for v in inner.operands]
+    feeding = list(op.all_operands())
     around = op.parent_op()
     op.erase()
     if around is not None:

@@ -29,6 +29,7 @@ from collections.abc import Collection
 from math import gcd, prod
 
 from tilewright.analysis.affine import AffineForms
+from tilewright.analysis.dependences import dependent_ops
 from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
@@ -85,14 +86,9 @@ def _registers(load: Load, ctx: PassContext) -> int:
 
 def _waiting(region: Region) -> set[Op]:
     """The stores of a region that depend on its loads."""
-    loaded, stores = set[Value](), set[Op]()
-    for op in region:
-        inner = list(op.walk())
-        if any(loaded.intersection(x.operands) or isinstance(x, Load) for x in inner):
-            loaded.update(op.results)
-            if isinstance(op, Store):
-                stores.add(op)
-    return stores
+    loads = [op for op in region if any(isinstance(inner, Load) for inner in op.walk())]
+    dependent = dependent_ops((v for op in loads for v in op.results), region)
+    return {op for op in dependent if isinstance(op, Store)}
 
 
 def _place(
@@ -109,7 +105,7 @@ def _place(
         if needed.intersection(op.results):
             if not op.pure:
                 break
-            needed.update(v for inner in op.walk() for v in inner.operands)
+            needed.update(op.all_operands())
             behind.append(op)
         elif isinstance(op, Store):
             if not _is_elsewhere(fn, load, op, forms):

@@ -75,6 +75,4 @@ def _is_invariant(op: Op, loop: Op) -> bool:
     loop."""
     if not op.regions:
         return not any(loop.contains(v) for v in op.operands)
-    return all(
-        op.contains(v) or not loop.contains(v) for inner in op.walk() for v in inner.operands
-    )
+    return all(op.contains(v) or not loop.contains(v) for v in op.all_operands())

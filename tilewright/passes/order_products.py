@@ -59,8 +59,8 @@ def _ordered(ops: Sequence[Op]) -> list[Op]:
     among = set(ops)
     before: dict[Op, list[Op]] = {}
     for op in ops:
-        found = [v.op for inner in op.walk() for v in inner.operands]
-        before[op] = [o for o in found if o in among and o is not op]
+        producers = [v.op for v in op.all_operands()]
+        before[op] = [o for o in producers if o in among and o is not op]
     depth: dict[Op, int] = {}
     for op in ops:
         own = 0 if isinstance(op, Permute) else 1  # products read transposes at no cost

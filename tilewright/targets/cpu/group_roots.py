@@ -121,7 +121,7 @@ class _Grouping:
         open = self.open
         if open is None:
             return
-        depends = any(v in open.dependent for inner in op.walk() for v in inner.operands)
+        depends = not open.dependent.isdisjoint(op.all_operands())
         if depends or self.order.touches_memory(op) or op.regions:
             self.open = None
         else:

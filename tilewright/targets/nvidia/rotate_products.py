@@ -136,7 +136,7 @@ def _parts(loop: For, guards: Guards) -> _Parts | str:
     _add_only_users(late, fixed, ops)
     rest = [op for op in ops if op not in late and op not in head]
     # Addresses that both parts use are computed by both.
-    operands = [v for op in late for inner in op.walk() for v in inner.operands]
+    operands = [v for op in late for v in op.all_operands()]
     both = needed_ops(operands, body, carried_or_first)
     late |= {op for op in both if op.pure and not isinstance(op, Share)}
     parts_late = [op for op in ops if op in late]
@@ -207,7 +207,7 @@ def _dependent(root: Op, ops: Sequence[Op]) -> set[Op]:
 
 def _crossing(late: Sequence[Op], body: Region, inside: set[Op]) -> list[Value]:
     """The values of the rest of the iteration, except its index, that the late ops use."""
-    used = [v for op in late for inner in op.walk() for v in inner.operands]
+    used = [v for op in late for v in op.all_operands()]
     yields = list(body.terminator.operands)
     found = [
         v

@@ -194,7 +194,7 @@ def _held_with(op: Wgmma) -> int:
     if isinstance(loop, For):
         following = op.next
         while following is not None:
-            past.update(v for inner in following.walk() for v in inner.operands)
+            past.update(following.all_operands())
             following = following.next
         past &= set(loop.body.args[1:])
     return sum(_words_of(value) for value in (op.result, *past))
