@@ -237,12 +237,12 @@ class IRSource:
         """A source that is not a file, such as a derived kernel. It has a copy of the module, which
         is parsed only if the kernel is not in the cache."""
         verify.verify_module(module)
-        made = object.__new__(cls)
-        made.path = pathlib.Path("<text>.ttir")
-        made._arg_names = list(module.entry.arg_names)  # which the text does not have
-        made._take(printer.print_module(module))
-        made._describe(module.entry)
-        return made
+        result = object.__new__(cls)
+        result.path = pathlib.Path("<text>.ttir")
+        result._arg_names = list(module.entry.arg_names)  # which the text does not have
+        result._take(printer.print_module(module))
+        result._describe(module.entry)
+        return result
 
     def _take(self, text: str) -> None:
         self.ext = self.path.suffix[1:]

@@ -44,11 +44,11 @@ def batched(module: Module, batches: Batches) -> Module:
     Args:
         module: as made by the front end.
     """
-    made = module.clone()
-    for function in made.functions.values():
+    result = module.clone()
+    for function in result.functions.values():
         _renumber(function, batches.programs)
-    _offset_pointers(made.entry, batches)
-    return made
+    _offset_pointers(result.entry, batches)
+    return result
 
 
 def _renumber(function: Function, programs: int) -> None:

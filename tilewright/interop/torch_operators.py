@@ -187,11 +187,11 @@ class Operator:
         updated = [argument.name for argument in self._arguments if argument.updated]
         name, _, signature = schema.partition("(")
         with _explained(schema):
-            made = _torch().library.custom_op(
+            result = _torch().library.custom_op(
                 name, self._run, mutates_args=updated, schema=f"({signature}"
             )
-        made.register_fake(self._run_fake)
-        return made
+        result.register_fake(self._run_fake)
+        return result
 
     # -- running --------------------------------------------------------------------------------
 
@@ -229,10 +229,10 @@ class Operator:
     def _complete(self, named: Named, results: Named) -> Named:
         """All arguments of the kernel by name."""
         known = named | results
-        given = {name: tuple(v) if isinstance(v, list) else v for name, v in known.items()}
+        result = {name: tuple(v) if isinstance(v, list) else v for name, v in known.items()}
         for name, value in self._given.items():
-            given[name] = value(dict(known)) if _is_computed(value) else value
-        return given
+            result[name] = value(dict(known)) if _is_computed(value) else value
+        return result
 
     # -- stores ---------------------------------------------------------------------------------
 

@@ -229,12 +229,12 @@ def _text(r: Routine, text: str) -> V:
 
 def _arguments(r: Routine, frame: Ref, struct: str, size: int) -> Ref:
     """The argument of a function of XLA."""
-    made = r.ref(struct, r.alloca(I64, 6))
-    made["size"] = size
-    made["extension"] = const(PTR, 0)
+    result = r.ref(struct, r.alloca(I64, 6))
+    result["size"] = size
+    result["extension"] = const(PTR, 0)
     if struct != "XlaError":
-        made["context"] = frame["context"]
-    return made
+        result["context"] = frame["context"]
+    return result
 
 
 def _error(r: Routine, frame: Ref, message: V) -> V:

@@ -362,9 +362,9 @@ class Builder(ValueBuilder):
         """A phi at the head of the current block."""
         name = f"%v{self.function.next_serial()}"
         self.function.types[name] = type
-        made = Phi(V(name, type), self._dbg())
-        self.current.phis.append(made)
-        return made
+        result = Phi(V(name, type), self._dbg())
+        self.current.phis.append(result)
+        return result
 
     def merge(self, *sides: tuple[Block, Sequence[V]]) -> list[V]:
         """Merge values at the head of the current block: a phi for each.

@@ -55,15 +55,15 @@ class Module:
         if name in self._functions or name in self._globals:
             raise ValueError(f"@{name} is defined twice in module {self.name}")
         group = self.attribute_group(attributes)
-        made = Function(self, name, ret, params, group, linkage, names)
-        self._functions[name] = made
-        return made
+        result = Function(self, name, ret, params, group, linkage, names)
+        self._functions[name] = result
+        return result
 
     def row(self, member: LType, count: int) -> LType:
         """A named struct of `count` members of one type."""
-        made = row(member, count)
-        self._rows[made.text] = f"{{ {', '.join([member.text] * count)} }}"
-        return made
+        result = row(member, count)
+        self._rows[result.text] = f"{{ {', '.join([member.text] * count)} }}"
+        return result
 
     def declare(self, name: str, ret: LType, args: Sequence[LType], attributes: str = "") -> None:
         """Declare an external function once. Raises ValueError if two declarations differ."""

@@ -98,12 +98,12 @@ class BufferSizes:
 
     def allocated(self, of_wrt: Arrays) -> dict[Made, Any]:
         """The arguments that one launch creates."""
-        made = dict(self.known)
+        result = dict(self.known)
         if self._floats:
             like = next(iter(of_wrt.values()))
             for name, floats in self._floats.items():
-                made[name] = floats.allocated(like)
-        return made
+                result[name] = floats.allocated(like)
+        return result
 
     def workspace(self, of_wrt: Arrays) -> Workspace | None:
         """The memory of `allocated`, as one array; None if it allocates nothing."""

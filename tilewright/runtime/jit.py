@@ -294,10 +294,10 @@ class JITFunction(SourceFunction, NativeInterface):
         Args:
             source: takes the arguments of `ASTSource`.
         """
-        made = type(self).__new__(type(self))
-        made.restore(self._plain_state())
-        made.ASTSource = source
-        return made
+        result = type(self).__new__(type(self))
+        result.restore(self._plain_state())
+        result.ASTSource = source
+        return result
 
     def _bind_for(
         self, device: str, *args: Any, **kwargs: Any

@@ -136,11 +136,11 @@ def _new_target(target: GPUTarget) -> Target:
     given = (target.arch,) if target.arch != "" else ()
     provider = provider_of(name)
     with faults_of(provider):
-        made = factory(*given)
-        fault = _fault_of(made) if provider else ""
+        result = factory(*given)
+        fault = _fault_of(result) if provider else ""
     if fault:
         raise PlugInError(f"{provider} {fault}")
-    return made
+    return result
 
 
 def provider_of(name: str) -> str:

@@ -187,13 +187,13 @@ def _by_name(fn: SourceFunction, parts: list[str]) -> dict[str, str]:
     names = list(fn.arg_names)
     shown = f"{fn.__name__}({', '.join(names)})"
     if any("=" in part for part in parts):
-        given = parse_pairs(parts, "--signature")
-        for name in given:
+        result = parse_pairs(parts, "--signature")
+        for name in result:
             if name not in names:
                 raise UsageError(
                     f"{fn.__name__} has no parameter {name!r}; it has {', '.join(names)}"
                 )
-        return given
+        return result
     if len(parts) > len(names):
         raise UsageError(f"the signature has {len(parts)} parts for {shown}")
     return dict(zip(names, parts, strict=False))

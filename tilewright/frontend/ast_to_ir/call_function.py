@@ -134,11 +134,11 @@ def specialize(context: Context, fn: SourceFunction, bound: dict[str, Any]) -> S
     """The specialization of a function for these argument types and compile-time values, which is
     compiled on first use."""
     key = (fn, *[specialization_key(v) for v in bound.values()])
-    made = context.specializations.get(key)
-    if made is None:
-        made = _compile(context, fn, bound, key)
-        context.specializations[key] = made
-    return made
+    result = context.specializations.get(key)
+    if result is None:
+        result = _compile(context, fn, bound, key)
+        context.specializations[key] = result
+    return result
 
 
 def _compile(context: Context, fn: SourceFunction, bound: dict[str, Any], key: Any) -> Any:

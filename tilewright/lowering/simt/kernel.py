@@ -335,9 +335,9 @@ class Kernel:
         assert barrier > 0, "barrier 0 is the program's"
         saved = self.b.current
         self.b.at(self.entry)
-        made = make_team(self.b, self.hw.thread(self.b), self.hw.lanes, warps, first, barrier)
+        result = make_team(self.b, self.hw.thread(self.b), self.hw.lanes, warps, first, barrier)
         self.b.at(saved)
-        return made
+        return result
 
     @contextmanager
     def as_team(self, team: Team) -> Generator[None]:
@@ -352,9 +352,9 @@ class Kernel:
         """Emit into the entry block, whose values dominate the whole function."""
         saved = self.b.current
         self.b.at(self.entry)
-        made = make(self.b)
+        result = make(self.b)
         self.b.at(saved)
-        return made
+        return result
 
     @contextmanager
     def only_if(self, condition: V | None) -> Generator[None]:

@@ -253,19 +253,19 @@ class _Image:
 
     def _program_headers(self) -> list[bytes]:
         begin, size = elf.FILE_HEADER.size, 7 * elf.PROGRAM_HEADER.size
-        made = [_header(_HEADERS, _READ, begin, begin, size, 8)]
+        result = [_header(_HEADERS, _READ, begin, begin, size, 8)]
         for number, (segment, access) in enumerate(self.segments):
             first = segment[0].offset if number else 0
             end = segment[-1].offset + len(segment[-1].content)
-            made.append(_header(_LOAD, access, first, first + number * PAGE, end - first, PAGE))
+            result.append(_header(_LOAD, access, first, first + number * PAGE, end - first, PAGE))
         dynamic = self.tables[".dynamic"]
         extent = dynamic.offset, dynamic.address, len(dynamic.content)
-        made.append(_header(_DYNAMIC, _READ | _WRITE, *extent, 8))
-        made.append(_header(_STACK, _READ | _WRITE, 0, 0, 0, 0))
+        result.append(_header(_DYNAMIC, _READ | _WRITE, *extent, 8))
+        result.append(_header(_STACK, _READ | _WRITE, 0, 0, 0, 0))
         first = self.notes[0].offset if self.notes else 0
         size = sum(len(note.content) for note in self.notes)
-        made.append(_header(_NOTE, _READ, first, first, size, 4))
-        return made
+        result.append(_header(_NOTE, _READ, first, first, size, 4))
+        return result
 
 
 def _header(kind: int, access: int, offset: int, address: int, size: int, align: int) -> bytes:

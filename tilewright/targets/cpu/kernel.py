@@ -130,9 +130,9 @@ class Kernel:
         b = self.b
         saved = b.current
         b.at(self.entry)
-        made = make(b)
+        result = make(b)
         b.at(saved)
-        return made
+        return result
 
     def cost(self, value: Value) -> int:
         """The cost of one element, excluding values that are already bound."""
