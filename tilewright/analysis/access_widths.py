@@ -21,16 +21,16 @@ def access_widths(fn: Function, limit: int) -> list[tuple[int, ...]]:
         limit: the most bytes that an instruction moves.
     """
     infos = axis_info(fn)
-    found: list[tuple[int, ...]] = []
+    result: list[tuple[int, ...]] = []
     for op in fn.walk():
         if not isinstance(op, Access) or not isinstance(op.ptr.type, Tile):
             continue
         size = pointee_of(op.ptr.type).nbytes_in_memory
         mask = getattr(op, "mask", None)
-        found.append(
+        result.append(
             tuple(
                 min(infos.access_length(op.ptr, mask, axis, size), limit // size)
                 for axis in range(infos[op.ptr].rank)
             )
         )
-    return found
+    return result

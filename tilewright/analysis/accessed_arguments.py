@@ -42,24 +42,24 @@ class ArgumentAccesses:
 def first_stores(fn: Function) -> dict[int, Op]:
     """For each pointer argument that a function certainly writes through, the first op that does,
     by the argument's index."""
-    found: dict[int, Op] = {}
+    result: dict[int, Op] = {}
     for op in fn.walk():
         if isinstance(op, Store | Writing):
             base = base_of(op.ptr)
             if base.owner is fn.body:
-                found.setdefault(base.index, op)
-    return found
+                result.setdefault(base.index, op)
+    return result
 
 
 def argument_accesses(module: Module) -> ArgumentAccesses:
     """The accesses of a module, by the arguments of its entry."""
-    found = ArgumentAccesses([], [])
+    result = ArgumentAccesses([], [])
     for op, arguments in _accesses(module.entry, module.functions):
         if op.reads_memory:
-            found.reads.append(arguments)
+            result.reads.append(arguments)
         if op.writes_memory:
-            found.writes.append(arguments)
-    return found
+            result.writes.append(arguments)
+    return result
 
 
 def accesses_of(fn: Function) -> dict[Op, frozenset[int]]:
@@ -114,7 +114,7 @@ class _Sources:
     def arguments(self, pointers: Sequence[Value], every: frozenset[int]) -> frozenset[int]:
         """The arguments of the entry that pointers are computed from; `every` if they may also
         point elsewhere."""
-        found: set[int] = set()
+        result: set[int] = set()
         seen: set[Value] = set()
         pending = list(pointers)
         while pending:
@@ -126,12 +126,12 @@ class _Sources:
             if value.owner is self._entry.body:
                 if not points(value.type):
                     return every  # an address that was passed as a number
-                found.add(value.index)
+                result.add(value.index)
             elif op is not None and op.reads_memory and not op.regions:
                 return every  # an address in memory
             else:
                 pending += _relevant(value, self._of(value))
-        return frozenset(found)
+        return frozenset(result)
 
     def _of(self, value: Value) -> Iterable[Value]:
         owner, index = value.owner, value.index

@@ -133,10 +133,10 @@ class AffineForms:
         """Bounds of an unknown, both inclusive."""
         if isinstance(atom, Iteration):
             return _TRIPS
-        found = self._ranges.get(atom)
-        if found is None:
-            found = self._ranges[atom] = value_range(atom)
-        return found
+        result = self._ranges.get(atom)
+        if result is None:
+            result = self._ranges[atom] = value_range(atom)
+        return result
 
     def increments_of(self, carried: Value) -> tuple[Value, list[tuple[int, Value]]] | None:
         """See the function of this name."""

@@ -54,10 +54,10 @@ class AxisMap:
         self._forms = AffineForms()
 
     def __getitem__(self, value: Value) -> AxisInfo:
-        found = self._infos.get(value)
-        if found is None:
-            found = self._infos[value] = unknown(value)
-        return found
+        result = self._infos.get(value)
+        if result is None:
+            result = self._infos[value] = unknown(value)
+        return result
 
     def order(self, pointers: Value) -> tuple[int, ...]:
         """The axes of an access by preference for vectors and lanes: by the number of elements

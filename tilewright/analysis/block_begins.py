@@ -143,12 +143,12 @@ def _further(varying: Polynomial) -> list[Further]:
         rest = tuple(f for f in term.factors if not is_launch_invariant(f))
         group = groups.setdefault(Polynomial([Term(1, fixed)]), [])
         group.append(Term(term.coefficient, rest))
-    found: list[Further] = []
+    result: list[Further] = []
     for stride, terms in groups.items():
         common = gcd(*(t.coefficient for t in terms))
         begin = Polynomial([Term(t.coefficient // common, t.factors) for t in terms])
-        found.append(Further(stride * common, begin))
-    return found
+        result.append(Further(stride * common, begin))
+    return result
 
 
 def _quotients(term: Term, numbers: dict[int, int]) -> dict[int, int]:

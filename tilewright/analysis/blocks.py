@@ -250,7 +250,7 @@ class BlockFinder:
 def _replaced_indices(form: Affine) -> dict[int, Piece]:
     """The pieces that replace consecutive integers along one axis only, by axis: remainders, and
     indices with a limit."""
-    found: dict[int, Piece] = {}
+    result: dict[int, Piece] = {}
     for _, piece in form.pieces:
         axes = [(own, axis) for own, axis in enumerate(piece.axes) if axis is not None]
         index = piece.index
@@ -261,8 +261,8 @@ def _replaced_indices(form: Affine) -> dict[int, Piece]:
         others = [p for _, p in form.pieces if p is not piece and axis in p.axes]
         only = not others and not form.strides[axis] and not index.pieces
         if only and index.strides[own].constant == 1:
-            found[axis] = piece
-    return found
+            result[axis] = piece
+    return result
 
 
 # -- accesses that are not blocks ------------------------------------------------------------------

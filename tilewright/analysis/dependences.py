@@ -15,22 +15,22 @@ def needed_ops(
     values: Iterable[Value], body: Region, without: AbstractSet[Op] = frozenset()
 ) -> set[Op]:
     """The ops of a region that values depend on, stopping at some of them."""
-    found: set[Op] = set()
+    result: set[Op] = set()
     pending = list(values)
     while pending:
         op = pending.pop().op
-        if op is not None and op.parent is body and op not in found and op not in without:
-            found.add(op)
+        if op is not None and op.parent is body and op not in result and op not in without:
+            result.add(op)
             pending += op.all_operands()
-    return found
+    return result
 
 
 def dependent_ops(values: Iterable[Value], ops: Iterable[Op]) -> set[Op]:
     """Those of some ops, in their order, that use values, directly or transitively."""
-    found: set[Op] = set()
+    result: set[Op] = set()
     reached = set(values)
     for op in ops:
         if not reached.isdisjoint(op.all_operands()):
-            found.add(op)
+            result.add(op)
             reached.update(op.results)
-    return found
+    return result

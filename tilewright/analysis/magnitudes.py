@@ -114,16 +114,16 @@ def _of_one(op: arith.Cast | arith.Neg | arith.Abs | View, depth: int) -> Interv
     src = op.operands[0]
     if is_int(src.type):
         return _rounded(*map(float, value_range(src))) if isinstance(op, arith.Cast) else _ALL
-    found = interval(src, depth)
+    result = interval(src, depth)
     match op:
         case arith.Neg():
-            return Interval(-found.most, -found.least)
+            return Interval(-result.most, -result.least)
         case arith.Abs():
-            return Interval(found.smallest_magnitude, found.largest_magnitude)
+            return Interval(result.smallest_magnitude, result.largest_magnitude)
         case arith.Cast():
-            return _rounded(*found)
+            return _rounded(*result)
         case _:
-            return found
+            return result
 
 
 def _rounded(least: float, most: float) -> Interval:

@@ -112,7 +112,7 @@ def bounds_of(forms: AffineForms, mask: Value | None, rank: int) -> MaskBounds:
         forms: the affine forms of its function, with `through_scalars`.
         mask: the mask; None if it is true for all elements.
     """
-    found = MaskBounds([[] for _ in range(rank)], [[] for _ in range(rank)])
+    result = MaskBounds([[] for _ in range(rank)], [[] for _ in range(rank)])
     work = [Conjunct(mask, tuple(range(rank)))] if mask is not None else []
     seen: set[tuple[Value, Axes]] = set()
     while work:
@@ -122,10 +122,10 @@ def bounds_of(forms: AffineForms, mask: Value | None, rank: int) -> MaskBounds:
         seen.add((conjunct.value, conjunct.axes))
         parts = _parts(conjunct)
         if parts is None:
-            _add_conjunct(found, forms, conjunct, rank)
+            _add_conjunct(result, forms, conjunct, rank)
         else:
             work += reversed(parts)
-    return found
+    return result
 
 
 def _parts(conjunct: Conjunct) -> list[Conjunct] | None:

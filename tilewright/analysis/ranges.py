@@ -51,17 +51,17 @@ class _Query(NamedTuple):
     def of(self, value: Value) -> Range:
         """The range of a value."""
         key = value, self.depth
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = self._computed(value)
-        return found
+        result = self.known.get(key)
+        if result is None:
+            result = self.known[key] = self._computed(value)
+        return result
 
     def _computed(self, value: Value) -> Range:
         limits = type_range(value)
-        found = self._by_definition(value) if self.depth > 0 else None
-        if found is None or found[0] < limits[0] or found[1] > limits[1]:
+        result = self._by_definition(value) if self.depth > 0 else None
+        if result is None or result[0] < limits[0] or result[1] > limits[1]:
             return limits
-        return found
+        return result
 
     def _by_definition(self, value: Value) -> Range | None:
         owner = value.owner

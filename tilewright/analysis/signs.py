@@ -153,9 +153,9 @@ class _Proof:
         if not self.holds(initial, depth):
             return False
         self.given.add(value)
-        found = self.holds(body.terminator.operands[place], depth)
+        result = self.holds(body.terminator.operands[place], depth)
         self.given.discard(value)
-        return found
+        return result
 
 
 def _upper_bounds(value: Value) -> Iterator[Value]:

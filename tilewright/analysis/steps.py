@@ -63,10 +63,10 @@ class StepBounds:
     def of(self, value: Value, axis: int, depth: int) -> Steps:
         """The bounds for one axis; for pointers, in elements."""
         key = value, axis
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._computed(value, axis, depth)
-        return found
+        result = self._known.get(key)
+        if result is None:
+            result = self._known[key] = self._computed(value, axis, depth)
+        return result
 
     def _computed(self, value: Value, axis: int, depth: int) -> Steps:
         info = self.facts[value]

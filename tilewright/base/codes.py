@@ -112,7 +112,7 @@ def mark_of(error: BaseException | None) -> Mark | None:
     """The mark of the exception; None if it has no code."""
     if error is None:
         return None
-    found = vars(error).get(_KEY)
-    if found is None and isinstance(error, AttributeError) and error.name is not None:
+    result = vars(error).get(_KEY)
+    if result is None and isinstance(error, AttributeError) and error.name is not None:
         return Mark("unknown-attribute", {})  # Python's exception has the details as attributes
-    return found
+    return result

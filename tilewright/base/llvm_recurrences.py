@@ -74,10 +74,10 @@ class _Slices:
         self.names: Callable[[str], list[str]] = re.compile(_NAME).findall
 
     def union(self, names: list[str]) -> int:
-        found = 0
+        result = 0
         for name in names:
-            found |= self._of(name)
-        return found
+            result |= self._of(name)
+        return result
 
     def _of(self, name: str) -> int:
         known = self.reached.get(name)

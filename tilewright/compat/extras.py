@@ -170,13 +170,13 @@ class _Extras:
 
     def __call__(self, name: str) -> Any:
         if name in self.extras:
-            found = self.extras[name]()
+            result = self.extras[name]()
         elif self.more is not None and name in self.more.__all__:
-            found = getattr(self.more, name)
+            result = getattr(self.more, name)
         elif self.before is not None:
             return self.before(name)
         else:
             module = self.module.__name__
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
-        vars(self.module)[name] = found
-        return found
+        vars(self.module)[name] = result
+        return result

@@ -118,8 +118,8 @@ def late_name(name: str) -> object:
     public name that `tilewright` imports on its first access."""
     ours = import_module(OURS)
     if name in ours.__all__ and name not in PUBLIC:
-        found = vars(sys.modules[NAME])[name] = getattr(ours, name)
-        return found
+        result = vars(sys.modules[NAME])[name] = getattr(ours, name)
+        return result
     if name in PUBLIC or f"{NAME}.{name}" in ELSEWHERE:
         try:
             return import_module(f"{NAME}.{name}")

@@ -160,8 +160,8 @@ def _load(store: KernelStore, key: str, source: Source) -> CompiledKernel | None
     if files is None:
         return None
     try:
-        found = CompiledKernel.from_files(files, source)
+        result = CompiledKernel.from_files(files, source)
     except (ValueError, KeyError, TypeError):
         return None  # not an entry of this format; it is overwritten later
-    found.stored_at = store.path(key)
-    return found
+    result.stored_at = store.path(key)
+    return result

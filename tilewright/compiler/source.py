@@ -123,14 +123,14 @@ class ASTSource:
         self.attrs: dict[ArgPath, list[Any]] = dict(attrs or {})
 
     def _by_path(self, given: Mapping[Any, Any], names: list[str]) -> dict[ArgPath, Any]:
-        found: dict[ArgPath, Any] = {}
+        result: dict[ArgPath, Any] = {}
         for key, value in given.items():
             if isinstance(key, str):
                 self._require_known(key, names)
-                found[names.index(key),] = value
+                result[names.index(key),] = value
             else:
-                found[key] = value
-        return found
+                result[key] = value
+        return result
 
     def _complete(self, given: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
         for name in given:

@@ -261,9 +261,9 @@ def _aligned_copy(value: Any) -> Array:
     shift = value.shift * array.itemsize if isinstance(value, Shifted) else 0
     room = np.zeros(array.nbytes + 64 + shift, np.uint8)
     start = -room.ctypes.data % 64 + shift
-    found = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    found[...] = array
-    return found
+    result = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    result[...] = array
+    return result
 
 
 def _compared(program: Program, module: Module, found: Sequence[Array]) -> str:

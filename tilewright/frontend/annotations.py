@@ -70,16 +70,16 @@ def annotation_of(annotation: Any, scope: Scope | None = None) -> Annotation:
         return Annotation()
     if not isinstance(annotation, str):
         return _of_object(annotation)
-    found = _of_text(annotation)
-    if scope is None or found.is_constexpr or found.is_const or found.type_string:
-        return found
+    result = _of_text(annotation)
+    if scope is None or result.is_constexpr or result.is_const or result.type_string:
+        return result
     value: Any = annotation
     try:
         while isinstance(value, str):  # twice, where text is postponed
             value = scope(value)
     except Exception:  # names for type checkers need not exist
-        return found
-    meant = _of_object(value) if _is_of_the_language(value) else found
+        return result
+    meant = _of_object(value) if _is_of_the_language(value) else result
     return meant._replace(text=annotation)
 
 

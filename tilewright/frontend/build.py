@@ -167,16 +167,16 @@ class _Builder:
         if path in self.constants:
             return constexpr_type(_plain(self.constants[path]))
         if isinstance(text, str):
-            found = str_to_ty(text)
-            if isinstance(found, constexpr_type):
+            result = str_to_ty(text)
+            if isinstance(result, constexpr_type):
                 raise error_at(
                     self.frame,
                     self.frame.definition,
                     f"no value is given for the argument at {path}",
                 )
-            for flat in flat_types(found):
+            for flat in flat_types(result):
                 check_fp8_argument(self.frame, flat)
-            return found
+            return result
         nested = [self.type_at(t, (*path, i)) for i, t in enumerate(text)]
         fields = getattr(text, "_fields", None)
         return tuple_type(nested, fields, type(text) if fields else None)

@@ -25,14 +25,14 @@ def strides(batches: Batches, operand: int | None, size: int) -> tuple[int, ...]
         operand: the index of the operand; None for a result.
         size: the number of elements of the array for one element of the batch.
     """
-    found: list[int] = []
+    result: list[int] = []
     for batch in batches:
         if operand is None or operand in batch.operands:
-            found.append(size)
+            result.append(size)
             size *= batch.size
         else:
-            found.append(0)
-    return tuple(found)
+            result.append(0)
+    return tuple(result)
 
 
 def with_batch(

@@ -186,10 +186,10 @@ def gradient_of(site: Site, operands: Sequence[Array], active: tuple[int, ...]) 
         the errors of `Gradient.run`.
     """
     key = site, tuple(operands), active
-    found = _gradients.get(key)
-    if found is None:
-        found = _gradients[key] = _derived(site, operands, active)
-    return found
+    result = _gradients.get(key)
+    if result is None:
+        result = _gradients[key] = _derived(site, operands, active)
+    return result
 
 
 def _derived(site: Site, operands: Sequence[Array], active: tuple[int, ...]) -> CallGradient:

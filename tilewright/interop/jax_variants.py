@@ -141,11 +141,11 @@ class _Variant:
         buffers = {name: i for i, name in enumerate(self.site.operands)}
         # An operand in place is the same buffer as its result.
         buffers |= {o.name: count + i for i, o in enumerate(self.site.outputs)}
-        found: dict[int, int] = {}
+        result: dict[int, int] = {}
         for index, path in self._arrays():
             divisible = DIVISIBILITY in self.source.attrs.get(path, [])
-            found[index] = buffers[self.name_of(path)] | (ALIGNED if divisible else 0)
-        return found
+            result[index] = buffers[self.name_of(path)] | (ALIGNED if divisible else 0)
+        return result
 
 
 def resolved(site: Site, operands: Sequence[Array], device: str) -> tuple[Named, Named, Grid]:

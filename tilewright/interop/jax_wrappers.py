@@ -86,10 +86,10 @@ def _settings_inside(kernel: Any, named: Named, own: Named) -> Iterator[Named]:
 
 
 def _heuristic_values(kernel: Heuristics, named: Named) -> Named:
-    found: Named = {}
+    result: Named = {}
     for name, compute in kernel.values.items():
-        found[name] = compute({**named, **found})
-    return found
+        result[name] = compute({**named, **result})
+    return result
 
 
 def grid_of(inner: JITFunction, grid: Any, named: Named) -> Grid:
@@ -129,14 +129,14 @@ def chosen_settings(kernel: Any, mocks: Named, options: Named, grid: Any, device
     Raises:
         ValueError: the configuration has a hook, which a program of JAX cannot call.
     """
-    found: Named = {}
+    result: Named = {}
     for wrapper in wrappers_of(kernel):
-        known = mocks | options | found
+        known = mocks | options | result
         if isinstance(wrapper, Heuristics):
-            found |= _heuristic_values(wrapper, known)
+            result |= _heuristic_values(wrapper, known)
         else:
-            found |= _tuned(wrapper, known, grid, device)
-    return found
+            result |= _tuned(wrapper, known, grid, device)
+    return result
 
 
 def _tuned(tuner: Autotuner, known: Named, grid: Any, device: str) -> Named:

@@ -144,11 +144,11 @@ class Call(NamedTuple):
 def _strides(array: Any, axes: Sequence[bool]) -> tuple[int, ...]:
     """The stride of an array along each batch, the innermost one first; 0 if it is not in it."""
     axis = sum(axes)
-    found: list[int] = []
+    result: list[int] = []
     for present in axes:
         axis -= present
-        found.append(array.stride(axis) if present else 0)
-    return tuple(found)
+        result.append(array.stride(axis) if present else 0)
+    return tuple(result)
 
 
 def call_of(named: Mapping[str, Any], tensors: Sequence[str], batches: Batches) -> Call:

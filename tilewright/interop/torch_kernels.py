@@ -198,11 +198,11 @@ def _with_classes(
 ) -> dict[tuple[int, ...], list[Any]]:
     """Attributes of arguments, with the alias classes of pointers: one for those that are shared,
     and one for each of the others."""
-    found = {path: list(pairs) for path, pairs in attributes.items()}
+    result = {path: list(pairs) for path, pairs in attributes.items()}
     for i, (name, kind) in enumerate(signature.items()):
         if isinstance(kind, str) and kind.startswith("*"):
-            found.setdefault((i,), []).append([ALIAS, 0 if name in shared else i + 1])
-    return found
+            result.setdefault((i,), []).append([ALIAS, 0 if name in shared else i + 1])
+    return result
 
 
 USUAL_REGISTERS = 40
@@ -307,7 +307,7 @@ def _blocks_without_loop(
         return {}
     if sizes["r0_"] > longest:
         return {"R0_BLOCK": LOOP_BLOCK} if blocks["R0_BLOCK"] > LOOP_BLOCK else {}
-    found = {**blocks, "R0_BLOCK": sizes["r0_"]}
+    result = {**blocks, "R0_BLOCK": sizes["r0_"]}
     if "YBLOCK" not in blocks:
-        found["XBLOCK"] = min(LEAST_BLOCK, sizes["x"])
-    return found
+        result["XBLOCK"] = min(LEAST_BLOCK, sizes["x"])
+    return result

@@ -421,10 +421,10 @@ class Region:
 
     def find_ancestor(self, op: Op) -> Op | None:
         """The op directly in this region that `op` is or is nested in; None if it is outside."""
-        found: Op | None = op
-        while found is not None and found.parent is not self:
-            found = found.parent_op()
-        return found
+        result: Op | None = op
+        while result is not None and result.parent is not self:
+            result = result.parent_op()
+        return result
 
     def users_of(self, op: Op) -> set[Op | None]:
         """The ops directly in this region that use a result of `op` or contain a use; None among

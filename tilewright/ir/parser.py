@@ -150,10 +150,10 @@ class _Parser:
             element: Any = self.type()
             t.expect(">")
             return Pointer(element, const)
-        found = BY_SHORT.get(word)
-        if found is None:
+        result = BY_SHORT.get(word)
+        if result is None:
             t.fail(f"there is no type {word!r}")
-        return found
+        return result
 
     def types(self) -> list[Type]:
         if not self.tokens.accept("("):
@@ -187,13 +187,13 @@ class _Parser:
             t.fail(str(error), "layout", loc)
 
     def _list(self, item: Callable[[], Any], end: str) -> list[Any]:
-        found: list[Any] = []
+        result: list[Any] = []
         while not self.tokens.accept(end):
-            found.append(item())
+            result.append(item())
             if not self.tokens.accept(","):
                 self.tokens.expect(end)
                 break
-        return found
+        return result
 
     def attribute(self) -> Any:
         t = self.tokens
@@ -335,7 +335,7 @@ class _Parser:
         if count != len(types):
             self.tokens.fail(f"{count} operands, but {len(types)} types", loc=self.op_loc)
         remaining = iter(types)
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for f in fields:
             if f.name not in raw:
                 continue
@@ -344,8 +344,8 @@ class _Parser:
                 value = [self.use(n, *next(remaining)) for n in value]
             elif f.kind in ("operand", "optional") and value is not None:
                 value = self.use(value, *next(remaining))
-            found[f.name] = value
-        return found
+            result[f.name] = value
+        return result
 
     def _regions(self, fields: tuple[Field, ...], found: dict[str, Any]) -> None:
         t = self.tokens

@@ -112,10 +112,10 @@ class PassContext:
     def replacement(self, stage: str) -> bytes | None:
         """The user's replacement of a stage, with which compilation continues; None unless the
         stage is overridden."""
-        found = self.replaced.get(stage)
-        if found is not None:
+        result = self.replaced.get(stage)
+        if result is not None:
             self.taken.add(stage)
-        return found
+        return result
 
     def replaced_text(self, stage: str) -> str | None:
         """The replacement of a stage that is text."""
@@ -201,10 +201,10 @@ def find_pass(name: str) -> Pass:
     Raises:
         ValueError: there is none.
     """
-    found = PASSES.get(name)
-    if found is None:
+    result = PASSES.get(name)
+    if result is None:
         raise ValueError(f"there is no pass {name!r}; there are {', '.join(sorted(PASSES))}")
-    return found
+    return result
 
 
 @record

@@ -182,10 +182,10 @@ def print_module(module: Module, *, locations: bool = False) -> str:
 
 def located_lines(module: Module) -> list[tuple[str, Loc | None]]:
     """The lines of `print_module`, each with the source location of its op."""
-    found: list[tuple[str, Loc | None]] = []
+    result: list[tuple[str, Loc | None]] = []
     for function in module.functions.values():
         printer = _Printer(False)
         printer.function(function)
-        found += [("", None)] if found else []
-        found += zip(printer.lines, printer.locs, strict=True)
-    return found
+        result += [("", None)] if result else []
+        result += zip(printer.lines, printer.locs, strict=True)
+    return result

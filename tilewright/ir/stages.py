@@ -31,7 +31,7 @@ def tile_ir_stages(
 
 def _parsed(text: str, module: Module, name: str) -> Module:
     """The module of a text that overrides a stage, with the names of the arguments of `module`."""
-    found = parse_module(text, name)
-    verify_module(found)
-    found.entry.arg_names = module.entry.arg_names
-    return found
+    result = parse_module(text, name)
+    verify_module(result)
+    result.entry.arg_names = module.entry.arg_names
+    return result

@@ -249,10 +249,10 @@ def int_type(bits: int, signed: bool) -> DType:
     """
     if bits == 1:
         return I1
-    found = BY_SHORT.get(f"{'i' if signed else 'u'}{bits}")
-    if found is None:
+    result = BY_SHORT.get(f"{'i' if signed else 'u'}{bits}")
+    if result is None:
         raise ValueError(f"there is no integer type of {bits} bits")
-    return found
+    return result
 
 
 @record

@@ -263,14 +263,14 @@ def _is_jit(value: Any) -> bool:
 def _annotations(cls: Any, scope: Mapping[str, Any]) -> dict[str, type]:
     """The fields that the class itself declares, with their classes."""
     module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
-    found = inspect.get_annotations(cls, globals=module, locals=dict(scope), eval_str=True)
-    for name, annotation in found.items():
+    result = inspect.get_annotations(cls, globals=module, locals=dict(scope), eval_str=True)
+    for name, annotation in result.items():
         if not isinstance(annotation, type):
             raise TypeError(
                 f"field {name} of aggregate {cls.__name__} is annotated {annotation!r}; expected a "
                 "class of the language, such as tl.tensor or tl.constexpr"
             )
-    return found
+    return result
 
 
 def _generated_init(cls: Any) -> Callable[..., None]:

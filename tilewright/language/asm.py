@@ -96,9 +96,9 @@ def device_function(symbol: str) -> Callable[..., Any] | None:
         return None
     name = symbol.removeprefix(_PREFIX)
     for candidate in (name, name.removesuffix("f")):
-        found = getattr(libdevice, _ONE_NAME.get(candidate, candidate), None)
-        if is_builtin(found):
-            return found
+        result = getattr(libdevice, _ONE_NAME.get(candidate, candidate), None)
+        if is_builtin(result):
+            return result
     return None
 
 

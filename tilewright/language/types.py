@@ -474,13 +474,13 @@ def _descriptor_type(name: str) -> tensor_descriptor_type:
 
 
 def _element_type(name: str) -> DType:
-    found = BY_SHORT.get(canonical_name(name))
-    if found is None:
+    result = BY_SHORT.get(canonical_name(name))
+    if result is None:
         known = ", ".join(short for short in BY_SHORT if short[-1].isdigit() or "fp8" in short)
         near = [f"did you mean {n}?" for n in similar(name.rstrip("*"), known.split(", "))]
         hint = [f"a pointer is written '*fp32', not {name!r}"] if name.endswith("*") else near
         raise ValueError("; ".join([f"there is no element type {name!r}; they are {known}", *hint]))
-    return found
+    return result
 
 
 def str_to_ty(name: str, c: Any = None) -> LanguageType:

@@ -177,10 +177,10 @@ def _starts(layout: LinearLayout) -> dict[str, int]:
 
 def _all_of(layout: LinearLayout) -> list[int]:
     """The image of each flat index, in order."""
-    found = [0]
+    result = [0]
     for column in layout.columns:
-        found += [value ^ column for value in found]
-    return found
+        result += [value ^ column for value in result]
+    return result
 
 
 def _open(width: int, height: int, title: str) -> str:

@@ -92,7 +92,7 @@ def _result_type(element: ir.DType, pack: int, letter: str) -> LType:
 
 
 def _unpacked(b: Builder, op: InlineAsm | InlineAsmEffect, registers: Sequence[V]) -> Packs:
-    found: Packs = []
+    result: Packs = []
     rest = list(registers)
     for element in op.types:
         size, bits = elements_in_word(element, op.pack), 8 * element.nbytes_in_memory
@@ -103,8 +103,8 @@ def _unpacked(b: Builder, op: InlineAsm | InlineAsmEffect, registers: Sequence[V
             for i in range(size):
                 shifted = b.lshr(word, i * bits) if i else word
                 elements.append(_element(b, b.trunc(shifted, int_type(bits)), element))
-        found.append(elements[: op.pack])
-    return found
+        result.append(elements[: op.pack])
+    return result
 
 
 def _element(b: Builder, bits: V, element: ir.DType) -> V:

@@ -26,9 +26,9 @@ def widen(b: Builder, x: V, element: ir.DType) -> V:
     if not element.is_floating() or element.primitive_bitwidth >= 32:
         return x
     if b.own_cast is not None:
-        found = b.own_cast(b, x, element.short, "fp32")
-        if found is not None:
-            return found
+        result = b.own_cast(b, x, element.short, "fp32")
+        if result is not None:
+            return result
     if element == ir.FP16:
         return b.fpext(x, F32)
     if element == ir.BF16:
@@ -177,9 +177,9 @@ def _float_to_float(b: Builder, x: V, source: ir.DType, to: ir.DType, rounding: 
             return _toward_zero_f32(b, narrowed, x) if rounding == "rtz" else narrowed
         return _from_f64(b, x, to, rounding)
     if b.own_cast is not None and to.primitive_bitwidth > source.primitive_bitwidth:
-        found = b.own_cast(b, x, source.short, to.short)
-        if found is not None:
-            return found
+        result = b.own_cast(b, x, source.short, to.short)
+        if result is not None:
+            return result
     wide = widen(b, x, source)
     if to == ir.FP64:
         return b.fpext(wide, F64)
@@ -188,9 +188,9 @@ def _float_to_float(b: Builder, x: V, source: ir.DType, to: ir.DType, rounding: 
 
 def _from_f64(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
     """fp64 to a narrow type with a single rounding: to fp32 rounded to odd, then to the type."""
-    found = _own_cast(b, x, ir.FP64, to, rounding)
-    if found is not None:
-        return found
+    result = _own_cast(b, x, ir.FP64, to, rounding)
+    if result is not None:
+        return result
     f = b.fptrunc(x, F32)
     toward = _toward_zero_f32(b, f, x)
     back = b.fpext(toward, F64)
@@ -222,9 +222,9 @@ def _own_cast(b: Builder, x: V, source: ir.DType, to: ir.DType, rounding: str) -
 
 
 def _from_f32(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
-    found = _own_cast(b, x, ir.FP32, to, rounding)
-    if found is not None:
-        return found
+    result = _own_cast(b, x, ir.FP32, to, rounding)
+    if result is not None:
+        return result
     if to == ir.FP16:
         if rounding == "rtz":
             return _toward_zero_f16(b, _from_f32(b, x, to, "rtne"), x)

@@ -44,10 +44,10 @@ class Lines:
     def of(self, loc: Loc | None) -> str:
         """The id of a location; that of the function's definition if there is none."""
         loc = loc or self._kernel
-        found = self._locations.get(loc)
-        if found is None:
-            found = self._locations[loc] = self._location(loc)
-        return found
+        result = self._locations.get(loc)
+        if result is None:
+            result = self._locations[loc] = self._location(loc)
+        return result
 
     def of_call_in(self, function: Function) -> str:
         """The id of a location in another function, which calls this one."""

@@ -211,11 +211,11 @@ class ValueBuilder:
             return b
         if a.number is not None and b.number is not None:
             return const(a.type, a.number + b.number)
-        found = self._int("add", a, b, flags)
+        result = self._int("add", a, b, flags)
         if b.number is not None:
             rest, number = a.parts or (a, 0)
-            found.parts = rest, number + b.number
-        return found
+            result.parts = rest, number + b.number
+        return result
 
     def sub(self, a: Operand, b: Operand, flags: str = "") -> V:
         """Integer a - b. ``x - 0`` is x."""

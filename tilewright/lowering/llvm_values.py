@@ -48,11 +48,11 @@ _TYPES: dict[str, LType] = {}
 
 
 def _interned(text: str, kind: str, bits: int, mangled: str) -> LType:
-    found = _TYPES.get(text)
-    if found is None:
+    result = _TYPES.get(text)
+    if result is None:
         # setdefault is atomic, so two threads that race here still share one object.
-        found = _TYPES.setdefault(text, LType(text, kind, bits, mangled))
-    return found
+        result = _TYPES.setdefault(text, LType(text, kind, bits, mangled))
+    return result
 
 
 def int_type(bits: int) -> LType:
@@ -73,9 +73,9 @@ def vector(element: LType, lanes: int) -> LType:
     if lanes < 1:
         raise ValueError(f"a vector has at least one lane, not {lanes}")
     text = f"<{lanes} x {element.text}>"
-    found = _TYPES.get(text)
-    if found is not None:
-        return found
+    result = _TYPES.get(text)
+    if result is not None:
+        return result
     made = LType(text, "", element.bits, f"v{lanes}{element.mangled}")
     made.element, made.lanes = element, lanes
     made.is_float, made.is_int, made.is_ptr = element.is_float, element.is_int, element.is_ptr

@@ -180,34 +180,34 @@ def _cuts(code: _Code, most_live: int, part: int) -> Iterator[int]:
 
 def _passed(code: _Code, cuts: Sequence[int]) -> list[list[str]]:
     """For each cut the values that are live there, by name."""
-    found: list[list[str]] = [[] for _ in cuts]
+    result: list[list[str]] = [[] for _ in cuts]
     for name, first, last in code.values():
         low, high = bisect_right(cuts, first), bisect_right(cuts, last)
         if name in code.function.allocas and low < high:
             low = 0  # allocated before the first cut
-        for names in found[low:high]:
+        for names in result[low:high]:
             names.append(name)
-    return found
+    return result
 
 
 def _allocas_of_parts(code: _Code, cuts: Sequence[int]) -> list[list[str]]:
     """For the function and each part the allocas that are used nowhere else."""
-    found: list[list[str]] = [[] for _ in range(len(cuts) + 1)]
+    result: list[list[str]] = [[] for _ in range(len(cuts) + 1)]
     for name in code.function.allocas:
         if name in code.last:
             part = bisect_right(cuts, code.first[name])
             if part == bisect_right(cuts, code.last[name]):
-                found[part].append(name)
-    return found
+                result[part].append(name)
+    return result
 
 
 def _repeated(code: _Code, cuts: Sequence[int]) -> list[list[str]]:
     """For the function and each part the instructions that it repeats."""
-    found: list[list[str]] = [[] for _ in range(len(cuts) + 1)]
+    result: list[list[str]] = [[] for _ in range(len(cuts) + 1)]
     for name, line in code.cheap.items():
         for part in {bisect_right(cuts, use) for use in code.uses[name]}:
-            found[part].append(line)
-    return found
+            result[part].append(line)
+    return result
 
 
 def _part(code: _Code, names: Sequence[str], name: str, attributes: str) -> Function:

@@ -79,11 +79,11 @@ class Reduce(_Combining, name="tile.reduce", traits=PURE):
     combine: Region = region()
 
     def result_types(self) -> tuple[Type, ...]:
-        found: list[Type] = []
+        result: list[Type] = []
         for s in self.srcs:
             shape = shape_of(s.type)
-            found.append(with_shape(s.type, shape[: self.axis] + shape[self.axis + 1 :]))
-        return tuple(found)
+            result.append(with_shape(s.type, shape[: self.axis] + shape[self.axis + 1 :]))
+        return tuple(result)
 
     def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
         source = shape_of(self.srcs[0].type)

@@ -48,11 +48,11 @@ def network(extent: int, merge: bool = False) -> list[Exchange]:
 
 
 def _halvings(length: int) -> list[Exchange]:
-    found: list[Exchange] = []
+    result: list[Exchange] = []
     while length > 1:
         length //= 2
-        found.append(Exchange(length, length))
-    return found
+        result.append(Exchange(length, length))
+    return result
 
 
 class Sort(Op, name="tile.sort", traits=PURE):

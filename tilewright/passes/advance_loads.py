@@ -70,12 +70,12 @@ def advance_loads(fn: Function, ctx: PassContext) -> bool:
 
 
 def _regions(region: Region) -> list[Region]:
-    found = [region]
+    result = [region]
     for op in region:
         if not op.pure:
             for inner in op.regions:
-                found += _regions(inner)
-    return found
+                result += _regions(inner)
+    return result
 
 
 def _registers(load: Load, ctx: PassContext) -> int:

@@ -58,7 +58,7 @@ def _facts(condition: Value) -> list[Fact]:
 
 def _conjuncts(condition: Value) -> list[Value]:
     """The distinct operands of a conjunction, in order; a condition that is none is its own."""
-    found, seen, work = list[Value](), set[Value](), [condition]
+    result, seen, work = list[Value](), set[Value](), [condition]
     while work:
         value = work.pop()
         if value in seen:
@@ -67,8 +67,8 @@ def _conjuncts(condition: Value) -> list[Value]:
         if isinstance(value.op, And):
             work += reversed(value.op.operands)
         else:
-            found.append(value)
-    return found
+            result.append(value)
+    return result
 
 
 def _stated(condition: Value) -> list[Fact]:

@@ -212,19 +212,19 @@ class _Conversion:
         value = unconverted(value)
         if value.layout == layout:
             return value
-        found = self.copies.get((value, layout))
-        if found is None:
+        result = self.copies.get((value, layout))
+        if result is None:
             op = value.op
             cheap = op is not None and (
                 (propagates_layout(op) and self._is_cheap(op, value, layout))
                 or self._is_loaded_again(value, layout)
             )
-            found = (
+            result = (
                 self._rematerialised(op, layout) if op and cheap else self._converted(value, layout)
             )
-            self.copies[value, layout] = found
-            self.infos.set(found, self.infos[value])
-        return found
+            self.copies[value, layout] = result
+            self.infos.set(result, self.infos[value])
+        return result
 
     def _is_cheap(self, op: Op, value: Value, layout: LinearLayout) -> bool:
         """Whether an op that works in any layout takes less in this one than a conversion of its

@@ -81,10 +81,10 @@ class _Canonical:
 
     def of(self, pointer: Value) -> Value:
         """The pointer in canonical form."""
-        found = self._made.get(pointer)
-        if found is None:
-            found = self._made[pointer] = self._make(pointer)
-        return found
+        result = self._made.get(pointer)
+        if result is None:
+            result = self._made[pointer] = self._make(pointer)
+        return result
 
     def _make(self, pointer: Value) -> Value:
         algebra, op = self.algebra, pointer.op

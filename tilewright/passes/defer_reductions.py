@@ -88,12 +88,12 @@ def defer_reductions(fn: Function, ctx: PassContext) -> bool:
 def accumulated(fn: Function) -> set[Op]:
     """The reductions that loops accumulate such that they can be completed after the loop, if their
     layouts permit it."""
-    found: set[Op] = set()
+    result: set[Op] = set()
     for loop in fn.walk():
         if isinstance(loop, For):
             each = (_accumulated(loop, i) for i in range(len(loop.inits)))
-            found.update(deferred.reduce for deferred in each if deferred is not None)
-    return found
+            result.update(deferred.reduce for deferred in each if deferred is not None)
+    return result
 
 
 def partial_results(layout: LinearLayout, axis: int) -> int:
@@ -157,10 +157,10 @@ def _is_shrinking(factor: Value) -> bool:
 
 def _conversions(value: Value) -> list[Value]:
     """The value, and its layout conversions, if these are its only uses."""
-    found = [value]
-    while isinstance(user := _only_user(found[-1]), ConvertLayout):
-        found.append(user.result)
-    return found
+    result = [value]
+    while isinstance(user := _only_user(result[-1]), ConvertLayout):
+        result.append(user.result)
+    return result
 
 
 def _only_user(value: Value) -> Op | None:

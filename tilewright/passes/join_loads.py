@@ -102,19 +102,19 @@ def _field(op: Op) -> tuple[_Place, int, Load] | None:
 
 def _runs(fields: _Fields, infos: AxisMap, access_bytes: int) -> list[range]:
     """The runs of adjacent fields that one access per element loads, as long as possible."""
-    found: list[range] = []
+    result: list[range] = []
     size = element_of(next(iter(fields.values())).result.type).nbytes_in_memory
     for at in sorted(fields):
-        if found and at in found[-1]:
+        if result and at in result[-1]:
             continue
         count = access_bytes // size
         while count > 1 and count * size >= LEAST_BYTES:
             run = range(at, at + count)
             if all(i in fields for i in run) and _is_aligned(fields[at], count, size, infos):
-                found.append(run)
+                result.append(run)
                 break
             count //= 2
-    return found
+    return result
 
 
 def _is_aligned(load: Load, count: int, size: int, infos: AxisMap) -> bool:

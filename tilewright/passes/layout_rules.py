@@ -45,9 +45,9 @@ def _renames(op: Op) -> bool:
 
 
 def _map_of(op: View) -> IndexMap:
-    (found,) = op.index_maps()
-    assert found is not None
-    return found
+    (result,) = op.index_maps()
+    assert result is not None
+    return result
 
 
 def result_layout(op: Op, operand: LinearLayout) -> LinearLayout | None:

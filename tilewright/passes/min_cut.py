@@ -60,15 +60,15 @@ class Cut:
 
     def _distances(self) -> dict[Node, int]:
         """The distances from the source, in residual edges, of the nodes that are reachable."""
-        found: dict[Node, int] = {self.source: 0}
+        result: dict[Node, int] = {self.source: 0}
         queue = deque([self.source])
         while queue:
             node = queue.popleft()
             for other, residual in self.residual[node].items():
-                if residual > 0 and other not in found:
-                    found[other] = found[node] + 1
+                if residual > 0 and other not in result:
+                    result[other] = result[node] + 1
                     queue.append(other)
-        return found
+        return result
 
     def _saturate(self, distance: dict[Node, int]) -> int:
         """Saturate all shortest augmenting paths and return their flow. Edges that are saturated,

@@ -165,7 +165,7 @@ class _EveryNth:
 
     def _quotient(self, op: IntDiv | Shr) -> Value:
         """The numbers of the runs, which are consecutive: quotients would hide that."""
-        found: Value | None = None
+        result: Value | None = None
         for value in _terms(op.operands[0]) or ():
             term = value.op
             if isinstance(term, Arange):
@@ -177,9 +177,9 @@ class _EveryNth:
                 divisor = _before(op, Constant(divisor, term.src.type))
                 start = _before(op, type(op)(term.src, divisor))
                 made = _before(op, Splat(start, self._shape(value, 0)))
-            found = made if found is None else _before(op, Add(found, made))
-        assert found is not None
-        return found
+            result = made if result is None else _before(op, Add(result, made))
+        assert result is not None
+        return result
 
 
 def _terms(value: Value) -> tuple[Value, ...] | None:

@@ -75,10 +75,10 @@ class PointerAlgebra:
     # -- decomposition --------------------------------------------------------------------------
 
     def parts(self, pointer: Value) -> Parts:
-        found = self._parts.get(pointer)
-        if found is None:
-            found = self._parts[pointer] = self._find_parts(pointer)
-        return found
+        result = self._parts.get(pointer)
+        if result is None:
+            result = self._parts[pointer] = self._find_parts(pointer)
+        return result
 
     def _find_parts(self, pointer: Value) -> Parts:
         op = pointer.op
@@ -157,10 +157,10 @@ class PointerAlgebra:
         Args:
             split: the terms of parts of the same offset, computed before the same op.
         """
-        found = split.get(offset)
-        if found is None:
-            found = split[offset] = self._find_terms(offset, split)
-        return found
+        result = split.get(offset)
+        if result is None:
+            result = split[offset] = self._find_terms(offset, split)
+        return result
 
     def _find_terms(self, offset: Value, split: dict[Value, _Terms]) -> _Terms:
         if not isinstance(offset.type, Tile):

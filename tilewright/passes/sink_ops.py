@@ -90,11 +90,11 @@ def _place(region: Region, order: Sequence[Op]) -> None:
 def _flat(
     ops: Sequence[Op], anchors: dict[Op, int], place: dict[Op, int], sunk: dict[Op, list[Op]]
 ) -> list[Op]:
-    found: list[Op] = []
+    result: list[Op] = []
     for op in ops:
         if anchors[op] == place[op]:
             group = [op]
             for member in group:  # grows: what is sunk to one that is sunk
                 group += sunk.get(member, ())
-            found += reversed(group)
-    return found
+            result += reversed(group)
+    return result

@@ -58,12 +58,12 @@ def _sink(body: Region) -> int:
 
 def _from_scalars(body: Region) -> set[Op]:
     """The ops of a region that compute with scalars, and tiles computed from these."""
-    found: set[Op] = set()
+    result: set[Op] = set()
     for op in body:
         pure = op.elementwise or isinstance(op, View | Arange)
         if pure and all(
-            not isinstance(v.type, Tile) or v.region is not body or v.op in found
+            not isinstance(v.type, Tile) or v.region is not body or v.op in result
             for v in op.operands
         ):
-            found.add(op)
-    return found
+            result.add(op)
+    return result

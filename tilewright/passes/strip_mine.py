@@ -223,11 +223,11 @@ class Strips:
 
     def _loaded(self) -> set[Value]:
         """The values that depend on the loads."""
-        found = {op.result for op in self.loads}
+        result = {op.result for op in self.loads}
         for op in self.ops:
-            if any(v in found for v in op.operands):
-                found.update(op.results)
-        return found
+            if any(v in result for v in op.operands):
+                result.update(op.results)
+        return result
 
     # -- transformation -------------------------------------------------------------------------
 

@@ -57,10 +57,10 @@ class Frame:
 
     def at(self, path: tuple[str, ...]) -> Frame:
         """The frame at a path below this one, created if there is none."""
-        found = self
+        result = self
         for name in path:
-            found = found.children.setdefault(name, Frame(name))
-        return found
+            result = result.children.setdefault(name, Frame(name))
+        return result
 
     def add(self, metrics: Mapping[str, Metric]) -> None:
         """Add numbers to those of the frame; texts replace."""

@@ -236,10 +236,10 @@ def _plain(metrics: Mapping[str, Any] | None) -> dict[str, Metric]:
     Raises:
         TypeError: a metric is not a number.
     """
-    found: dict[str, Metric] = {}
+    result: dict[str, Metric] = {}
     for name, value in (metrics or {}).items():
         number = value.item() if hasattr(value, "item") else value
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise TypeError(f"the metric {name!r} is a number, not {value!r}")
-        found[name] = number
-    return found
+        result[name] = number
+    return result

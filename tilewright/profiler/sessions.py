@@ -143,20 +143,20 @@ def _resolve() -> None:
 
 def _properties(devices: set[str]) -> dict[str, dict[str, Any]]:
     """Facts about devices, by type and index, under proton's names. Rates are in kHz."""
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for device in sorted(devices):
         kind, _, index = device.partition(":")
         owner = driver.driver_of(kind)
         utils: Any = getattr(owner, "utils", None)  # drivers that are plug-ins may lack it
         known = utils.get_device_properties(int(index or 0)) if utils is not None else {}
-        found.setdefault(kind.upper(), {})[index or "0"] = {
+        result.setdefault(kind.upper(), {})[index or "0"] = {
             "arch": str(owner.target_of(int(index or 0)).arch or platform.machine()),
             "bus_width": known.get("mem_bus_width", 0),
             "clock_rate": known.get("sm_clock_rate", 0),
             "memory_clock_rate": known.get("mem_clock_rate", 0),
             "num_sms": known.get("multiprocessor_count", 0),
         }
-    return found
+    return result
 
 
 # -- the interface --------------------------------------------------------------------------------

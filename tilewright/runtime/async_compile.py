@@ -93,12 +93,12 @@ class AsyncCompileMode:
             finish: called with the kernel on first access, or at the end of the block.
         """
         with self._submitting:
-            found = self.future_kernels.get(key)
-            if found is None:
+            result = self.future_kernels.get(key)
+            if result is None:
                 future = self.executor.submit(compile)
                 self.raw_futures.append(future)
-                found = self.future_kernels[key] = FutureKernel(future, finish)
-            return found
+                result = self.future_kernels[key] = FutureKernel(future, finish)
+            return result
 
     def __enter__(self) -> AsyncCompileMode:
         if _active.get() is not None:

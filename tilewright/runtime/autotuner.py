@@ -300,13 +300,13 @@ class Autotuner(NativeInterface):
             return self.configs[0]
         if key is None:
             key = self._tuning_key({**nargs, **kwargs})
-        found = self.cache.get(key)
-        if found is None:
+        result = self.cache.get(key)
+        if result is None:
             with self._tuning:
-                found = self.cache.get(key)
-                if found is None:
-                    found = self.cache[key] = self._find(key, nargs, args, kwargs)
-        return found
+                result = self.cache.get(key)
+                if result is None:
+                    result = self.cache[key] = self._find(key, nargs, args, kwargs)
+        return result
 
     def _tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
         key, device = self._general_key(named)

@@ -335,8 +335,8 @@ def disk_cache() -> DiskCache:
         root = knobs.cache.folder()
     except RuntimeError:  # a user without a home folder
         root = None
-    found = _shared.get(root)
-    if found is None:
+    result = _shared.get(root)
+    if result is None:
         with _shared_guard:
-            found = _shared.setdefault(root, DiskCache(root))
-    return found
+            result = _shared.setdefault(root, DiskCache(root))
+    return result

@@ -83,12 +83,12 @@ class LaunchMetadata:
         """name, function and stream, and the result of the kernel's `launch_metadata` for the grid,
         the kernel's metadata and the arguments by name."""
         kernel = self._kernel
-        found = {"name": kernel.name, "function": kernel.function, "stream": self.stream}
+        result = {"name": kernel.name, "function": kernel.function, "stream": self.stream}
         more = getattr(getattr(kernel.src, "fn", None), "launch_metadata", None)
         if more is not None:
             named = dict(zip(kernel.metadata.signature, self._values, strict=True))
-            found.update(more(self._grid, kernel.metadata, named))
-        return found
+            result.update(more(self._grid, kernel.metadata, named))
+        return result
 
 
 def start_with_hooks(

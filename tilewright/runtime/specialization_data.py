@@ -195,12 +195,12 @@ def _value(plain: Any) -> Any:
 def _resolve(name: str) -> Any:
     try:
         # Only from loaded modules: data must not cause an import.
-        found: Any = sys.modules[name.partition(":")[0]]
+        result: Any = sys.modules[name.partition(":")[0]]
         for part in name.partition(":")[2].split("."):
-            found = getattr(found, part)
+            result = getattr(result, part)
     except (KeyError, AttributeError):
         raise RuntimeError(f"Unable to resolve JITFunction {name} for preload") from None
-    return found
+    return result
 
 
 def _path(path: list[int]) -> ArgPath:

@@ -266,11 +266,11 @@ too (`options_of_plug_ins`)."""
 
 def options_of_plug_ins() -> frozenset[str]:
     """The options of the targets of other packages, of those that can be used."""
-    found: set[str] = set()
+    result: set[str] = set()
     for name in plug_ins(TARGETS):
         with suppress(Exception):  # a faulty plug-in is an error where it is used
-            found.update(options_dict(load_plug_in(TARGETS, name)().parse_options({})))
-    return frozenset(found)
+            result.update(options_dict(load_plug_in(TARGETS, name)().parse_options({})))
+    return frozenset(result)
 
 
 def options_without_effect(target: Target) -> frozenset[str]:

@@ -222,10 +222,10 @@ def target(target: str | GPUTarget | Target | None = None) -> Target:
     if not isinstance(target, GPUTarget):
         return target
     key = target.backend, target.arch
-    found = _INSTANCES.get(key)
-    if found is None:
+    result = _INSTANCES.get(key)
+    if result is None:
         # Created outside the lock, as importing a target may itself request another one.
         made = _new_target(target)
         with _LOCK:
-            found = _INSTANCES.setdefault(key, made)
-    return found
+            result = _INSTANCES.setdefault(key, made)
+    return result

@@ -51,15 +51,15 @@ def levels_of(text: str) -> list[str]:
     Raises:
         UsageError: one does not exist.
     """
-    found: list[str] = []
+    result: list[str] = []
     for part in text.split(","):
         first, dash, last = part.strip().upper().partition("-")
         last = last if dash else first
         if first not in LEVELS or last not in LEVELS:
             known = ", ".join(LEVELS)
             raise UsageError(f"the levels are {known}, and ranges such as 0-2; not {part!r}")
-        found += LEVELS[LEVELS.index(first) : LEVELS.index(last) + 1]
-    return found
+        result += LEVELS[LEVELS.index(first) : LEVELS.index(last) + 1]
+    return result
 
 
 def part_of(text: str) -> tuple[int, int]:

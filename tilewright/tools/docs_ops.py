@@ -32,9 +32,9 @@ KINDS = {
 def pages() -> dict[str, str]:
     """The text of each page by file name."""
     families = {stem: _ops_of(stem) for stem in ops.__all__}
-    found = {f"{stem}.md": _family(stem, members) for stem, members in families.items()}
-    found["README.md"] = _index(families)
-    return found
+    result = {f"{stem}.md": _family(stem, members) for stem, members in families.items()}
+    result["README.md"] = _index(families)
+    return result
 
 
 def stale_pages(folder: Path = FOLDER) -> list[str]:

@@ -353,15 +353,15 @@ CHECKS: dict[str, Check] = {
 
 def examine() -> dict[str, list[Finding]]:
     """All findings, by the title of their check. An exception of a check is a finding."""
-    found: dict[str, list[Finding]] = {}
+    result: dict[str, list[Finding]] = {}
     for title, check in CHECKS.items():
-        findings = found.setdefault(title, [])
+        findings = result.setdefault(title, [])
         try:
             findings.extend(check())
         except Exception as error:
             summary = f"the check failed: {type(error).__name__}: {error}"
             findings.append(Finding(PROBLEM, title, summary))
-    return found
+    return result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -69,14 +69,14 @@ def failure_of(error: BaseException, path: Path) -> str:
 
 def kernels_of(module: Any) -> dict[str, SourceFunction]:
     """The kernels of a module by name; wrappers such as an autotuner are unwrapped."""
-    found: dict[str, SourceFunction] = {}
+    result: dict[str, SourceFunction] = {}
     for name, value in vars(module).items():
         inner = value
         while inner is not None and not isinstance(inner, SourceFunction):
             inner = vars(inner).get("fn") if hasattr(inner, "__dict__") else None
         if inner is not None:
-            found[name] = inner
-    return found
+            result[name] = inner
+    return result
 
 
 def find_kernel(place: str) -> tuple[SourceFunction, Any]:

@@ -33,9 +33,9 @@ def libcuda_dirs() -> list[str]:
     chosen = knobs.nvidia.libcuda_path
     if chosen:
         return [chosen]
-    found = [folder for folder in FOLDERS if os.path.exists(f"{folder}/libcuda.so.1")]
-    assert found, "libcuda.so.1 was not found. Set TRITON_LIBCUDA_PATH to its folder."
-    return found
+    result = [folder for folder in FOLDERS if os.path.exists(f"{folder}/libcuda.so.1")]
+    assert result, "libcuda.so.1 was not found. Set TRITON_LIBCUDA_PATH to its folder."
+    return result
 
 
 def ty_to_cpp(ty: str) -> str:

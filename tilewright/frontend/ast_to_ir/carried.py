@@ -57,13 +57,13 @@ def _assigned(node: ast.AST) -> Iterator[str]:
 def assigned_names(loop: ast.For | ast.While) -> list[str]:
     """The names that the body of a loop, or the condition of a `while`, assigns; cached on the
     node."""
-    found = getattr(loop, "assigned", None)
-    if found is None:
+    result = getattr(loop, "assigned", None)
+    if result is None:
         roots = [loop.test, *loop.body] if isinstance(loop, ast.While) else loop.body
         names = (n for root in roots for node in ast.walk(root) for n in _assigned(node))
-        found = list(dict.fromkeys(names))
-        loop.assigned = found  # pyright: ignore[reportAttributeAccessIssue]
-    return found
+        result = list(dict.fromkeys(names))
+        loop.assigned = result  # pyright: ignore[reportAttributeAccessIssue]
+    return result
 
 
 def _unrolled_targets(loop: ast.For | ast.While) -> Iterator[str]:
@@ -75,12 +75,12 @@ def _unrolled_targets(loop: ast.For | ast.While) -> Iterator[str]:
 
 def carried_names(frame: Frame, loop: ast.For | ast.While) -> Carried:
     """The names with run-time values that the loop may reassign, and their types."""
-    found: Carried = {}
+    result: Carried = {}
     for name in dict.fromkeys([*assigned_names(loop), *_unrolled_targets(loop)]):
         value = frame.names.get(name)
         if isinstance(value, tensor | composite):
-            found[name] = type_of(value)
-    return found
+            result[name] = type_of(value)
+    return result
 
 
 def rebound(names: Names, carried: Carried, handles: Sequence[Value]) -> Names:

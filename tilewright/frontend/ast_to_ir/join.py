@@ -194,7 +194,7 @@ def _joined_names(
     Raises:
         AssertionError: the types of a visible name differ between the sides, or change.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name in _candidates(frame, sides, label, open_count):
         live_sides = [side for side in sides if side.is_live(name, open_count)]
         values = [side.names.get(name, _ABSENT) for side in live_sides]
@@ -204,10 +204,10 @@ def _joined_names(
         else:
             type_ = _common_type(values)
         if type_ is not None:
-            found[name] = type_
+            result[name] = type_
         elif label is not None or open_count or any(value is _ABSENT for value in values):
             frame.names.pop(name, None)
-    return found
+    return result
 
 
 def _candidates(
@@ -279,16 +279,16 @@ def _return_type(frame: Frame, sides: Sequence[Branch]) -> Any:
     if not types:
         return None
     try:
-        found = types[0]
+        result = types[0]
         for t in types[1:]:
-            found = join_types(found, t)
+            result = join_types(result, t)
     except _Mismatch:
         message = (
             f"Return type mismatch: {types[0]} and {types[1]}. Note all return types were: "
             f"[{', '.join(map(str, types))}]"
         )
         raise error_at(frame, frame.definition, repr(TypeError(message))) from None
-    return found
+    return result
 
 
 def join_types(a: Any, b: Any) -> Any:

@@ -72,17 +72,17 @@ def visit_for(frame: Frame, node: ast.For, todo: Pending, live: bool) -> Exit | 
 
 def _iterator(frame: Frame, node: ast.For) -> tl.range | tuple:
     """The iterable of the loop: a range or a tuple."""
-    found: Any = None
+    result: Any = None
     if isinstance(node.iter, ast.Call):
         maker = unwrap(visit(frame, node.iter.func))
         if maker is tl.range or maker is tl.static_range:
             args, kwargs = arguments(frame, node.iter)
             return maker(*args, **kwargs)
     if not frame.context.options.strict_triton:
-        found = visit(frame, node.iter)
-        found = wrap(unwrap(found)) if isinstance(found, constexpr) else found
-    if isinstance(found, tuple):
-        return found
+        result = visit(frame, node.iter)
+        result = wrap(unwrap(result)) if isinstance(result, constexpr) else result
+    if isinstance(result, tuple):
+        return result
     raise coded(
         "loop-iterable",
         RuntimeError("Only `range` and `static_range` iterators are currently supported"),

@@ -186,9 +186,9 @@ def _with_effect(module: Module, function: Function, seen: set[str]) -> Op | Non
     for op in function.walk():
         if isinstance(op, Call):
             inner = module.functions[op.callee]
-            found = None if inner.name in seen else _with_effect(module, inner, seen)
-            if found is not None:
-                return found
+            result = None if inner.name in seen else _with_effect(module, inner, seen)
+            if result is not None:
+                return result
         elif op.reads_memory or op.writes_memory or isinstance(op, ProgramId | NumPrograms):
             return op
     return None

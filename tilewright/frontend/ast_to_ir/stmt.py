@@ -315,13 +315,13 @@ def jumps(loop: ast.For | ast.While) -> set[type]:
     """The classes of statements in the loop's body that exit the loop or an iteration: its own
     ``break`` and ``continue``, and ``return``. Cached on the node.
     """
-    found = getattr(loop, "jumps", None)
-    if found is None:
-        found = set[type]()
+    result = getattr(loop, "jumps", None)
+    if result is None:
+        result = set[type]()
         for statement in loop.body:
-            _find_jumps(statement, loop, True, found)
-        loop.jumps = found  # pyright: ignore[reportAttributeAccessIssue]
-    return found
+            _find_jumps(statement, loop, True, result)
+        loop.jumps = result  # pyright: ignore[reportAttributeAccessIssue]
+    return result
 
 
 def _find_jumps(node: ast.AST, loop: ast.AST, own: bool, found: set[type]) -> None:

@@ -81,13 +81,13 @@ def select_symbol(args: Sequence[tensor], symbols: Symbols) -> Any:
         ValueError: there is no symbol for these types.
     """
     types = (*(a.dtype for a in args),)
-    found = symbols.get(types)
-    if found is None:
+    result = symbols.get(types)
+    if result is None:
         expected = list(symbols)
         signatures = ", ".join(f"({', '.join(map(str, e))})" for e in expected)
         got = ", ".join(map(str, types))
         raise ValueError(f"input arg type does not match.Expect one of {signatures}, got ({got})")
-    return found
+    return result
 
 
 def _promoted(s: Semantic, args: Sequence[tensor]) -> list[tensor]:

@@ -68,7 +68,7 @@ def _offsets(s: Semantic, offsets: Any) -> list[tensor]:
     Raises:
         ValueError: an offset has 64 bits.
     """
-    found: list[tensor] = []
+    result: list[tensor] = []
     for i, value in enumerate(listed(offsets)):
         offset = blocks.scalar_integer(s, value, f"offsets[{i}]")
         if offset.dtype.primitive_bitwidth > 32:
@@ -76,8 +76,8 @@ def _offsets(s: Semantic, offsets: Any) -> list[tensor]:
                 "Block pointers only support 32 bit `offsets/block_shape`, add a `.to(tl.int32)` "
                 f"or use regular indexing for 64 bit support: offsets[{i}] is {offset.type}"
             )
-        found.append(convert.cast(s, offset, I32))
-    return found
+        result.append(convert.cast(s, offset, I32))
+    return result
 
 
 def advance(s: Semantic, pointer: Any, offsets: Any) -> block_pointer:

@@ -337,10 +337,10 @@ def _shown(value: Any, element: Scalar) -> Any:
 def _together(types: list[DType]) -> DType | None:
     if not types:
         return None
-    found = types[0]
+    result = types[0]
     for t in types[1:]:
-        found = computation_type(found, False, t, False)
-    return found
+        result = computation_type(result, False, t, False)
+    return result
 
 
 # -- broadcasting ----------------------------------------------------------------------------------

@@ -46,12 +46,12 @@ def bits_of_vectors(
         limit: the maximum number of elements of one access.
         axis: the axis along which the elements of an access must be adjacent, if any.
     """
-    found = _successive_bits(offsets_in(tile, buffer), limit)
+    result = _successive_bits(offsets_in(tile, buffer), limit)
     if axis is not None:
         along = _bits_along(tile, axis)
-        while found != along[: len(found)]:
-            found.pop()
-    return tuple(found)
+        while result != along[: len(result)]:
+            result.pop()
+    return tuple(result)
 
 
 def _successive_bits(offsets: LinearLayout, limit: int) -> list[int]:
@@ -61,13 +61,13 @@ def _successive_bits(offsets: LinearLayout, limit: int) -> list[int]:
     every access is aligned to its size.
     """
     registers = offsets.bases(REGISTER)
-    found: list[int] = []
-    while 1 << (len(found) + 1) <= limit:
-        unit = 1 << len(found)
+    result: list[int] = []
+    while 1 << (len(result) + 1) <= limit:
+        unit = 1 << len(result)
         if unit not in registers or sum(bool(c & unit) for c in offsets.columns) != 1:
             break
-        found.append(registers.index(unit))
-    return found
+        result.append(registers.index(unit))
+    return result
 
 
 def _bits_along(tile: LinearLayout, axis: int) -> list[int]:
@@ -75,10 +75,10 @@ def _bits_along(tile: LinearLayout, axis: int) -> list[int]:
     register, lane or warp bit contributes to these low bits of the coordinate."""
     registers = [tile.coordinates(column) for column in tile.bases(REGISTER)]
     others = [tile.coordinates(column)[axis] for column in tile.columns]
-    found: list[int] = []
+    result: list[int] = []
     for bit in range(tile.shape[axis].bit_length() - 1):
         step = tuple(1 << bit if k == axis else 0 for k in range(len(tile.shape)))
         if step not in registers or sum(bool(c & 1 << bit) for c in others) != 1:
             break
-        found.append(registers.index(step))
-    return found
+        result.append(registers.index(step))
+    return result

@@ -252,11 +252,11 @@ def _first_warp(kernel: Kernel, result: LinearLayout, bits: Sequence[int]) -> V 
 def _bases(kernel: Kernel, op: Reduce | Scan, sizes: Sequence[int]) -> list[V]:
     """The address of each operand's part of the scratch."""
     base = kernel.shared.address(kernel.b, op)
-    found: list[V] = []
+    result: list[V] = []
     for size in sizes:
-        found.append(base)
+        result.append(base)
         base = kernel.b.gep(I8, base, size)
-    return found
+    return result
 
 
 def _read(b: Builder, base: V, place: V, count: int, kind: LType) -> Registers:

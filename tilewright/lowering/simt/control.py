@@ -56,13 +56,13 @@ class _Passage:
 
     def take(self, values: Sequence[Value]) -> list[V]:
         """The words or registers to pass for the values."""
-        found: list[V] = []
+        result: list[V] = []
         for value, type, by_words in zip(values, self.types, self.by_words, strict=True):
             registers = self.kernel.env[value]
             if by_words:
                 registers = Words(self.kernel.b, type, len(registers)).pack(registers)
-            found += registers
-        return found
+            result += registers
+        return result
 
     def give(self, values: Sequence[Value], passed: Sequence[V]) -> None:
         """Bind values to the words or registers that were passed for them."""

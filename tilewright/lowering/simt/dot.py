@@ -144,11 +144,11 @@ class _Reader:
     @staticmethod
     def _keys(layout: LinearLayout, axes: list[int]) -> list[tuple[int, ...]]:
         """A key for each register of the result, equal for registers that use the same element."""
-        found: list[tuple[int, ...]] = []
+        result: list[tuple[int, ...]] = []
         for register in range(layout.in_size(REGISTER)):
             place = layout.coordinates(layout.apply_flat(register))
-            found.append(tuple(place[axis] for axis in axes))
-        return found
+            result.append(tuple(place[axis] for axis in axes))
+        return result
 
     def read(self, k: V, steps: int) -> list[Registers]:
         """The elements at each of some indices from `k` on, which is a multiple of their number."""

@@ -54,26 +54,26 @@ class EqualRegisters:
 
 def _first_of_runs(layout: LinearLayout, runs: Sequence[int]) -> list[int]:
     first: dict[tuple[int, ...], int] = {}
-    found: list[int] = []
+    result: list[int] = []
     for register in range(layout.in_size(REGISTER)):
         # Runs are aligned powers of two, and lane and warp flip the same bits of the coordinates in
         # all registers: two registers of one run in thread 0 share a run in every thread.
         place = layout.coordinates(layout.apply_flat(register))
         run = tuple(i // n for i, n in zip(place, runs, strict=True))
-        found.append(first.setdefault(run, register))
-    return found
+        result.append(first.setdefault(run, register))
+    return result
 
 
 def _only_for_accesses(fn: Function) -> set[Value]:
     """The values that are used only as addresses and masks of loads and stores, or to compute
     these."""
-    found: set[Value] = set()
+    result: set[Value] = set()
     # The users of a value follow it in this order, also those in nested regions.
     for op in reversed(list(fn.walk())):
         for value in op.results:
-            if value.users and all(_only_accesses(user, value, found) for user in value.users):
-                found.add(value)
-    return found
+            if value.users and all(_only_accesses(user, value, result) for user in value.users):
+                result.add(value)
+    return result
 
 
 def _only_accesses(user: Op, value: Value, found: set[Value]) -> bool:

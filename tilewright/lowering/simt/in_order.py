@@ -81,7 +81,7 @@ def _rows(
 ) -> list[tuple[list[int], list[Element]]]:
     """For each register of the reduced tile, the registers of its elements in the order of their
     indices, and these elements, whose indices count from the first."""
-    found: list[tuple[list[int], list[Element]]] = []
+    result: list[tuple[list[int], list[Element]]] = []
     for registers in rows_of_registers(layout, op.axis):
         places = {r: _place(layout, r, op.axis) for r in registers}
         row = sorted(registers, key=places.__getitem__)
@@ -91,8 +91,8 @@ def _rows(
             for k, stride in strides.items():
                 values[k] = const(values[k].type, stride * (places[r] - places[row[0]]))
             elements.append(tuple(values))
-        found.append((row, elements))
-    return found
+        result.append((row, elements))
+    return result
 
 
 def _place(layout: LinearLayout, register: int, axis: int) -> int:

@@ -275,8 +275,8 @@ class Kernel:
 
     def scalar(self, value: Value) -> V:
         """The only register of a scalar."""
-        (found,) = self.env[value]
-        return found
+        (result,) = self.env[value]
+        return result
 
     def parts(self, value: Value) -> Iterator[Mapping[int, V]]:
         """The registers of a tile, by number; those of a stream are emitted part by part."""
@@ -422,13 +422,13 @@ def with_unread(read: Mapping[int, V], count: int) -> Registers:
 def each_once(make: Callable[..., V], operands: Sequence[Sequence[V]]) -> Registers:
     """The result of `make` for each register; called once for each distinct tuple of operands."""
     done: dict[tuple[int, ...], V] = {}
-    found: Registers = []
+    result: Registers = []
     for values in zip(*operands, strict=True):
         key = tuple(map(id, values))
         if key not in done:
             done[key] = make(*values)
-        found.append(done[key])
-    return found
+        result.append(done[key])
+    return result
 
 
 def share_sums(left: Sequence[V], right: Sequence[V]) -> bool:
@@ -478,10 +478,10 @@ def packed_vector(b: Builder, values: Sequence[V]) -> V:
     """A vector of these values."""
     if all(value is values[0] for value in values):
         return b.splat(values[0], len(values))
-    found = poison(vector(values[0].type, len(values)))
+    result = poison(vector(values[0].type, len(values)))
     for i, value in enumerate(values):
-        found = b.insert(found, value, i)
-    return found
+        result = b.insert(result, value, i)
+    return result
 
 
 def register_count(value: Value) -> int:

@@ -126,11 +126,11 @@ def _spread(
     kernel: Kernel, layout: LinearLayout, axis: int, name: str, index: V, to: range | list[int]
 ) -> V:
     """The bits of an index that lanes or warps move, at the places `to`."""
-    b, found = kernel.b, const(index.type, 0)
+    b, result = kernel.b, const(index.type, 0)
     for bit, place in zip(axis_bits(layout, name, axis), to, strict=True):
         moved = _bit_of(kernel, layout, axis, layout.bases(name)[bit], index)
-        found = b.or_(found, b.shl(moved, place))
-    return found
+        result = b.or_(result, b.shl(moved, place))
+    return result
 
 
 def _among_registers(kernel: Kernel, op: Reduce, tile: Value, index: V) -> list[V]:

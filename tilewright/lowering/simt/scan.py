@@ -140,11 +140,11 @@ class _Scan:
     def _near(self, first: int) -> list[Element]:
         """The inclusive scan of the near registers, from register `first`."""
         sources = [self.kernel.env[s] for s in self.op.srcs]
-        found: list[Element] = []
+        result: list[Element] = []
         for near in self.near:
             element = tuple(source[first | near] for source in sources)
-            found.append(self._combined(found[-1], element) if found else element)
-        return found
+            result.append(self._combined(result[-1], element) if result else element)
+        return result
 
     # -- lanes ----------------------------------------------------------------------------------
 
@@ -233,15 +233,15 @@ class _Scan:
     ) -> list[Before | None]:
         """The prefixes extended by the totals of all lower far registers."""
         count = len(self.far)
-        found: list[Before | None] = []
+        result: list[Before | None] = []
         for start in range(0, len(before), count):
             running: Element | None = None
             for i in range(start, start + count):
                 outer = Before(running, ALWAYS) if running is not None else None
-                found.append(self._both(outer, before[i]))
+                result.append(self._both(outer, before[i]))
                 if i + 1 < start + count:
                     running = self._combined(running, totals[i]) if running else totals[i]
-        return found
+        return result
 
     def _both(self, outer: Before | None, inner: Before | None) -> Before | None:
         """The combination of two prefixes, where `outer` precedes `inner`."""

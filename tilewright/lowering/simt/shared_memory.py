@@ -179,20 +179,20 @@ class SharedMemory:
         """The accesses of the op, before any barrier of its own."""
         if isinstance(op, (*BUFFER_VIEWS, Allocate)):
             return []
-        found: list[Access | GlobalAccess] = []
+        result: list[Access | GlobalAccess] = []
         if op in self._hazards:
-            found.append(self._hazards[op])
+            result.append(self._hazards[op])
         if isinstance(op, Share) or op in self.spans:
-            found.append(Access(op, self.spans[op], True))
+            result.append(Access(op, self.spans[op], True))
         for value in op.operands:
             if isinstance(value.type, Shared):
                 owner = buffer_owner(value)
-                found.append(Access(owner, self.spans[owner], isinstance(op, CopyAsync)))
+                result.append(Access(owner, self.spans[owner], isinstance(op, CopyAsync)))
             else:
                 # An op in flight reads until its result is used, across barriers in between.
                 for started in self._in_flight.get(value, ()):
-                    found += self._reads(started)
-        return found
+                    result += self._reads(started)
+        return result
 
     def _reads(self, op: Op) -> list[Access]:
         """The accesses of an op in flight to the buffers that are its operands."""
@@ -409,7 +409,7 @@ def _needs(
 ) -> list[_Need]:
     moments: dict[Op, tuple[int, int]] = {}  # first and last position of an op and its regions
     count = _number(fn.body, moments, 0, tight)
-    found: list[_Need] = []
+    result: list[_Need] = []
     lasting = 0
     for op in moments:
         if isinstance(op, Share | Allocate):
@@ -422,7 +422,7 @@ def _needs(
                 loop, slots = pipelined[op]
                 size *= slots
                 first, last = moments[loop]
-            found.append(_Need(op, size, ALIGN, first, last, sides=_sides(op)))
+            result.append(_Need(op, size, ALIGN, first, last, sides=_sides(op)))
             continue
         need = SCRATCH.get(type(op))
         size = need(op) if need is not None else 0
@@ -431,8 +431,8 @@ def _needs(
             lasts = small and lasting + size <= LASTING
             lasting += size if lasts else 0
             first, last = (0, count) if lasts else moments[op]
-            found.append(_Need(op, size, SCRATCH_ALIGN, first, last, lasts, _sides(op)))
-    return found
+            result.append(_Need(op, size, SCRATCH_ALIGN, first, last, lasts, _sides(op)))
+    return result
 
 
 def _slot_bytes(ring: AllocateRing) -> int:
@@ -459,7 +459,7 @@ def _flights(fn: Function) -> Flights:
 
     Loops and branches may yield such a value, and another op in flight may go on with it.
     """
-    found: dict[Op, list[Value]] = {}
+    result: dict[Op, list[Value]] = {}
     for op in fn.walk():
         if not op.in_flight:
             continue
@@ -469,8 +469,8 @@ def _flights(fn: Function) -> Flights:
             more = [v for user in pending.pop().users for v in _passed_on(user, values)]
             pending += [v for v in more if v not in values]
             values.update(dict.fromkeys(more))
-        found[op] = list(values)
-    return found
+        result[op] = list(values)
+    return result
 
 
 def _passed_on(user: Op, values: Iterable[Value]) -> list[Value]:

@@ -71,14 +71,14 @@ class _Sort:
         others = self._partners(exchange.mask)
         thread = self._thread_is_upper(exchange.top)
         done: dict[int, V] = {}
-        found: Registers = []
+        result: Registers = []
         for register, (own, other) in enumerate(zip(self.values, others, strict=True)):
             place = self.layout.apply_flat(register)  # the same for copies
             if place not in done:
                 greater = bool(place & exchange.top) != self.op.descending
                 done[place] = self._extremum(own, other, greater, thread)
-            found.append(done[place])
-        return found
+            result.append(done[place])
+        return result
 
     def _thread_is_upper(self, top: int) -> V | None:
         """Predicate: the contribution of lane and warp to the index has this bit; None if never."""

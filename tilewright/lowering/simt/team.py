@@ -55,10 +55,10 @@ class Team:
             make: emits it.
             place: emits code at a position that dominates all code of the team.
         """
-        found = self._terms.get(key)
-        if found is None:
-            found = self._terms[key] = place(make)
-        return found
+        result = self._terms.get(key)
+        if result is None:
+            result = self._terms[key] = place(make)
+        return result
 
     def index(self, layout: LinearLayout, out_name: str, place: Place) -> V:
         """The contribution of lane and warp to a coordinate, emitted once."""

@@ -96,20 +96,20 @@ def load_rows(
 ) -> dict[int, V]:
     """The elements of a thread by register, loaded as vectors."""
     b = kernel.b
-    found: dict[int, V] = {}
+    result: dict[int, V] = {}
     vectors = bits_of_vectors(tile, buffer, VECTOR_BYTES * 8 // element.bits)
     for registers, offset in moves(kernel, tile, buffer, vectors):
         place = b.gep(element, base, offset)
         if len(registers) == 1:
-            found[registers[0]] = b.load(element, place)
+            result[registers[0]] = b.load(element, place)
             continue
         kind = vector(element, len(registers))
         loaded = b.load(kind, place, align=len(registers) * element.bits // 8)
         elements = [b.extract(loaded, i) for i in range(len(registers))]
         if element.bits == I8.bits:
             note_words(b, loaded, elements)
-        found |= dict(zip(registers, elements, strict=True))
-    return found
+        result |= dict(zip(registers, elements, strict=True))
+    return result
 
 
 class Matrices(NamedTuple):
@@ -150,15 +150,15 @@ def store_by_matrices(
 def load_by_matrices(kernel: Kernel, loads: Matrices, base: V, element: LType) -> dict[int, V]:
     b = kernel.b
     access, transposed = loads
-    found: dict[int, V] = {}
+    result: dict[int, V] = {}
     starts = kernel.coordinates(access.rows, OFFSET)
     for start, operands in zip(starts, access.registers, strict=True):
         row = b.gep(element, base, start)
         words = kernel.hw.load_matrices(b, row, access.width, transposed)
         for word, registers in zip(words, operands, strict=True):
             if len(registers) == 1:
-                found[registers[0]] = word
+                result[registers[0]] = word
                 continue
             units = b.bitcast(word, vector(element, len(registers)))
-            found |= {r: b.extract(units, i) for i, r in enumerate(registers)}
-    return found
+            result |= {r: b.extract(units, i) for i, r in enumerate(registers)}
+    return result

@@ -24,10 +24,10 @@ def joined(b: Builder, values: Sequence[V]) -> V:
     """Values of one type as a vector; a single one as it is."""
     if len(values) == 1:
         return values[0]
-    found = poison(vector(values[0].type, len(values)))
+    result = poison(vector(values[0].type, len(values)))
     for i, value in enumerate(values):
-        found = b.insert(found, value, i)
-    return found
+        result = b.insert(result, value, i)
+    return result
 
 
 def _natural(b: Builder, value: V, type: ir.Type) -> V:
@@ -99,12 +99,12 @@ class Words:
             elements = joined(b, words)
             if bits != self.bits:
                 elements = b.bitcast(elements, vector(int_type(bits), self.length))
-        found = [self._to_register(b.extract(elements, i)) for i in range(self.length)]
+        result = [self._to_register(b.extract(elements, i)) for i in range(self.length)]
         if bits < self.bits == WORD_BITS:
-            for i, value in enumerate(found):
+            for i, value in enumerate(result):
                 place = i * bits
                 value.part = words[place // WORD_BITS], place % WORD_BITS
-        return found
+        return result
 
     def _to_register(self, value: V) -> V:
         if self.register.is_ptr:

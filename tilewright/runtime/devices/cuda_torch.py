@@ -81,9 +81,9 @@ def _find_streams() -> Callable[[int], int]:
     torch = cuda_torch()
     if torch is None:
         return _default_stream  # not cached, as torch may be imported later
-    found: Callable[[int], int] = _raw_function(torch) or partial(_public_stream, torch)
-    _stream_of = found
-    return found
+    result: Callable[[int], int] = _raw_function(torch) or partial(_public_stream, torch)
+    _stream_of = result
+    return result
 
 
 def _public_stream(torch: Any, index: int) -> int:

@@ -167,13 +167,13 @@ class Devices(Generic[AnyGpu]):
         Raises:
             DeviceError: there is no driver, or no such device.
         """
-        found = self.found.get(index)
-        if found is None:
+        result = self.found.get(index)
+        if result is None:
             with self._lock:
-                found = self.found.get(index)
-                if found is None:
-                    found = self.found[index] = self._make(index)
-        return found
+                result = self.found.get(index)
+                if result is None:
+                    result = self.found[index] = self._make(index)
+        return result
 
 
 def device_count(api: Any) -> int:

@@ -23,7 +23,7 @@ def names_read(code: CodeType) -> list[str] | None:
     argument = code.co_varnames[0]
     if argument in code.co_cellvars:  # captured by a nested function
         return None
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     instructions = list(dis.get_instructions(code))
     for i, instruction in enumerate(instructions):
         names = _variables(instruction)
@@ -31,8 +31,8 @@ def names_read(code: CodeType) -> list[str] | None:
             key = _key_after(instructions, i)
             if key is None or "LOAD" not in instruction.opname or argument in names[:-1]:
                 return None
-            found[key] = None
-    return list(found)
+            result[key] = None
+    return list(result)
 
 
 def _variables(instruction: dis.Instruction) -> tuple[str, ...]:

@@ -231,11 +231,11 @@ def _number(r: Routine, a: Argument, kind: Kind) -> Generator[V]:
 def _int_type(r: Routine, n: V) -> V:
     """The index in `INT_TYPES` of the first signed type that holds a 64-bit int."""
     signed = [(i, t) for i, t in enumerate(INT_TYPES) if t.high <= INT64_MAX]
-    found = const(I64, signed[-1][0])
+    result = const(I64, signed[-1][0])
     for i, type in reversed(signed[:-1]):
         holds = r.and_(r.icmp("sge", n, type.low), r.icmp("sle", n, type.high))
-        found = r.select(holds, const(I64, i), found)
-    return found
+        result = r.select(holds, const(I64, i), result)
+    return result
 
 
 def _wide_int(r: Routine, a: Argument, number: V, overflow: V) -> V:

@@ -290,17 +290,17 @@ class Routine(Builder):
 
     def any(self, conditions: Sequence[V]) -> V:
         """Whether one of the conditions holds."""
-        found = conditions[0]
+        result = conditions[0]
         for condition in conditions[1:]:
-            found = self.or_(found, condition)
-        return found
+            result = self.or_(result, condition)
+        return result
 
     def all(self, conditions: Sequence[V]) -> V:
         """Whether all conditions hold."""
-        found = conditions[0]
+        result = conditions[0]
         for condition in conditions[1:]:
-            found = self.and_(found, condition)
-        return found
+            result = self.and_(result, condition)
+        return result
 
     def eq(self, a: Operand, b: Operand) -> V:
         """Whether two words are the same."""

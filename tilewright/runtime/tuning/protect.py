@@ -38,14 +38,14 @@ class CannotProtect(Exception):
 def written_tensors(metadata: Any, values: Iterable[Any]) -> list[Any]:
     """The tensors that a compiled kernel may write, among the values of all its parameters."""
     named = list(values)
-    found: list[Any] = []
+    result: list[Any] = []
     for index in metadata.may_write:
         path, _ = metadata.arguments[index]
         value = named[path[0]]
         for step in path[1:]:
             value = value[step] if isinstance(value, tuple) else value
-        found += [leaf for leaf in leaves_of(value) if find_reader(leaf) is not None]
-    return found
+        result += [leaf for leaf in leaves_of(value) if find_reader(leaf) is not None]
+    return result
 
 
 class Protection:

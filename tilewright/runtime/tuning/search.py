@@ -159,11 +159,11 @@ class Search:
             measured.setdefault(self._subject.reduced(config), config)
         self._run(list(measured.values()), progress)
         alike = {config: measured[self._subject.reduced(config)] for config in configs}
-        found = self.outcome
-        found.timings = {c: found.timings[m] for c, m in alike.items()}
-        found.errors = {c: found.errors[m] for c, m in alike.items() if m in found.errors}
-        found.facts = {c: found.facts[m] for c, m in alike.items() if m in found.facts}
-        return found
+        result = self.outcome
+        result.timings = {c: result.timings[m] for c, m in alike.items()}
+        result.errors = {c: result.errors[m] for c, m in alike.items() if m in result.errors}
+        result.facts = {c: result.facts[m] for c, m in alike.items() if m in result.facts}
+        return result
 
     def _run(self, configs: Sequence[Config], progress: Progress) -> None:
         """Compile and measure configurations whose code differs."""

@@ -94,14 +94,14 @@ def link(data: bytes) -> bytes:
 
 def _loaded(file: ObjectFile) -> dict[int, _Placed]:
     """The sections with code and data, by their index."""
-    found: dict[int, _Placed] = {}
+    result: dict[int, _Placed] = {}
     for index, section in enumerate(file.sections):
         if not section.flags & elf.LOADS or not section.content:
             continue
         if section.flags & elf.WRITES or section.kind not in (elf.PROGRAM_BITS, elf.NOTE):
             raise LinkError(f"a code object can't have the section {section.name}: it is writable")
-        found[index] = _placed(section)
-    return found
+        result[index] = _placed(section)
+    return result
 
 
 def _placed(section: Section) -> _Placed:

@@ -55,10 +55,10 @@ def _pairs(b: Builder, x: V) -> list[V]:
 
 
 def _joined(b: Builder, pairs: Sequence[V]) -> V:
-    found = poison(vector(F16, 2 * len(pairs)))
+    result = poison(vector(F16, 2 * len(pairs)))
     for i in range(2 * len(pairs)):
-        found = b.insert(found, b.extract(pairs[i // 2], i % 2), i)
-    return found
+        result = b.insert(result, b.extract(pairs[i // 2], i % 2), i)
+    return result
 
 
 def _from_upper(b: Builder, x: V, element: ir.DType) -> V:
@@ -76,15 +76,15 @@ def _scaled(b: Builder, x: V, element: ir.DType) -> V:
     # Sign, its copy in place of the highest bit of the exponent, and the magnitude.
     placed = b.bitcast(b.and_(b.ashr(x, 1), 0xBFFF), like(F16, x.type))
     scale = 2.0 ** (ir.FP16.exponent_bias - element.exponent_bias)
-    found = b.fmul(placed, const(placed.type, scale)) if scale != 1 else placed
+    result = b.fmul(placed, const(placed.type, scale)) if scale != 1 else placed
     nan = _NAN[element]
     if nan is None:
-        return found
+        return result
     if nan == 0x80:
         is_nan = b.icmp("eq", x, const(x.type, nan << 8))
-        return b.select(is_nan, const(placed.type, float("nan")), found)
+        return b.select(is_nan, const(placed.type, float("nan")), result)
     # A NaN is as a number 480, the largest one 448: times 140, only the former exceeds fp16. What
     # is added to the result is a zero of its sign, which changes none, or infinity * 0, a NaN.
     over = b.fmul(placed, const(placed.type, 140 * scale))
-    args = [over, const(placed.type, 0.0), found]
+    args = [over, const(placed.type, 0.0), result]
     return b.intrinsic("llvm.fma", placed.type, args, overloads=[placed.type])

@@ -45,10 +45,10 @@ class MemoryOrder:
         """Whether accesses through two pointers may touch the same bytes."""
         if a is None or b is None:
             return True
-        found = self._overlap.get((a, b))
-        if found is None:
-            found = self._overlap[a, b] = may_overlap(self.fn, a, b)
-        return found
+        result = self._overlap.get((a, b))
+        if result is None:
+            result = self._overlap[a, b] = may_overlap(self.fn, a, b)
+        return result
 
     def any_overlap(self, some: Iterable[Base], others: Iterable[Base]) -> bool:
         return any(self.overlap(a, b) for a in some for b in others)
@@ -68,14 +68,14 @@ class MemoryOrder:
 
     def writes_in(self, op: Op) -> list[Op]:
         """The ops in `op`, including itself, that write memory or are volatile."""
-        found = self._writes.get(op)
-        if found is None:
-            found = self._writes[op] = [
+        result = self._writes.get(op)
+        if result is None:
+            result = self._writes[op] = [
                 inner
                 for inner in op.walk()
                 if inner.is_write() and not isinstance(inner, debug.Assert)
             ]
-        return found
+        return result
 
     def may_write(self, op: Op, base: Base) -> bool:
         """Whether an op in `op` may write memory that a load through `base` reads."""

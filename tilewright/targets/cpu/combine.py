@@ -37,9 +37,9 @@ def combine_lanes(
     """
     env: Env = dict(zip(region.args, args, strict=True))
     run = _Run(level.kernel, args[0].type.lanes)
-    found = run.region(region, env, ((active, True),) if active is not None else ())
+    result = run.region(region, env, ((active, True),) if active is not None else ())
     level.block = level.b.current
-    return found
+    return result
 
 
 def lanes_type(element: LType, width: int) -> LType:
@@ -89,11 +89,11 @@ class _Run:
     def mask(self, active: Conditions) -> V:
         """The lanes for which all conditions hold."""
         b, bits = self.b, lanes_type(I1, self.width)
-        found = const(bits, 1)
+        result = const(bits, 1)
         for condition, truth in active:
             required = condition if truth else b.xor(condition, const(bits, 1))
-            found = b.and_(found, required)
-        return found
+            result = b.and_(result, required)
+        return result
 
     def any(self, mask: V) -> V:
         if self.width <= 1:

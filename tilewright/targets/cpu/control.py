@@ -90,9 +90,9 @@ def _bind_scalars(kernel: Kernel, values: list[Value], scalars: list[V]) -> None
 
 
 def _yield_scalars(level: Level, yielded: list[Value]) -> list[V]:
-    found = [scalar(level, v) for v in yielded if not is_tile(v)]
+    result = [scalar(level, v) for v in yielded if not is_tile(v)]
     level.block = level.b.current
-    return found
+    return result
 
 
 def _yield_tiles(

@@ -123,9 +123,9 @@ def _find(level: Level, need: Need) -> Lanes | _Task:
 
 
 def _rule_of(op: Op) -> Callable[..., Rule]:
-    found = RULES.get(type(op))
-    if found is not None:
-        return found
+    result = RULES.get(type(op))
+    if result is not None:
+        return result
     if isinstance(op, View):
         return _moved
     assert op.elementwise, f"{op.name} is not evaluated element by element"
@@ -145,10 +145,10 @@ def _compute(level: Level, value: Value, coords: Coords) -> Rule:
 
 def _operands(op: Op, coords: Coords) -> Generator[Need, Lanes, list[Lanes]]:
     """All operands at the same point."""
-    found: list[Lanes] = []
+    result: list[Lanes] = []
     for v in op.operands:
-        found.append((yield Need(v, coords)))
-    return found
+        result.append((yield Need(v, coords)))
+    return result
 
 
 def _elementwise(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
@@ -321,17 +321,17 @@ def _address(level: Level, op: arith.Bitcast, coords: Coords) -> Rule:
         pointer = pointer.op.ptr
     src = yield Need(pointer, coords)
     if src.stride is None:
-        found = _lowered(level, op, [src])
+        result = _lowered(level, op, [src])
     else:
         with level.placed(src):
-            found = Lanes(level.b.ptrtoint(src.base), src.stride, src.depth)
+            result = Lanes(level.b.ptrtoint(src.base), src.stride, src.depth)
     for add in reversed(offsets):
         offset = yield Need(add.offset, coords, offset=True)
         size = memory_type(memory.pointee_of(add.ptr.type)).bits // 8
-        with level.placed(found, offset):
+        with level.placed(result, offset):
             scaled = lanes.mul(level.b, offset, lanes.index(size), level.width)
-            found = lanes.add(level.b, found, scaled, level.width)
-    return found
+            result = lanes.add(level.b, result, scaled, level.width)
+    return result
 
 
 @computes(arith.Hint)

@@ -61,7 +61,7 @@ class MaskUses:
 
     def leaves(self, mask: Value) -> list[Value]:
         """The values whose conjunction is the mask: comparisons, and any other op but `and`."""
-        found: dict[Value, None] = {}
+        result: dict[Value, None] = {}
         seen: set[Value] = set()
         stack = [mask]
         while stack:
@@ -75,8 +75,8 @@ class MaskUses:
             elif isinstance(op, View) and op.aligned:
                 stack.append(op.src)
             else:
-                found[v] = None
-        return list(found)
+                result[v] = None
+        return list(result)
 
     def place(self, value: Value) -> Axes | None:
         """The coordinates at which the value is used; None if they are not unique."""

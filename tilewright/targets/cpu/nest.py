@@ -323,15 +323,15 @@ class Nest:
         for sink in self.sinks:
             sink.evaluate(level, coords)
         remaining = iter(state)
-        found: list[list[V]] = []
+        result: list[list[V]] = []
         for sink in self.sinks:
             for a in sink.accumulators:
                 with self.kernel.line_of(sink.op):
-                    found.append(a.add(level, coords, next(remaining)))
+                    result.append(a.add(level, coords, next(remaining)))
         for sink in self.sinks:
             with self.kernel.line_of(sink.op):
                 sink.commit(level, coords)
-        return found
+        return result
 
     def reduce_inside(
         self, level: Level, at: dict[int, Lanes], lane: Lanes, state: list[list[V]]

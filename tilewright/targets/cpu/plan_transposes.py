@@ -22,17 +22,17 @@ from tilewright.targets.cpu.points import Point, Points, identity
 def transpose_loads(plan: Plan, region: Region, steps: list[Step]) -> list[Step]:
     """The steps of a region, with groups that transpose loads inserted. Adds the loads to the
     values that are kept."""
-    found: list[Step] = []
+    result: list[Step] = []
     for step in steps:
         if isinstance(step, Group) and len(step.shape) > 1:
             transposes = [*_transposes(plan, region, step)]
-            found += [*_checks(region, step, transposes), *transposes]
+            result += [*_checks(region, step, transposes), *transposes]
             if not step.roots and not step.keep:
                 continue  # it only filled the buffers of loads that are transposed
-        found.append(step)
+        result.append(step)
     for group in _carried(plan, region):
-        found += _transposes(plan, region, group)
-    return found
+        result += _transposes(plan, region, group)
+    return result
 
 
 def _checks(region: Region, step: Group, transposes: Sequence[Group]) -> Iterator[Group]:

@@ -84,9 +84,9 @@ class Points:
         size, inner = self._flipped.get(coordinate, (0, 0))
         if size == extent:
             return inner
-        found = self._number(("flip", extent, coordinate))
-        self._flipped[found] = extent, coordinate
-        return found
+        result = self._number(("flip", extent, coordinate))
+        self._flipped[result] = extent, coordinate
+        return result
 
 
 def _with(point: Point, axis: int, coordinate: int) -> Point:

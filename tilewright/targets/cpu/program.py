@@ -74,12 +74,12 @@ def _params(fn: Function) -> list[tuple[LType, str]]:
         for arg, attrs in zip(fn.args, fn.arg_attrs, strict=True)
         if ir.is_pointer(arg.type)
     ]
-    found: list[tuple[LType, str]] = []
+    result: list[tuple[LType, str]] = []
     for arg, attrs in zip(fn.args, fn.arg_attrs, strict=True):
         alone = None not in classes and classes.count(attrs.get("alias")) == 1
         t = register_type(arg.type)
-        found.append((t, "noalias" if t is PTR and alone else ""))
-    return found
+        result.append((t, "noalias" if t is PTR and alone else ""))
+    return result
 
 
 def _entry_point(kernel: Kernel, program: str) -> None:

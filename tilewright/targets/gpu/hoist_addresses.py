@@ -117,11 +117,11 @@ def _hoist_fixed(loop: Op, op: AddPtr, loaded: _Loaded, short: Callable[[Op], bo
 
 def _loaded(region: Region) -> set[Op | None]:
     """The loads of a region, and its ops that depend on them."""
-    found = set[Op | None]()
+    result = set[Op | None]()
     for op in region:
-        if isinstance(op, Load) or any(v.op in found for v in op.operands if v.op is not None):
-            found.add(op)
-    return found
+        if isinstance(op, Load) or any(v.op in result for v in op.operands if v.op is not None):
+            result.add(op)
+    return result
 
 
 def _hoist_offset(loop: Op, op: AddPtr) -> bool:

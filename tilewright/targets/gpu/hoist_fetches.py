@@ -56,15 +56,15 @@ def hoist_fetches(fn: Function, ctx: PassContext) -> bool:
 def _fetches_in_loops(share: Share) -> list[Fetch]:
     """The fetches of a buffer in loops that do not write it; none if anything else in a loop reads
     it, which needs the memory anyway."""
-    found: list[Fetch] = []
+    result: list[Fetch] = []
     for user in _readers(share.result):
         loop = _loop_after(share, user)
         if loop is None:
             continue
         if not isinstance(user, Fetch) or loop.contains(user.src):
             return []
-        found.append(user)
-    return found
+        result.append(user)
+    return result
 
 
 def _readers(buffer: Value) -> Iterator[Op]:

@@ -106,15 +106,15 @@ def _adjacent_along(
     seen[value] = None
     op = value.op
     if not isinstance(value.type, ir.Tile):
-        found = None
+        result = None
     elif isinstance(op, Load):
-        found = _Adjacent(prod(value.type.shape), infos.order(op.ptr)[0])
+        result = _Adjacent(prod(value.type.shape), infos.order(op.ptr)[0])
     elif op is not None and (op.elementwise or isinstance(op, View | Join)):
-        found = max(_from_operands(value, op, infos, seen), default=None)
+        result = max(_from_operands(value, op, infos, seen), default=None)
     else:
-        found = None
-    seen[value] = found
-    return found
+        result = None
+    seen[value] = result
+    return result
 
 
 def _from_operands(

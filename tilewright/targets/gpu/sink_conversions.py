@@ -83,10 +83,10 @@ def _sunk(
 
 def _converted(ops: list[Op]) -> set[Op]:
     """The conversions through shared memory, and the elementwise ops that depend on them."""
-    found: set[Op] = set()
+    result: set[Op] = set()
     for op in ops:
         first = isinstance(op, ConvertLayout) and needs_memory(op)
         derived = op.pure and (op.elementwise or isinstance(op, View))
-        if first or (derived and any(v.op in found for v in op.operands)):
-            found.add(op)
-    return found
+        if first or (derived and any(v.op in result for v in op.operands)):
+            result.add(op)
+    return result

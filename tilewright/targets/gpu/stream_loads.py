@@ -93,12 +93,12 @@ def _find(
 def _stream(
     fn: Function, loop: For, load: Load, infos: AxisMap, ctx: PassContext
 ) -> OwnCopy | None:
-    found = own_copy(fn, loop, load, infos)
-    if isinstance(found, str):
-        if found:
-            ctx.missed(NAME, found, load.loc)
+    result = own_copy(fn, loop, load, infos)
+    if isinstance(result, str):
+        if result:
+            ctx.missed(NAME, result, load.loc)
         return None
-    return found
+    return result
 
 
 def _slots_that_fit(fn: Function, loop: For, streams: Sequence[OwnCopy], ctx: PassContext) -> int:

@@ -18,7 +18,7 @@ def terms_of(
         is_split: whether the operands of an addition are terms, rather than its result.
         most_open: how many terms may be left to look at when one is split; None for any number.
     """
-    pending, found = [total], list[Value]()
+    pending, result = [total], list[Value]()
     while pending:
         value = pending.pop()
         op = value.op
@@ -26,8 +26,8 @@ def terms_of(
         if may_split and isinstance(op, Add) and is_split(op):
             pending += reversed(op.operands)
         else:
-            found.append(value)
-    return tuple(found)
+            result.append(value)
+    return tuple(result)
 
 
 def sum_of(b: Builder, terms: Sequence[Value]) -> Value:

@@ -134,13 +134,13 @@ def _laid_out(listings: Sequence[Listing]) -> Listing | None:
 
 
 def _derived(target: Target, lowered: Lowered) -> dict[str, Stage]:
-    found: dict[str, Stage] = {}
+    result: dict[str, Stage] = {}
     for name in DERIVED:
         try:
-            found[name] = registry.derived(target, name, lowered.stages, lowered.metadata)
+            result[name] = registry.derived(target, name, lowered.stages, lowered.metadata)
         except KeyError:
             continue
-    return found
+    return result
 
 
 def _code(stages: dict[str, Stage], sources: SourceMap) -> Iterator[Listing]:

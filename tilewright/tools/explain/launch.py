@@ -184,14 +184,14 @@ def _grid(text: str) -> tuple[int, ...]:
 
 def described_arguments(source: ASTSource) -> dict[str, str]:
     """The type of each parameter, or the value of a compile-time one, as text."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for i, (name, type) in enumerate(source.signature.items()):
         if type == CONSTEXPR:
             value = source.constants.get((i,))
             inner = getattr(value, "value", value)
-            found[name] = inner.__name__ if isinstance(inner, SourceFunction) else repr(inner)
+            result[name] = inner.__name__ if isinstance(inner, SourceFunction) else repr(inner)
             continue
         facts = [fact for path, facts in source.attrs.items() if path[0] == i for fact in facts]
         divisors = [f":{value}" for fact, value in facts if fact == "tt.divisibility"]
-        found[name] = f"{type}{divisors[0] if divisors else ''}"
-    return found
+        result[name] = f"{type}{divisors[0] if divisors else ''}"
+    return result

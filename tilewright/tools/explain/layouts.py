@@ -60,12 +60,12 @@ def layouts_of(
 
 def _names(listing: Listing | None) -> dict[str, str]:
     """The listing's name of each layout, by its text."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for text, _ in listing.lines if listing else ():
         if text.startswith("layout "):
             name, _, layout = text.removeprefix("layout ").partition(" = ")
-            found.setdefault(layout.strip('"'), name)
-    return found
+            result.setdefault(layout.strip('"'), name)
+    return result
 
 
 def _values(fn: Function) -> Iterator[Value]:

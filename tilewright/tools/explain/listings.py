@@ -91,17 +91,17 @@ class _Metadata:
 
     def places(self, node: str) -> Places:
         """File and line of a location, followed by those of its inlining chain."""
-        found = self._places.get(node)
-        if found is None:
+        result = self._places.get(node)
+        if result is None:
             kind, fields = self.nodes.get(node, ("", ""))
-            found = []
+            result = []
             if kind == "DILocation":
                 scope, caller = _field(fields, "scope"), _field(fields, "inlinedAt")
                 line = re.search(r"line: (\d+)", fields)
-                found = [(self._file(scope), int(line[1]) if line else 0)]
-                found += self.places(caller) if caller else []
-            self._places[node] = found
-        return found
+                result = [(self._file(scope), int(line[1]) if line else 0)]
+                result += self.places(caller) if caller else []
+            self._places[node] = result
+        return result
 
     def _file(self, scope: str) -> str:
         _, fields = self.nodes.get(scope, ("", ""))

@@ -99,11 +99,11 @@ def _peaks_of(device: GPUTarget, model: str) -> Peaks | None:
         known += driver.driver_of(device.backend).known_peaks(device.arch)
     if not model:
         return known[0] if known else None
-    found = next((p for p in known if model.lower() in p.device.lower()), None)
-    if found is None:
+    result = next((p for p in known if model.lower() in p.device.lower()), None)
+    if result is None:
         names = ", ".join(p.device for p in known) or "none"
         raise UsageError(f"unknown device {model!r} for this target; known: {names}")
-    return found
+    return result
 
 
 def _limits(cost: Cost, peaks: Peaks) -> Iterator[Limit]:

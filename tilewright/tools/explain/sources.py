@@ -74,11 +74,11 @@ class SourceMap:
     def with_calls(self, places: list[tuple[str, int]]) -> tuple[int, ...]:
         """Like `numbers`; for a location without an inlining chain, adds the calls of all chains
         that its line occurs in."""
-        found = self.numbers(places)
+        result = self.numbers(places)
         if len(places) != 1:
-            return found
+            return result
         file, line = places[0]
-        return tuple(dict.fromkeys((*found, *self._calls.get((basename(file), line), ()))))
+        return tuple(dict.fromkeys((*result, *self._calls.get((basename(file), line), ()))))
 
     def of(self, loc: Loc | None) -> tuple[int, ...]:
         """The numbers of a location's line and of its inlining chain."""

@@ -35,14 +35,14 @@ def transpose(b: Builder, rows: Sequence[V]) -> list[V]:
         c0 c1 c2 c3        c0 d0 c2 d2        a2 b2 c2 d2
         d0 d1 d2 d3        c1 d1 c3 d3        a3 b3 c3 d3
     """
-    found, size = list(rows), len(rows)
+    result, size = list(rows), len(rows)
     for bit in (1 << step for step in range(size.bit_length() - 1)):
         without = [size + lane - bit if lane & bit else lane for lane in range(size)]
         having = [size + lane if lane & bit else lane + bit for lane in range(size)]
         for i in (i for i in range(size) if not i & bit):
-            x, y = found[i], found[i | bit]
-            found[i], found[i | bit] = b.shuffle(x, y, without), b.shuffle(x, y, having)
-    return found
+            x, y = result[i], result[i | bit]
+            result[i], result[i | bit] = b.shuffle(x, y, without), b.shuffle(x, y, having)
+    return result
 
 
 def transpose_block(
