@@ -93,10 +93,10 @@ class AxisMap:
         sources = self._sources.get(loop)
         if sources is None:
             inside = list(loop.walk())
-            made = {v for op in inside for v in op.results}
-            made.update(v for op in inside for region in op.regions for v in region.args)
+            defined = {v for op in inside for v in op.results}
+            defined.update(v for op in inside for region in op.regions for v in region.args)
             used = dict.fromkeys(v for op in inside for v in op.operands)
-            sources = self._sources[loop] = [v for v in used if v not in made]
+            sources = self._sources[loop] = [v for v in used if v not in defined]
         return self.is_visited(loop, [self[v] for v in sources])
 
 

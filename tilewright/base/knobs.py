@@ -640,8 +640,8 @@ def variables() -> dict[str, str]:
 def environment_with(name: str, items: Iterable[str]) -> dict[str, str]:
     """The environment of a child process, with items before those of a list in a variable, whose
     separator is a colon."""
-    given = os.environ.get(name)
-    return {**os.environ, name: ":".join([*items, *([given] if given else [])])}
+    text = os.environ.get(name)
+    return {**os.environ, name: ":".join([*items, *([text] if text else [])])}
 
 
 def prepend_python_path(folder: str) -> None:

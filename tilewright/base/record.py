@@ -66,10 +66,10 @@ def record(
         fields: dict[str, _Field] = dict(getattr(cls, "__record__", {}))
         for name, annotation in cls.__annotations__.items():
             if not annotation.startswith("ClassVar"):
-                given = cls.__dict__.get(name, _MISSING)
-                fields[name] = given if isinstance(given, _Field) else _Field(given)
-                if isinstance(given, _Field):
-                    _set_default(cls, name, given.default)
+                default = cls.__dict__.get(name, _MISSING)
+                fields[name] = default if isinstance(default, _Field) else _Field(default)
+                if isinstance(default, _Field):
+                    _set_default(cls, name, default.default)
         cls.__record__ = fields
         cls.__match_args__ = tuple(fields)
         cls.__record_keywords__ = kw_only

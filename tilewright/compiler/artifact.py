@@ -418,9 +418,9 @@ class CompiledKernel:
         # An int that was specialised because it equals 1 may be passed or left out.
         for left_out in (declared, found):
             if left_out is not None and len(args) == len(signature) - len(left_out):
-                given = iter(args)
+                rest = iter(args)
                 return [
-                    constants.get((i,)) if i in left_out else next(given)
+                    constants.get((i,)) if i in left_out else next(rest)
                     for i in range(len(signature))
                 ]
         raise TypeError(f"{self.name} takes {len(signature)} arguments, not {len(args)}")

@@ -99,10 +99,10 @@ def _build(
             raise
         raise _internal_error(source, device, options, progress, error) from error
     metadata = _metadata(source, device, options, lowered, key)
-    made = time.perf_counter()
+    built = time.perf_counter()
     kernel = CompiledKernel({"source": source.text, **lowered.stages}, metadata, source)
     stage = list(lowered.stages)[-1]
-    kernel.times = Times(int(1e6 * (parsed - begin)), [(stage, int(1e6 * (made - parsed)))])
+    kernel.times = Times(int(1e6 * (parsed - begin)), [(stage, int(1e6 * (built - parsed)))])
     return kernel
 
 

@@ -51,13 +51,13 @@ class Program:
 
     def source(self) -> ASTSource:
         """The kernel, specialised to the types and alignments of the arguments."""
-        given = iter(self.args)
+        rest = iter(self.args)
         signature: dict[str, str] = {}
         attrs: dict[tuple[int, ...], list[Any]] = {}
         for place, name in enumerate(self.kernel.arg_names):
             if name in self.constants:
                 continue
-            value = next(given)
+            value = next(rest)
             signature[name] = _type_of(value)
             if not isinstance(value, Shifted | float | bool) and _is_aligned(value):
                 attrs[place,] = [["tt.divisibility", ALIGNED]]
@@ -65,9 +65,9 @@ class Program:
 
     def values(self, args: Sequence[Any]) -> list[Any]:
         """The arguments of all parameters, given those of the run-time ones."""
-        given = iter(args)
+        rest = iter(args)
         names = self.kernel.arg_names
-        return [self.constants[n] if n in self.constants else next(given) for n in names]
+        return [self.constants[n] if n in self.constants else next(rest) for n in names]
 
     def interpreted(self, module: Module) -> list[Array]:
         """The arrays after the module is interpreted, in order."""

@@ -263,8 +263,8 @@ def cases() -> Iterator[Case]:
 def _in_child(function: str, machine: Machine) -> str:
     """The output of a function of this module in another process, in which hashes of Python differ,
     as their seed is random."""
-    given = machine.target
-    text = ":".join(filter(None, (given.backend, str(given.arch))))
+    target = machine.target
+    text = ":".join(filter(None, (target.backend, str(target.arch))))
     code = f"from tilewright.conformance import protocol_checks as p; print(p.{function}({text!r}))"
     ended = subprocess.run(
         python_command(code), capture_output=True, text=True, timeout=CHILD_SECONDS, check=False,

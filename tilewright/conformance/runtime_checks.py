@@ -223,8 +223,8 @@ def cases() -> Iterator[Case]:
 
 
 def _in_child(machine: Machine, folder: str) -> str:
-    given = machine.target
-    text = ":".join(filter(None, (given.backend, str(given.arch))))
+    target = machine.target
+    text = ":".join(filter(None, (target.backend, str(target.arch))))
     call = f"r.cache_outcome({text!r}, {machine.device!r}, {folder!r})"
     code = f"from tilewright.conformance import runtime_checks as r; print({call})"
     ended = subprocess.run(

@@ -38,5 +38,5 @@ def function_from(text: str, /, **names: Any) -> Any:
 
 def kernel_from(text: str, /, **names: Any) -> SourceFunction:
     """The last function of a text as a kernel."""
-    made = function_from(text, **names)
-    return made if isinstance(made, SourceFunction) else SourceFunction(made)
+    kernel = function_from(text, **names)
+    return kernel if isinstance(kernel, SourceFunction) else SourceFunction(kernel)

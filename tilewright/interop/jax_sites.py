@@ -228,18 +228,18 @@ def _bound_arguments(
             f"{inner.__name__} takes {len(positions)} arguments besides its outputs, not "
             f"{len(args)}"
         )
-    given = dict(zip(positions, args, strict=False))
+    operands = dict(zip(positions, args, strict=False))
     options: Named = {}
     for name, value in kwargs.items():
-        if name in given:
+        if name in operands:
             raise TypeError(f"{inner.__name__} is called with {name!r} twice")
         if name in outputs.own_names:
             raise TypeError(
                 f"{name!r} is an argument and an output of {inner.__name__}: if the kernel updates "
                 f"it in place, add input_output_aliases={{{name!r}: {name!r}}}"
             )
-        (given if name in inner.arg_names else options)[name] = value
-    return given, options
+        (operands if name in inner.arg_names else options)[name] = value
+    return operands, options
 
 
 def _output_names(

@@ -142,12 +142,12 @@ def chosen_settings(kernel: Any, mocks: Named, options: Named, grid: Any, device
 def _tuned(tuner: Autotuner, known: Named, grid: Any, device: str) -> Named:
     """The keywords of the best configuration."""
     if len(tuner.configs) > 1:
-        given = {
+        options = {
             name: _zeros(value, device) if isinstance(value, MockTensor) else value
             for name, value in known.items()
         }
-        tuner.run(**given, grid=grid, warmup=True)
-        config = tuner.known_config(given)
+        tuner.run(**options, grid=grid, warmup=True)
+        config = tuner.known_config(options)
     else:
         config = tuner.configs[0]
     assert config is not None

@@ -89,8 +89,8 @@ def repeated(tensor: Any, sizes: tuple[int, ...]) -> Any:
         shape.insert(0, size)
         strides.insert(0, span)
         span *= max(size, 1)
-    made = tensor.new_empty_strided(shape, strides)
-    return made.copy_(tensor.expand(shape))
+    output = tensor.new_empty_strided(shape, strides)
+    return output.copy_(tensor.expand(shape))
 
 
 def element(tensor: Any, axes: int) -> Any:

@@ -105,9 +105,9 @@ def _shared_arguments(kernel: Any) -> list[str]:
     from torch._inductor.virtualized import V
 
     arguments: dict[str, set[str]] = {}
-    given, schedule = kernel.args, V.graph.scheduler
+    operands, schedule = kernel.args, V.graph.scheduler
     buffers_by_name: Mapping[str, Any] = schedule.name_to_buf if schedule is not None else {}
-    for buffers in (given.input_buffers, given.output_buffers, given.inplace_buffers):
+    for buffers in (operands.input_buffers, operands.output_buffers, operands.inplace_buffers):
         for buffer, argument in buffers.items():
             name = getattr(argument, "inner_name", argument)
             if isinstance(name, str):

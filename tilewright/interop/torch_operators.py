@@ -166,8 +166,8 @@ class Operator:
         self._given = arguments
         self._checked: WeakSet[CompiledKernel] = WeakSet()
         _require_fit(self._inner, [a.name for a in self._arguments], parsed, outputs, arguments)
-        given = {a.name for a in self._arguments} | outputs.keys() | arguments.keys()
-        _require_values(self._inner, given | {*computed_names(kernel)})
+        names = {a.name for a in self._arguments} | outputs.keys() | arguments.keys()
+        _require_values(self._inner, names | {*computed_names(kernel)})
         self.definition = self._define(schema)
         if backward is not None:
             _Derivative(self, backward).register(self.definition)
@@ -203,12 +203,12 @@ class Operator:
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         named = self.bound(args, kwargs)
         results = self._allocated(named)
-        given = self._complete(named, results)
+        inputs = self._complete(named, results)
         if not self._checked:
-            self._require_declared(self.kernel.run(**given, grid=self._grid, warmup=True), given)
-        compiled = self.kernel[self._grid](**given)
+            self._require_declared(self.kernel.run(**inputs, grid=self._grid, warmup=True), inputs)
+        compiled = self.kernel[self._grid](**inputs)
         if compiled is not None and compiled not in self._checked:
-            self._require_declared(compiled, given)
+            self._require_declared(compiled, inputs)
         return _returned(results)
 
     def _run_fake(self, *args: Any, **kwargs: Any) -> Any:
@@ -239,19 +239,19 @@ class Operator:
     def _check_while_tracing(self, named: Named, results: Named) -> None:
         """Compile the kernel for fake tensors, so that undeclared stores are errors of the trace.
         Where that is not possible, the first launch reports them."""
-        given = self._complete(named, results)
-        tensors = [v for v in given.values() if isinstance(v, _torch().Tensor)]
+        inputs = self._complete(named, results)
+        tensors = [v for v in inputs.values() if isinstance(v, _torch().Tensor)]
         symbolic = (_torch().SymInt, _torch().SymFloat, _torch().SymBool)
         if (
             self.kernel is not self._inner
             or any(tensor.device.type != "cpu" for tensor in tensors)
-            or any(isinstance(value, (tuple, *symbolic)) for value in given.values())
+            or any(isinstance(value, (tuple, *symbolic)) for value in inputs.values())
             or any(isinstance(n, symbolic) for tensor in tensors for n in tensor.shape)
         ):
             return
         mocks = {
             name: MockTensor(v.dtype, v.shape) if isinstance(v, _torch().Tensor) else v
-            for name, v in given.items()
+            for name, v in inputs.items()
         }
         self._require_declared(self._inner.run(**mocks, grid=(1,), warmup=True), mocks)
 

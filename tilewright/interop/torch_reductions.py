@@ -39,12 +39,12 @@ def _split_by_threads(module: Any) -> None:
     @wraps(split)
     def num_splits(*rest: Any, **named: Any) -> tuple[Any, Any]:
         hint, parts = split(*rest, **named)
-        given = parameters.bind(*rest, **named).arguments
-        if parts <= 1 or given["device"].type != "cpu":
+        arguments = parameters.bind(*rest, **named).arguments
+        if parts <= 1 or arguments["device"].type != "cpu":
             return hint, parts
         size = module.V.graph.sizevars.optimization_hint
-        reduced = size(given["reduction_numel"])
-        results = size(module.sympy_product(given["ranges"]))
+        reduced = size(arguments["reduction_numel"])
+        results = size(module.sympy_product(arguments["ranges"]))
         adjacent = hint is module.ReductionHint.OUTER
         if adjacent and (results < COLUMNS or reduced > LONGEST_REDUCTION):
             return hint, parts  # which fill vectors, or are compiled without a loop

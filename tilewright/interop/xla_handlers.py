@@ -239,10 +239,10 @@ def _arguments(r: Routine, frame: Ref, struct: str, size: int) -> Ref:
 
 def _error(r: Routine, frame: Ref, message: V) -> V:
     """A new XLA_FFI_Error."""
-    given = _arguments(r, frame, "XlaError", _ARGUMENTS_OF_ERROR)
-    given["message"] = message
-    given["code"] = const(I32, _INTERNAL)
-    return r.call(_api(r, frame)["error_create"], PTR, [given.address])
+    arguments = _arguments(r, frame, "XlaError", _ARGUMENTS_OF_ERROR)
+    arguments["message"] = message
+    arguments["code"] = const(I32, _INTERNAL)
+    return r.call(_api(r, frame)["error_create"], PTR, [arguments.address])
 
 
 def _succeed(r: Routine, function: V, given: Ref) -> None:
@@ -253,26 +253,26 @@ def _succeed(r: Routine, function: V, given: Ref) -> None:
 
 
 def _stream(r: Routine, frame: Ref) -> V:
-    given = _arguments(r, frame, "XlaStream", _OF_STREAM)
-    given["stream"] = const(PTR, 0)
-    _succeed(r, _api(r, frame)["stream_get"], given)
-    return given["stream"]
+    arguments = _arguments(r, frame, "XlaStream", _OF_STREAM)
+    arguments["stream"] = const(PTR, 0)
+    _succeed(r, _api(r, frame)["stream_get"], arguments)
+    return arguments["stream"]
 
 
 def _allocate(r: Routine, frame: Ref, bytes: V, align: V) -> V:
-    given = _arguments(r, frame, "XlaAllocation", _OF_ALLOCATION)
-    given["bytes"] = bytes
-    given["align"] = align
-    given["data"] = const(PTR, 0)
-    _succeed(r, _api(r, frame)["allocate"], given)
-    return given["data"]
+    arguments = _arguments(r, frame, "XlaAllocation", _OF_ALLOCATION)
+    arguments["bytes"] = bytes
+    arguments["align"] = align
+    arguments["data"] = const(PTR, 0)
+    _succeed(r, _api(r, frame)["allocate"], arguments)
+    return arguments["data"]
 
 
 def _release(r: Routine, frame: Ref, bytes: V, data: V) -> None:
-    given = _arguments(r, frame, "XlaRelease", _OF_RELEASE)
-    given["bytes"] = bytes
-    given["data"] = data
-    _succeed(r, _api(r, frame)["free"], given)
+    arguments = _arguments(r, frame, "XlaRelease", _OF_RELEASE)
+    arguments["bytes"] = bytes
+    arguments["data"] = data
+    _succeed(r, _api(r, frame)["free"], arguments)
 
 
 # -- running --------------------------------------------------------------------------------------

@@ -50,9 +50,9 @@ def _hint(kind: str, name: str, meaning: str) -> Any:
 
 
 def _hint_values(name: str, values: Any, input: tensor) -> builtins.tuple[int, ...]:
-    given = values.values if isinstance(values, tuple) else values
-    given = given.value if isinstance(given, constexpr) else given
-    facts = list(given) if isinstance(given, list | builtins.tuple) else [given]
+    numbers = values.values if isinstance(values, tuple) else values
+    numbers = numbers.value if isinstance(numbers, constexpr) else numbers
+    facts = list(numbers) if isinstance(numbers, list | builtins.tuple) else [numbers]
     for i, fact in enumerate(facts):
         if isinstance(fact, tensor):
             raise coded(

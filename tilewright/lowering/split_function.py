@@ -213,11 +213,13 @@ def _repeated(code: _Code, cuts: Sequence[int]) -> list[list[str]]:
 def _part(code: _Code, names: Sequence[str], name: str, attributes: str) -> Function:
     """A function without code, whose parameters are values of the function that is split."""
     function = code.function
-    given = dict(zip([p.text for p in function.params], function.param_attributes, strict=True))
-    given |= dict.fromkeys(function.allocas, "noalias")
+    attributes_of = dict(
+        zip([p.text for p in function.params], function.param_attributes, strict=True)
+    )
+    attributes_of |= dict.fromkeys(function.allocas, "noalias")
     # If a pointer is passed with one that is based on it, neither is `noalias`.
-    alone = code.exact and all(n in given or not code.types[n].is_ptr for n in names)
-    params = [(code.types[n], given.get(n, "") if alone else "") for n in names]
+    alone = code.exact and all(n in attributes_of or not code.types[n].is_ptr for n in names)
+    params = [(code.types[n], attributes_of.get(n, "") if alone else "") for n in names]
     return function.module.function(name, VOID, params, attributes, "internal", names)
 
 

@@ -251,14 +251,14 @@ class DotScaled(Op, name="tile.dot_scaled", traits=PURE):
         return (*found, identity(target))
 
     def evaluate(self, *args: Array) -> Array:
-        given = list(args)
+        operands = list(args)
         left, right = self.sides
         to = compute_type(left.format, right.format)
         with np.errstate(all="ignore"):
-            lhs = _scaled(left, given.pop(0), given.pop(0) if left.scale else None, to)
-            rhs = _scaled(right, given.pop(0), given.pop(0) if right.scale else None, to)
+            lhs = _scaled(left, operands.pop(0), operands.pop(0) if left.scale else None, to)
+            rhs = _scaled(right, operands.pop(0), operands.pop(0) if right.scale else None, to)
             total = np.matmul(lhs.astype(np.float64), rhs.astype(np.float64))
-            return float_to_float(total + given[0].astype(np.float64), FP32, "rtne")
+            return float_to_float(total + operands[0].astype(np.float64), FP32, "rtne")
 
 
 # -- semantics ------------------------------------------------------------------------------------

@@ -92,8 +92,8 @@ def _accumulation(reduce: Reduce) -> _Accumulation | None:
 
 def _is_idempotent(combine: Region, numbers: Sequence[Constant]) -> bool:
     """Whether a combine region returns these numbers for twice these numbers."""
-    given = [array_of(n.value, element_of(n.type)) for n in numbers]
-    values: dict[Value, Array] = dict(zip(combine.args, [*given, *given], strict=True))
+    identities = [array_of(n.value, element_of(n.type)) for n in numbers]
+    values: dict[Value, Array] = dict(zip(combine.args, [*identities, *identities], strict=True))
     with np.errstate(all="ignore"):
         for op in combine:
             if not op.terminator:

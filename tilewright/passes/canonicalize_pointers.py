@@ -101,12 +101,12 @@ class _Canonical:
                     if parts.uniform
                     else algebra.sum_varying(parts.varying)
                 )
-                made = algebra.pointer(parts.base, None, offset, pointer.type.shape)
+                canonical = algebra.pointer(parts.base, None, offset, pointer.type.shape)
             else:
                 uniform = algebra.sum_uniform(parts.uniform)
                 varying = algebra.sum_varying(parts.varying)
-                made = algebra.pointer(parts.base, uniform, varying, shape_of(pointer.type))
-            return algebra.with_divisibility(made, parts.divisibility)
+                canonical = algebra.pointer(parts.base, uniform, varying, shape_of(pointer.type))
+            return algebra.with_divisibility(canonical, parts.divisibility)
 
 
 def _is_canonical(pointer: Value, parts: Parts) -> bool:

@@ -109,8 +109,8 @@ def _numbers(b: Builder, side: Side, wide: DType) -> Value:
     """The unpacked operand as floats, without its scale: those of a short format in a type that
     represents them."""
     if side.format in PLAIN:
-        given = dtype_of(side.value.type) == PLAIN[side.format]
-        return side.value if given else _bitcast(b, side.value, PLAIN[side.format])
+        is_plain = dtype_of(side.value.type) == PLAIN[side.format]
+        return side.value if is_plain else _bitcast(b, side.value, PLAIN[side.format])
     kind = SHORT[side.format]
     bits = cast(b, side.value, U16)
     if side.packed_axis is None:

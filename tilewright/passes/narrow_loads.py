@@ -169,15 +169,15 @@ class _EveryNth:
         for value in _terms(op.operands[0]) or ():
             term = value.op
             if isinstance(term, Arange):
-                made = _before(op, Arange(term.start // self.step, term.end // self.step))
+                narrow = _before(op, Arange(term.start // self.step, term.end // self.step))
             else:
                 assert isinstance(term, Splat)
                 divisor = constant_value(op.operands[1])
                 assert divisor is not None
                 divisor = _before(op, Constant(divisor, term.src.type))
                 start = _before(op, type(op)(term.src, divisor))
-                made = _before(op, Splat(start, self._shape(value, 0)))
-            result = made if result is None else _before(op, Add(result, made))
+                narrow = _before(op, Splat(start, self._shape(value, 0)))
+            result = narrow if result is None else _before(op, Add(result, narrow))
         assert result is not None
         return result
 

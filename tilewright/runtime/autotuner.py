@@ -276,12 +276,12 @@ class Autotuner(NativeInterface):
             return False
         total = 0.0
         for part in parts:
-            given = {**kwargs, **part}
+            named = {**kwargs, **part}
             try:
-                self._config_for(nargs, args, given)
+                self._config_for(nargs, args, named)
             except AutotunerError:
                 return False
-            total += self._best_times.get(self._tuning_key({**nargs, **given}), whole)
+            total += self._best_times.get(self._tuning_key({**nargs, **named}), whole)
         return total < whole
 
     def _config_for(

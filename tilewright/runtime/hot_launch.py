@@ -127,11 +127,11 @@ def start_plan(found: Checked, of_wrt: Arrays, accumulate: bool, first: int) -> 
     if 0 in launch.grid:
         return None
     sizes = BufferSizes(plan, of_wrt)
-    made = sizes.allocated(of_wrt)
+    arrays = sizes.allocated(of_wrt)
     parts = [Part(step.kernel, sizes.grid_of(step), step.arguments) for step in plan.steps]
     for part in parts:
-        start_part(part, launch, made)
-    parts += sizes.finish(made, of_wrt, accumulate)
+        start_part(part, launch, arrays)
+    parts += sizes.finish(arrays, of_wrt, accumulate)
     arguments = [argument for part in parts for argument in part.arguments]
     if plan.overlapping or sizes.adds_up_views or any(map(_is_part, (*plan.integers, *arguments))):
         return None

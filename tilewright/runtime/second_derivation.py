@@ -30,16 +30,16 @@ def with_tangents(
     results = [a.name for a in arrays if a.writes and a.name in request.outputs]
     directions = [name for name in request.outputs if name not in results]
     require_own_types(arrays, {name: types[name] for name in directions})
-    made = forward_mode(module, directions, results, request.aux, results=False)
+    derivative = forward_mode(module, directions, results, request.aux, results=False)
     first, count = len(request.kernel.params), len(request.wrt)
     places = {name: first + count + i for i, name in enumerate(request.outputs)}
-    paths += [(places[role.name],) for role in made.roles if role.kind == "tangent"]
+    paths += [(places[role.name],) for role in derivative.roles if role.kind == "tangent"]
     further = [
         ("tangent", name) if name in directions else ("cotangent", tangent_of(name))
         for name in request.outputs
     ]
     outputs = tuple(map(tangent_of, results))
-    return made.module, request._replace(
+    return derivative.module, request._replace(
         mode="reverse", outputs=outputs, further=(*request.further[:count], *further)
     )
 

@@ -133,10 +133,10 @@ def _new_target(target: GPUTarget) -> Target:
     """A new instance of a target; faults of a plug-in's target are `PlugInError`s."""
     name = target.backend
     factory = factory_of(name)
-    given = (target.arch,) if target.arch != "" else ()
+    arch_args = (target.arch,) if target.arch != "" else ()
     provider = provider_of(name)
     with faults_of(provider):
-        result = factory(*given)
+        result = factory(*arch_args)
         fault = _fault_of(result) if provider else ""
     if fault:
         raise PlugInError(f"{provider} {fault}")
@@ -225,7 +225,7 @@ def target(target: str | GPUTarget | Target | None = None) -> Target:
     result = _INSTANCES.get(key)
     if result is None:
         # Created outside the lock, as importing a target may itself request another one.
-        made = _new_target(target)
+        instance = _new_target(target)
         with _LOCK:
-            result = _INSTANCES.setdefault(key, made)
+            result = _INSTANCES.setdefault(key, instance)
     return result

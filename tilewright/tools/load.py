@@ -132,9 +132,9 @@ def kernel_source(args: argparse.Namespace) -> ASTSource:
         UsageError: there is no such kernel, or its types are missing or invalid.
     """
     fn, module = find_kernel(args.kernel)
-    given = parse_pairs(args.constexpr, "--constexpr")
+    constants = parse_pairs(args.constexpr, "--constexpr")
     constexprs: dict[str, Any] = {
-        name: getattr(module, text, None) or parse_value(text) for name, text in given.items()
+        name: getattr(module, text, None) or parse_value(text) for name, text in constants.items()
     }
     signature: str | None = args.signature
     if signature is None:

@@ -110,15 +110,15 @@ def _call_bound(
     if fn.noinline:
         _check_scalars(fn, bound)
     try:
-        made = specialize(frame.context, fn, bound)
+        specialization = specialize(frame.context, fn, bound)
     except CompilationError as error:
         raise type(error)(frame.fn.src, node, None) from error
     handles = flatten(tuple(list(bound.values())), [])
-    types_ = made.function.result_types
-    op = Call(handles, made.function.name, (*types_,))
+    types_ = specialization.function.result_types
+    op = Call(handles, specialization.function.name, (*types_,))
     frame.builder.insert(op)
-    value = as_argument(unflatten(made.returns, iter(op.results)))
-    return convert.returned(frame.semantic, value), made.function
+    value = as_argument(unflatten(specialization.returns, iter(op.results)))
+    return convert.returned(frame.semantic, value), specialization.function
 
 
 def _check_scalars(fn: SourceFunction, bound: dict[str, Any]) -> None:

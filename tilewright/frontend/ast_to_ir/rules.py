@@ -80,9 +80,9 @@ def call_with_rule(
     kinds = [v.type for v in (*args, *floats)] + [derivative_type(v.type) for v in floats]
     rule = Region(kinds)
     with builder.at_end(rule):
-        given = _rule_arguments(bound.values(), results, rule.args)
+        operands = _rule_arguments(bound.values(), results, rule.args)
         names = fn.vjp.arg_names
-        made, function = call(frame, node, fn.vjp, dict(zip(names, given, strict=True)))
+        made, function = call(frame, node, fn.vjp, dict(zip(names, operands, strict=True)))
         _require_pure(site, function, f"{fn.vjp.__name__}, the derivative rule of {fn.__name__},")
         of, gradients = _gradients(site, bound, made)
         builder.insert(Yield(gradients))
@@ -101,11 +101,11 @@ def _rule_arguments(
 ) -> list[language.tuple]:
     """The arguments of a rule: inputs, outputs and gradients of these, as arguments of a region."""
     rest = iter(args)
-    given = [tensor(next(rest)) if isinstance(v, tensor) else v for v in inputs]
+    operands = [tensor(next(rest)) if isinstance(v, tensor) else v for v in inputs]
     integers = {i: tensor(next(rest)) for i, v in enumerate(results) if not _is_float(v)}
     outputs = [integers[i] if i in integers else tensor(next(rest)) for i in range(len(results))]
     grads = [None if i in integers else tensor(next(rest)) for i in range(len(results))]
-    return [language.tuple(given), language.tuple(outputs), language.tuple(grads)]
+    return [language.tuple(operands), language.tuple(outputs), language.tuple(grads)]
 
 
 def _gradients(

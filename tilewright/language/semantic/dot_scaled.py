@@ -53,12 +53,12 @@ def _side(s: Semantic, name: str, value: tensor, scale: Any, format: Any, k_pack
         f"{name} is {kind}"
     )
     assert isinstance(value.type, Tile), f"{name} must be a block tensor"
-    given = plain(scale)
-    if not isinstance(given, tensor) or prod(shape_of(given.type)) == 1:
-        given = None
+    scale_tile = plain(scale)
+    if not isinstance(scale_tile, tensor) or prod(shape_of(scale_tile.type)) == 1:
+        scale_tile = None
     k_axis, free_axis = (-1, -2) if name == "lhs" else (-2, -1)
     return _Side(
-        name, _stored(s, name, value, kind), given, kind, packed_along_k, k_axis, free_axis
+        name, _stored(s, name, value, kind), scale_tile, kind, packed_along_k, k_axis, free_axis
     )
 
 

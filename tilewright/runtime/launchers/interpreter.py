@@ -62,16 +62,16 @@ class InterpreterLaunch:
                 "interpreter runs programs sequentially: a program that waits for a later one "
                 "would not end. Only a grid of one program can be interpreted"
             )
-        given = [at_path(values, path) for path, _ in self._arguments]
+        arguments = [at_path(values, path) for path, _ in self._arguments]
         beyond = reachable_tensors()
-        mirrors = Mirrors([v for v in (*given, *beyond) if find_reader(v) is not None])
+        mirrors = Mirrors([v for v in (*arguments, *beyond) if find_reader(v) is not None])
         args = [
             mirrors.buffer_of(value)
             if find_reader(value) is not None
             else at_path(slots, path) or 0
             if type.startswith("*")
             else _number(value, type)
-            for value, (path, type) in zip(given, self._arguments, strict=True)
+            for value, (path, type) in zip(arguments, self._arguments, strict=True)
         ]
         checks = replace(self._checks, out_of_bounds=not knobs.runtime.interpret_any_address)
         buffers = [replace(mirrors.buffer_of(tensor), name="reachable memory") for tensor in beyond]

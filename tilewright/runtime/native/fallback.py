@@ -12,10 +12,10 @@ from tilewright.runtime.native.routine import Object, Routine, routine
 def fall_back(r: Routine, function: Object, grid: Object) -> None:
     """Pass the complete call on to a Python function: ``function(grid, *args, **kwargs)``."""
     args, nargs, kwnames = (r.frame[field] for field in ("args", "nargs", "kwnames"))
-    given = r.add(nargs, count_of(r, kwnames))
-    all = r.alloca(PTR, r.add(given, 1))
+    total = r.add(nargs, count_of(r, kwnames))
+    all = r.alloca(PTR, r.add(total, 1))
     r.store(grid, all)
-    r.copy(r.gep(PTR, all, 1), args, given)
+    r.copy(r.gep(PTR, all, 1), args, total)
     r.ret(r.api("PyObject_Vectorcall", function, all, r.add(nargs, 1), kwnames))
 
 

@@ -224,8 +224,8 @@ class Routine(Builder):
     def api(self, name: str, *args: Operand) -> V:
         """Call one of Python's C functions."""
         ret, *types = (TYPES[type] for type in FUNCTIONS[name].split())
-        given = [_of_type(type, arg) for type, arg in zip(types, args, strict=True)]
-        return self.call(self.rt[name], ret, given)
+        operands = [_of_type(type, arg) for type, arg in zip(types, args, strict=True)]
+        return self.call(self.rt[name], ret, operands)
 
     def not_null(self, object: V, otherwise: int | None = None, clear: bool = False) -> V:
         """Exit the routine, as by `require`, if an address is null; returns the address."""
@@ -418,13 +418,13 @@ def routine(
             linkage = "" if entry else "internal"
             function = module.function(body.__name__, ret, types, attributes, linkage)
             r = Routine(function, failure)
-            given: list[Any] = [
+            operands: list[Any] = [
                 Ref(r, kind, value) if isinstance(kind, str) else value
                 for kind, value in zip(kinds, function.params, strict=True)
             ]
             if not entry:
-                r.rt, r.state, r.frame, *given = given
-            body(r, *given)  # pyright: ignore[reportCallIssue]
+                r.rt, r.state, r.frame, *operands = operands
+            body(r, *operands)  # pyright: ignore[reportCallIssue]
             r.finish()
 
         @wraps(body)
@@ -432,8 +432,8 @@ def routine(
             assert isinstance(r.module, Code)
             if r.module.routines.setdefault(body.__name__, define) is not define:
                 raise ValueError(f"two routines are named {body.__name__}")
-            given: list[Any] = [r.rt, r.state, r.frame, *args]
-            words = [arg.address if isinstance(arg, Ref) else arg for arg in given]
+            operands: list[Any] = [r.rt, r.state, r.frame, *args]
+            words = [arg.address if isinstance(arg, Ref) else arg for arg in operands]
             return r.call(body.__name__, ret, words)
 
         vars(call)["define"] = define

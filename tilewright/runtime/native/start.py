@@ -56,9 +56,9 @@ def _start_chain(r: Routine, record: Record) -> None:
     """`start_on_device` for kernels that are launched one after the other, on separate grids.
     NOT_STARTED may mean that some have been launched, see `hot_launch.py`."""
     chain = r.ref("Chain", record["chain"])
-    made = make_arguments(r, chain)
-    with r.when(r.ne(made, STARTED), UNLIKELY):
-        r.ret(made)
+    status = make_arguments(r, chain)
+    with r.when(r.ne(status, STARTED), UNLIKELY):
+        r.ret(status)
     with r.loop(0, chain["step_count"]) as loop:
         step = chain.part("steps", loop.index)
         for axis in range(3):

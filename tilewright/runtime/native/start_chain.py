@@ -26,9 +26,9 @@ def make_arguments(r: Routine, chain: Chain) -> None:
             r.require(_read_address(r, memory), NOT_STARTED)
     base = r.frame.get("slots", first)
     with r.loop(0, count) as loop:
-        made, in_memory = chain.get("made", loop.index), chain.get("in_memory", loop.index)
+        allocated, in_memory = chain.get("made", loop.index), chain.get("in_memory", loop.index)
         slot = r.add(const(I64, MADE_SLOT + 1), loop.index)
-        r.frame.put("slots", slot, r.add(made, r.and_(in_memory, base)))
+        r.frame.put("slots", slot, r.add(allocated, r.and_(in_memory, base)))
     r.ret(STARTED)
 
 
@@ -36,11 +36,11 @@ def make_arguments(r: Routine, chain: Chain) -> None:
 def _prepare(r: Routine, chain: Chain) -> None:
     """Calls Chain.prepare with the arguments that it clears."""
     count = chain["cleared_count"]
-    given = r.alloca(PTR, MAX_PARAMS)
+    operands = r.alloca(PTR, MAX_PARAMS)
     with r.loop(0, count) as loop:
         value = r.frame.get("values", chain.get("cleared", loop.index))
-        r.store(value, r.gep(PTR, given, loop.index))
-    r.ret(r.api("PyObject_Vectorcall", chain["prepare"], given, count, 0))
+        r.store(value, r.gep(PTR, operands, loop.index))
+    r.ret(r.api("PyObject_Vectorcall", chain["prepare"], operands, count, 0))
 
 
 @routine(I1)

@@ -23,10 +23,10 @@ def start_function(r: Routine, record: Record) -> None:
         r.require(find_stream(r, record, stream))
     require_stream(r, r.load(PTR, stream), NOT_STARTED)
     pack(r, record)
-    given = (record["function"], r.frame.at("packed"), r.frame.at("grid"), r.load(PTR, stream))
+    operands = (record["function"], r.frame.at("packed"), r.frame.at("grid"), r.load(PTR, stream))
     call = record["launch"]
     with r.without_gil():
-        status = r.call(call, I32, given)
+        status = r.call(call, I32, operands)
     with r.when(r.ne(status, 0)):
         raise_launch_error(r, record, r.sext(status, I64))
         r.leave()

@@ -82,11 +82,11 @@ class Call:
         """The tensors that the kernel may write; all of them if its metadata does not list them."""
         if isinstance(compiled, Prepared):
             return list(compiled.written)
-        given = [*self._nargs.values(), *self._kwargs.values()]
+        values = [*self._nargs.values(), *self._kwargs.values()]
         metadata = getattr(compiled, "metadata", None)
         names = getattr(metadata, "signature", None)
         if metadata is None or names is None:
-            return [v for value in given for v in leaves_of(value) if find_reader(v) is not None]
+            return [v for value in values for v in leaves_of(value) if find_reader(v) is not None]
         named = {**self._nargs, **self._kwargs}
         return written_tensors(metadata, [named.get(name) for name in names])
 

@@ -26,8 +26,8 @@ class ResetAndRestore:
             if args[name] is not None:
                 _clear(args[name])
         if not reset_only:
-            given = {name: args[name] for name in self.restore_value}
-            self.copies = {k: _copied(v) for k, v in given.items() if v is not None}
+            tensors = {name: args[name] for name in self.restore_value}
+            self.copies = {k: _copied(v) for k, v in tensors.items() if v is not None}
 
     def after(self, args: dict[str, Any], exception: Exception | None) -> None:
         """Restore the tensors of `restore_value`."""

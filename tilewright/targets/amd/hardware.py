@@ -257,8 +257,8 @@ def _mixes(op: Op) -> bool:
 
 def _converts_fp16(op: Op) -> bool:
     """Whether an operand was fp16, or the result becomes fp16."""
-    made = (v.op for v in op.operands)
-    if any(isinstance(v, arith.Cast) and ir.element_of(v.src.type) == ir.FP16 for v in made):
+    producers = (v.op for v in op.operands)
+    if any(isinstance(v, arith.Cast) and ir.element_of(v.src.type) == ir.FP16 for v in producers):
         return True
     users = op.results[0].users
     return any(isinstance(u, arith.Cast) and u.to == ir.FP16 for u in users)

@@ -212,14 +212,14 @@ def with_sign_bytes(text: str) -> str:
 
 
 def _with_sign_bytes(function: str) -> str:
-    made = {found["result"]: found for found in _BYTES.finditer(function)}
-    pending = [name for name, found in made.items() if found["op"] == "or"]
+    definitions = {found["result"]: found for found in _BYTES.finditer(function)}
+    pending = [name for name, found in definitions.items() if found["op"] == "or"]
     permuted: set[str] = set()
     while pending:
         name = pending.pop()
-        if name in made and name not in permuted:
+        if name in definitions and name not in permuted:
             permuted.add(name)
-            pending += _NAME.findall(made[name]["operands"])
+            pending += _NAME.findall(definitions[name]["operands"])
 
     def rewritten(found: re.Match[str]) -> str:
         count, name = int(found["count"]), found["result"]
@@ -420,14 +420,14 @@ def with_moved_subtrahends(text: str) -> str:
 
 
 def _with_moved_subtrahends(function: str) -> str:
-    made = {found["result"]: found["operands"] for found in _CARRIED.finditer(function)}
+    definitions = {found["result"]: found["operands"] for found in _CARRIED.finditer(function)}
     pending = [found["operand"] for found in _REVERSED.finditer(function)]
     operands: set[str] = set()
     while pending:
         name = pending.pop()
         if name not in operands:
             operands.add(name)
-            pending += _NAME.findall(made.get(name, ""))
+            pending += _NAME.findall(definitions.get(name, ""))
 
     def rewritten(found: re.Match[str]) -> str:
         if found["result"] not in operands:

@@ -42,8 +42,8 @@ def resident_waves(chip: Processor, registers: int, warps: int, shared: int) -> 
         warps: waves of a program.
         shared: bytes of LDS of a program.
     """
-    given = -(-max(registers, 1) // chip.unit) * chip.unit
-    by_registers = chip.registers // chip.simds // chip.lanes // given
+    allocated = -(-max(registers, 1) // chip.unit) * chip.unit
+    by_registers = chip.registers // chip.simds // chip.lanes // allocated
     waves = chip.simds * min(chip.max_waves, by_registers)
     programs = waves // warps
     if shared:

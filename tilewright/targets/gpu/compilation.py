@@ -111,11 +111,11 @@ class _Variants:
 
 def compile_module(target: Vendor, module: Module, ctx: PassContext, options: Any) -> Lowered:
     """The code of a module after all passes; remarks are reported to the context."""
-    made = _compile(target, module, ctx, options)
+    code = _compile(target, module, ctx, options)
     if ctx.widening is not None and not ctx.replaced:
-        made = _widened(target, ctx, options, ctx.widening, made)
-    made.report(ctx)
-    return made.lowered
+        code = _widened(target, ctx, options, ctx.widening, code)
+    code.report(ctx)
+    return code.lowered
 
 
 def _compile(target: Vendor, module: Module, ctx: PassContext, options: Any) -> MachineCode:

@@ -300,8 +300,8 @@ class _Program:
 
     def iteration(self, op: control.For, index: int | None, state: list[Any]) -> list[Any]:
         counter = op.body.args[0]
-        given = None if index is None else np.asarray(index).astype(numpy_of(counter.type))[()]
-        self.bind(op.body.args, [given, *state])
+        element = None if index is None else np.asarray(index).astype(numpy_of(counter.type))[()]
+        self.bind(op.body.args, [element, *state])
         self.region(op.body)
         return self.known(op.body.terminator.operands)
 
