@@ -21,7 +21,7 @@ def test_arrays_that_overlap_are_in_one_block() -> None:
     assert np.array_equal(content[:40], room[:40])
 
 
-def test_arrays_side_by_side_are_in_blocks_of_their_own() -> None:
+def test_arrays_side_by_side_are_in_separate_blocks() -> None:
     room = np.zeros(64, np.float32)
     first, second = placed(Machine("gfx942"), [room[:32], room[32:]]).values()
     assert first[0] != second[0]

@@ -191,7 +191,7 @@ def test_several_inputs_and_results() -> None:
     check(function, inputs, grad, into)
 
 
-def test_a_product_on_grids_of_its_own() -> None:
+def test_a_product_on_separate_grids() -> None:
     inputs = {"a_ptr": torch.randn(32, 48).double(), "b_ptr": torch.randn(48, 32).double()}
 
     def function(a: Any, b: Any) -> Any:

@@ -80,7 +80,7 @@ NOT_JOINED = {
 
 
 @pytest.mark.parametrize("case", JOINED)
-def test_one_program_adds_up_what_loops_contribute(case: str) -> None:
+def test_one_program_accumulates_the_contributions_of_loops(case: str) -> None:
     text = kernel(*JOINED[case])
     joined = 1 if case != "a diagonal" else None
     assert joined is None or loops_of_schedules(text) == [2]
@@ -93,7 +93,7 @@ def test_one_program_adds_up_what_loops_contribute(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", NOT_JOINED)
-def test_other_tiles_have_schedules_of_their_own(case: str) -> None:
+def test_other_tiles_have_separate_schedules(case: str) -> None:
     assert loops_of_schedules(kernel(*NOT_JOINED[case])) == [1, 1]
 
 

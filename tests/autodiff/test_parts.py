@@ -157,7 +157,7 @@ def decayed(x_ptr, a_ptr, b_ptr, y_ptr, n, width, BLOCK: tl.constexpr):
         tl.store(y_ptr + row * width + at, h, mask=at < width)
 
 
-def test_each_array_has_axes_of_its_own() -> None:
+def test_each_array_has_separate_axes() -> None:
     torch = pytest.importorskip("torch")
     batch, n, width = 3, 7, 20
     x, a, b, dy = (

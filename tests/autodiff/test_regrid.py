@@ -126,7 +126,7 @@ def test_tiles_have_the_elements_that_are_loaded(name: str) -> None:
         assert stored == loaded
 
 
-def test_a_box_of_coordinates_is_found_behind_a_grouped_order() -> None:
+def test_a_box_of_coordinates_is_recognised_after_a_grouped_order() -> None:
     _, (one, other) = schedules("grouped product")
     assert sorted(one.coordinates.extents) == [3, 4]
     assert all(digits == (i,) for i, digits in enumerate(one.coordinates.digits.values()))
@@ -171,7 +171,7 @@ def test_without_consecutive_programs_bounds_are_wrong(monkeypatch: pytest.Monke
         test_programs_that_are_not_consecutive_are_left_out_one_by_one()
 
 
-def test_loads_in_two_loops_have_numbers_of_their_own() -> None:
+def test_loads_in_two_loops_have_separate_numbers() -> None:
     """Of each loop other iterations, which begin elsewhere."""
     text = """
 def kernel(x_ptr, c_ptr, y_ptr):

@@ -99,13 +99,13 @@ def test_what_is_stored_is_loaded(change: dict[str, str]) -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("change", COMPUTED, ids=str)
-def test_what_is_not_stored_is_computed_again(change: dict[str, str]) -> None:
+def test_what_is_not_stored_is_recomputed(change: dict[str, str]) -> None:
     module, args = kernel_of(change)
     assert _loops(module, args) == 2
     check_gradients(module, 3, args, ("x_ptr", "v_ptr"), ("y_ptr",), aux=("lse_ptr",))
 
 
-def test_a_quotient_of_few_bits_is_computed_again() -> None:
+def test_a_quotient_of_few_bits_is_recomputed() -> None:
     for element, loops in (("bfloat16", 1), ("float8e5", 2)):
         module, args = kernel_of({"y": f"(acc / l).to(tl.{element}).to(tl.float64)"})
         assert _loops(module, args) == loops
@@ -163,7 +163,7 @@ def test_a_result_with_a_gradient_may_be_loaded_as_well() -> None:
     check_gradients(module, 3, args, ("x_ptr", "v_ptr"), ("y_ptr", "lse_ptr"))
 
 
-def test_a_grid_of_its_own_needs_nothing_saved() -> None:
+def test_a_separate_grid_needs_nothing_saved() -> None:
     module, args = kernel_of({})
     after = copied(args)
     run_forward(module, 3, after)

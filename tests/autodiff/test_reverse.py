@@ -135,7 +135,7 @@ def kernel(x_ptr, w_ptr, y_ptr, n, BLOCK: tl.constexpr):
 """
 
 
-def test_infinities_behind_a_mask_do_not_spread() -> None:
+def test_masked_infinities_do_not_spread() -> None:
     """log 0 and 1/0 in the lanes that are not stored; their adjoints are summed for w."""
     rng = np.random.default_rng(2)
     args = {"x_ptr": rng.uniform(0.5, 2, 13), "y_ptr": np.zeros(13), "n": 13}
@@ -143,7 +143,7 @@ def test_infinities_behind_a_mask_do_not_spread() -> None:
     check_gradients(SPREADING, 2, args, ("x_ptr", "w_ptr"), ("y_ptr",), {"BLOCK": 8})
 
 
-def test_memory_behind_a_mask_is_not_touched() -> None:
+def test_masked_memory_is_not_touched() -> None:
     """Cotangents and inputs hold NaN where nothing is stored, and gradients stay as they are."""
     text, grid, args, wrt, _, constexprs = case("softmax")
     wide = {

@@ -160,7 +160,7 @@ def test_adjoints_do_not_depend_on_the_order_of_a_scan(
     check_gradients(program(expression), 1, arguments(1), names, ("out_ptr",))
 
 
-def test_products_of_matrices_have_entries_of_their_own() -> None:
+def test_products_of_matrices_have_separate_entries() -> None:
     assert closed({(0, 1), (1, 2)}) == [(0, 1), (0, 2), (1, 2)]
 
 
@@ -264,7 +264,7 @@ def kernel(x_ptr, y_ptr):
         reverse_mode(module, ("x_ptr",), ("y_ptr",))
 
 
-def test_what_is_behind_stop_gradient_is_constant() -> None:
+def test_operand_of_stop_gradient_is_constant() -> None:
     args = arguments(1)
     module = forward_module(program("x * tl.stop_gradient(tl.exp(y) * x)"), args, {})
     found = vjp(module, 1, args, {"out_ptr": np.ones(32)}, ("x_ptr", "y_ptr"))

@@ -33,7 +33,7 @@ def example(
     return n + BLOCK
 
 
-def test_source_is_given_by_a_replacement_of_getlines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_comes_from_a_replacement_of_getlines(monkeypatch: pytest.MonkeyPatch) -> None:
     text, file = "def made(x):\n    return x\n", "<made-1>"
     scope: dict[str, Any] = {"__name__": __name__}
     getlines = linecache.getlines

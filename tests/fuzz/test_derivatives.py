@@ -88,11 +88,11 @@ def test_gradients_of_gradients_of_tiles_of_several_axes(fuzz_seed: int) -> None
     check_axes_twice(fuzz_seed)
 
 
-def test_gradients_of_what_people_write(fuzz_seed: int) -> None:
+def test_gradients_of_common_kernels(fuzz_seed: int) -> None:
     check_applied(fuzz_seed)
 
 
-def test_gradients_of_what_people_write_on_the_cpu(fuzz_seed: int) -> None:
+def test_gradients_of_common_kernels_on_the_cpu(fuzz_seed: int) -> None:
     check_applied_launched(fuzz_seed)
 
 

@@ -276,7 +276,7 @@ def test_arguments_with_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(copied, block.base)
 
 
-def test_many_threads_on_streams_of_their_own() -> None:
+def test_many_threads_on_separate_streams() -> None:
     kernel = jit(add)
     given = [vectors() for _ in range(6)]
     torch.cuda.synchronize()

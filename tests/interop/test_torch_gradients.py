@@ -197,7 +197,7 @@ def test_only_required_gradients_are_computed() -> None:
     assert "b_ptr: " not in swiglu.gradient.explain().split("variant")[-1]
 
 
-def test_narrow_weights_are_added_up_in_fp32() -> None:
+def test_narrow_weights_are_accumulated_in_fp32() -> None:
     x = torch.randn(300, 20, dtype=torch.float16)
     w = torch.ones(20, dtype=torch.float16, requires_grad=True)
     scale_rows(x, w, 20, BLOCK=32).backward(torch.ones_like(x))

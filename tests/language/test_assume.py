@@ -81,7 +81,7 @@ def args_of(n: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("n", [0, 1, 600])
-def test_assumption_behind_a_return(n: int) -> None:
+def test_assumption_after_a_return(n: int) -> None:
     plain, final = args_of(n), args_of(n)
     interpret(module_of(returning_kernel), 1, plain)
     tw.jit(returning_kernel.fn)[(1,)](*final, BLOCK=512)

@@ -290,7 +290,7 @@ def test_combine_functions_may_count() -> None:
     np.testing.assert_array_equal(y, (x.reshape(16, 4, 4).sum(1) + 30).ravel())
 
 
-def test_combine_functions_may_ask_for_the_type_of_a_tile() -> None:
+def test_combine_functions_may_use_the_type_of_a_tile() -> None:
     """As those of Inductor do, of a number that may be a compile-time value."""
     text = """
     @jit

@@ -80,7 +80,7 @@ def test_reduction_modulo_a_space_identifies_cosets(vectors: list[int]) -> None:
 
 
 @given(matrices(5, 4), matrices(4, 5))
-def test_product_of_matrices_applies_one_after_the_other(
+def test_product_of_matrices_applies_sequentially(
     inner: tuple[int, ...], outer: tuple[int, ...]
 ) -> None:
     both = gf2.multiply(outer, inner)

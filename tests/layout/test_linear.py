@@ -108,9 +108,7 @@ def test_product_is_associative(a: LinearLayout, b: LinearLayout, c: LinearLayou
 
 
 @given(matrices(5, 4), matrices(4, 6))
-def test_composition_applies_one_after_the_other(
-    inner: tuple[int, ...], outer: tuple[int, ...]
-) -> None:
+def test_composition_applies_sequentially(inner: tuple[int, ...], outer: tuple[int, ...]) -> None:
     first = LinearLayout.from_columns({LANE: inner}, {"offset": 16})
     second = LinearLayout.from_columns({"offset": outer}, {"dim0": 64})
     both = first.compose(second)

@@ -216,7 +216,7 @@ def test_sums_that_may_grow_keep_their_order(
         assert_same(module, (1, 1, 1), [x, out, R, 2], **machine)
 
 
-def test_shuffles_are_behind_the_loop() -> None:
+def test_shuffles_are_after_the_loop() -> None:
     ptx = ptx_of(module_of(sums_kernel, "fp32"), num_warps=4)
     branches = re.finditer(r"bra\s+(\$\w+);", ptx)
     ends = [found.start() for found in branches if 0 < ptx.find(f"{found[1]}:") < found.start()]

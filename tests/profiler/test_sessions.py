@@ -290,7 +290,7 @@ def test_events_of_chromes_trace_viewer() -> None:
         ({"hook": "torch"}, "hook is one of None, 'triton', not 'torch'"),
     ],
 )
-def test_what_is_not_available(options: dict[str, Any], message: str) -> None:
+def test_unavailable_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         proton.start(**options)
 

@@ -139,7 +139,7 @@ def test_link_and_folder_and_pipe_are_misses(root: Path, tmp_path: Path) -> None
     assert cache.get(KEY) is None  # and does not wait for a writer
 
 
-def test_folder_that_cannot_be_made_warns_once(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_warns_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     cache = DiskCache(tmp_path / "file")
     with pytest.warns(RuntimeWarning, match="TILEWRIGHT_CACHE_DIR"):

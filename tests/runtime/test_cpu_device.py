@@ -642,7 +642,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_child_of_a_fork_launches_in_a_pool_of_its_own(code: cpu.LoadedCode) -> None:
+def test_child_of_a_fork_launches_in_a_separate_pool(code: cpu.LoadedCode) -> None:
     args = Args(64, 50_000)
     cpu.launch(code["spin"], args.address, (64, 1, 1), 0, 3)
     child = os.fork()

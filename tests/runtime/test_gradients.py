@@ -139,7 +139,7 @@ def test_softmax_agrees_with_torch(jit: Any) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 5, 700])
-def test_shared_weights_are_added_up_by_workers(rows: int) -> None:
+def test_shared_weights_are_accumulated_by_workers(rows: int) -> None:
     x, w = torch.randn(rows, 60), torch.randn(60)
     y, dy = torch.empty(rows, 60), torch.randn(rows, 60)
     dx, dw = torch.full((rows, 60), torch.nan), torch.full((60,), torch.nan)
@@ -169,7 +169,7 @@ def test_partial_sums_of_narrow_weights_are_fp32() -> None:
 @pytest.mark.parametrize(
     ("element", "of_gradient"), [(torch.float64, torch.float32), (torch.float32, torch.float64)]
 )
-def test_partial_sums_have_the_type_of_what_is_added_up(
+def test_partial_sums_have_the_type_of_what_is_accumulated(
     rows: int, element: Any, of_gradient: Any
 ) -> None:
     x, dy = torch.randn(rows, 60, dtype=element), torch.randn(rows, 60, dtype=element)
@@ -280,7 +280,7 @@ def test_threads_that_need_the_same_derivation_share_one(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("part", ["Proofs", "reverse_mode", "run", "compile_source"])
-def test_an_interrupted_derivation_begins_anew(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_derivation_restarts(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Ctrl-C interrupts one."""
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
@@ -406,13 +406,13 @@ def gathered(dtype: Any, **options: Any) -> tuple[Any, Any, str]:
     return dw, expected, bwd.explain()
 
 
-def test_gathered_rows_are_added_up_atomically() -> None:
+def test_gathered_rows_are_accumulated_atomically() -> None:
     found, expected, text = gathered(torch.float32)
     torch.testing.assert_close(found, expected)
     assert "w_ptr: added atomically: " in text
 
 
-def test_narrow_gradients_that_are_added_up_are_an_error() -> None:
+def test_narrow_gradients_that_are_accumulated_are_an_error() -> None:
     with pytest.raises(TypeError, match="the gradient of w_ptr is accumulated by several"):
         gathered(torch.float16)
 

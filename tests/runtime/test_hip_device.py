@@ -162,7 +162,7 @@ def test_without_a_runtime_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -
         device_count()
 
 
-def test_a_forked_child_is_told_to_spawn(fake: FakeHip) -> None:
+def test_a_forked_child_is_an_error_that_suggests_spawn(fake: FakeHip) -> None:
     device_count()
     hip_api.connect.close_in_child()
     with pytest.raises(DeviceError, match="HIP was in use before this process was forked"):

@@ -226,7 +226,7 @@ def test_post_compile_hook_finds_the_kernel() -> None:
     assert values == [["4"], ["8"]]
 
 
-def test_variants_of_equal_text_have_names_of_their_own() -> None:
+def test_variants_of_equal_text_have_separate_names() -> None:
     def scaled_by(number: tl.constexpr) -> Any:
         @jit
         def scaled(x):

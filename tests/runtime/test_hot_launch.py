@@ -256,7 +256,7 @@ def test_arrays_are_taken_by_their_names(in_python: list[int]) -> None:
 
 
 @native
-def test_a_launch_is_repeated_by_who_keeps_it(in_python: list[int]) -> None:
+def test_a_launch_is_repeated_by_its_holder(in_python: list[int]) -> None:
     """`backward[grid]` that was kept before the first launch is native from the third on."""
     backward, rows = tw.grad(swish), Rows(1, 16)
     launch = backward[(1,)]

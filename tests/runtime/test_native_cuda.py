@@ -456,7 +456,7 @@ def map_of(launch: Launch) -> list[int]:
     return list((ctypes.c_uint64 * 16).from_buffer_copy(launch.arguments[-1]))
 
 
-def test_tensor_maps_are_made_by_native_code_and_kept_by_their_arguments(
+def test_tensor_maps_are_encoded_by_native_code_and_cached_by_their_arguments(
     fake: FakeCuda, mapped: Kernel
 ) -> None:
     _, out, _, factor = arguments()

@@ -153,7 +153,7 @@ def test_read_only_base_is_not_stored_to() -> None:
     shifted[(1,)](whole[1], (3.0, whole[0]), 0)
 
 
-def test_overlapping_descriptors_are_one_variant_of_their_own() -> None:
+def test_overlapping_descriptors_are_a_separate_variant() -> None:
     """What is read through one is written through the other."""
     x = counted((8, 16))
     want = x.copy()

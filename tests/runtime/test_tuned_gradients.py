@@ -231,7 +231,7 @@ class Products:
         return self.launched
 
 
-def test_each_kernel_of_a_gradient_has_a_configuration_of_its_own_if_that_is_faster(
+def test_each_kernel_of_a_gradient_has_a_separate_configuration_if_that_is_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     products = Products([(10, 3, 6), (11, 6, 3)], monkeypatch)

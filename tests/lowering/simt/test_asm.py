@@ -58,7 +58,7 @@ def test_short_elements_share_a_register(short: str, pack: int, threads: Threads
 
 
 @pytest.mark.parametrize("threads", THREADS, ids=str)
-def test_long_elements_have_registers_of_their_own(threads: Threads) -> None:
+def test_long_elements_have_separate_registers(threads: Threads) -> None:
     """Two of 64 bits: first both results, then both of x, then both of y."""
     a, b = random("i64", 1), random("i64", 2)
     out = np.zeros_like(a)

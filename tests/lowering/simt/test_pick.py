@@ -86,7 +86,7 @@ def others_kernel(x, y, N: tl.constexpr, OTHER: tl.constexpr):
     tl.store(y + 4, tl.sum(tl.where(i != number, a, 0), 0))
 
 
-def test_other_sums_are_added_up() -> None:
+def test_other_sums_are_accumulated() -> None:
     constants = {"N": 32, "OTHER": 0}
     module = source_of(others_kernel, "*fp32:16, *fp32:16", constants).module(FrontendOptions())
     x = np.arange(32, dtype=np.float32)

@@ -80,7 +80,7 @@ def test_operands_are_converted_before_they_are_shared(
     assert kernel.metadata.n_spills == 0 or step > 64
 
 
-def test_operands_that_would_not_fit_are_converted_behind_shared_memory() -> None:
+def test_operands_that_would_not_fit_are_converted_after_shared_memory() -> None:
     types = {**dict.fromkeys(("a_ptr", "b_ptr"), "*fp8e5"), "c_ptr": "*fp32"}
     types |= dict.fromkeys(("K", "stride_a", "stride_b", "stride_c"), "i32")
     kernel = compiled(matmul, types, WAVE_64, 8, M=256, N=128, STEP=128, SUM=tl.float32)

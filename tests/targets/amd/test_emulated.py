@@ -33,7 +33,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
-def test_constants_behind_the_code_are_loaded(arch: str) -> None:
+def test_constants_after_the_code_are_loaded(arch: str) -> None:
     (case,) = Selection(levels="1", only=("tl.cos/fp32",)).cases()
     assert run_case(case, emulator(arch)).status == PASSED
 

@@ -306,7 +306,7 @@ def asserted(x_ptr, out_ptr, n, m, BLOCK: tl.constexpr):
 
 
 @pytest.mark.parametrize("arch", sorted(PROCESSORS))
-def test_sums_of_64_bits_behind_a_trap(arch: str) -> None:
+def test_sums_of_64_bits_after_a_trap(arch: str) -> None:
     """LLVM ended the process."""
     types = {"x_ptr": "*i64", "out_ptr": "*i64", "n": "i32", "m": "i64"}
     found = counted(compiled(asserted, types, arch, options={"debug": True}, BLOCK=64))

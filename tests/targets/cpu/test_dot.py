@@ -251,5 +251,5 @@ def test_amx_is_a_feature_only_with_permission(
 
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="reads /proc/cpuinfo")
-def test_permission_is_not_given_without_amx() -> None:
+def test_permission_requires_amx() -> None:
     assert not amx_permitted() or "amx_tile" in Path("/proc/cpuinfo").read_text("utf-8")

@@ -130,7 +130,7 @@ func @exchange(%x: ptr<fp32>, %o: ptr<fp32>) {
 """
 
 
-def test_masked_loads_precede_stores_behind_them() -> None:
+def test_masked_loads_precede_later_stores() -> None:
     """LLVM 22 makes one load of load and selection, behind the store."""
     x, y = np.arange(8, dtype=np.float32), np.array([1, -1, 2, -2, 3, -3, 4, -4], np.float32)
     assert_same(parse_module(EXCHANGE), (1, 1, 1), [x, y])

@@ -131,7 +131,7 @@ def test_other_sizes_of_sve_are_not_used(sve_bytes: int, size: int) -> None:
     assert ("vscale_range" in machine.function_attributes) == (size > 16)
 
 
-def test_widths_of_sve_have_keys_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_widths_of_sve_have_separate_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """The code runs on processors with registers of one size only."""
     has = frozenset({"neon", "fullfp16", "sve"})
     keys: set[str] = set()

@@ -188,7 +188,7 @@ def test_missing_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         check_rows(late, 4)
 
 
-def test_fetch_of_what_others_copied_is_found() -> None:
+def test_fetch_of_copies_of_others_is_found() -> None:
     """Without `own`, the machine requires a barrier."""
     late = streamed(rows_module(3))
     for op in late.walk():

@@ -205,7 +205,7 @@ def two_sums_kernel(
         tl.atomic_add(d_ptr + m[:, None] * N + n, acc, mask=inside, sem="relaxed")
 
 
-def test_bounded_additions_have_a_buffer_of_their_own() -> None:
+def test_bounded_additions_have_a_separate_buffer() -> None:
     (m, n), steps = (ROWS, COLUMNS), 2
     a, b = products.matrix("fp16", m * steps, STEP), products.matrix("fp16", STEP, n)
     exact, bound = products.product(a, b, "fp16")

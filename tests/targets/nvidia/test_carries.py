@@ -65,7 +65,7 @@ def module(name: str) -> str:
 
 
 @pytest.mark.parametrize("capability", [75, 80, 90, 100])
-def test_what_an_assembler_makes_does_not_mix_carries_on_any_architecture(capability: int) -> None:
+def test_assembled_code_does_not_mix_carries_on_any_architecture(capability: int) -> None:
     cubin = assembled(capability)
     long = "long_branches" in processor(capability).features
     assert not [name for name in BODIES if mixes_carries(cubin, name, long_branches=long)]

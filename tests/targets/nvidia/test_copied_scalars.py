@@ -26,7 +26,7 @@ def function(before: str = "", after: str = "") -> tuple[Function, Load]:
 
 
 @pytest.mark.parametrize("volatile", [False, True])
-def test_load_stays_behind_a_flag(volatile: bool) -> None:
+def test_load_stays_after_a_flag(volatile: bool) -> None:
     """A volatile load may wait for what another program has written."""
     fn, load = function(
         f'%a = mem.load %y, _, _, cache="", evict="", volatile={volatile} : ptr<i32> -> i32'
@@ -38,7 +38,7 @@ def test_load_stays_behind_a_flag(volatile: bool) -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("sem", ["relaxed", "acquire", "release", "acq_rel"])
-def test_load_stays_behind_what_acquires_a_flag(sem: str, after: bool) -> None:
+def test_load_stays_after_what_acquires_a_flag(sem: str, after: bool) -> None:
     """The memory may hold what another program wrote before it released the flag."""
     atomic = (
         f'%a = atomic.rmw %y, %n, _, kind="add", sem="{sem}", scope="gpu" : (ptr<i32>, i32) -> i32'

@@ -63,7 +63,7 @@ def test_those_left_in_their_body() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_inequalities_behind_unrolled_loops(form: str) -> None:
+def test_inequalities_after_unrolled_loops(form: str) -> None:
     found = _extrema(_ptx("n", "i != m", "i += 16", form, "u32"))
     assert sorted(found) == [("max", "u32"), ("min", "u32")]
 

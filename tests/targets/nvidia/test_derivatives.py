@@ -48,7 +48,7 @@ def test_a_gradient_kernel_compiles_for_hopper(name: str) -> None:
     ("name", "count"),
     [("full attention", 1), ("causal attention", 1), ("grouped product with gelu", 3)],
 )
-def test_kernels_on_grids_of_their_own_compile_for_hopper(name: str, count: int) -> None:
+def test_kernels_on_separate_grids_compile_for_hopper(name: str, count: int) -> None:
     """One for each loop, and one that saves what they need and a forward launch does not store."""
     text, grid, args, wrt, outputs, constexprs = case(name)
     module = forward_module(text, args, constexprs)

@@ -39,7 +39,7 @@ def test_programs_are_numbered_along_y() -> None:
     assert re.search(r"mad\.lo\.s32 .*%ctaid|%tid\.y", ptx)
 
 
-def test_each_program_has_shared_memory_of_its_own() -> None:
+def test_each_program_has_separate_shared_memory() -> None:
     packed = compiled(COUNTS)
     assert packed.metadata.shared >= 64 * 4
     assert packed.metadata.shared % 16 == 0

@@ -35,7 +35,7 @@ def test_each_step_of_a_protocol_is_between_delays(tensor_copies: bool) -> None:
         assert isinstance(op.next, Delay)
 
 
-def test_each_delay_has_a_seed_of_its_own() -> None:
+def test_each_delay_has_a_separate_seed() -> None:
     first, second = _seeds(random_delays=1), _seeds(random_delays=2)
     assert len(set(first)) == len(first) == len(second)
     assert not set(first) & set(second)
