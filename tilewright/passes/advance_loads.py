@@ -88,7 +88,7 @@ def _waiting(region: Region) -> set[Op]:
     """The stores of a region that depend on its loads."""
     loads = [op for op in region if any(isinstance(inner, Load) for inner in op.walk())]
     dependent = dependent_ops((v for op in loads for v in op.results), region)
-    return {op for op in dependent if isinstance(op, Store)}
+    return set[Op](op for op in dependent if isinstance(op, Store))
 
 
 def _place(
