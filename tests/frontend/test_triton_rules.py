@@ -364,3 +364,8 @@ def test_boundary_check_of_0_is_none() -> None:
     assert result_of(text, count=2) == [3, 3]
     with pytest.raises(CompilationError, match="boundary_check"):
         build(kernel_from(text.replace("(0)", "(0,)")), {"out": "*i32"})
+
+
+def test_compile_time_numbers_convert_to_python_floats() -> None:
+    assert float(tl.constexpr(1.5)) == 1.5
+    assert float(tl.constexpr(2)) == 2.0

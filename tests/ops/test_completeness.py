@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tilewright_triton.ttir.writer import EMITTERS as TTIR_EMITTERS
 
-from tests.ops.completeness import WITHOUT_SPELLING, OpClass, missing_facets
+from tests.ops.completeness import WITHOUT_SPELLING, OpClass, documentation, missing_facets
 from tilewright.autodiff import registry as derivatives
 from tilewright.compiler.python_source import FUNCTIONS
 from tilewright.ir.core import Value
@@ -220,3 +220,17 @@ def test_faulty_evaluate_is_found(facets: dict[str, Any], fault: str, tmp_path: 
     with complete_op(**facets) as cls:
         (found,) = missing_facets(cls, cases_in(tmp_path))
     assert fault in found
+
+
+def test_elementwise_op_with_two_results_is_rejected() -> None:
+    two: dict[str, Any] = {"result_types": lambda self: (self.src.type, self.src.type)}
+    fake = fake_op(DOC, traits=ELEMENTWISE, **two)
+    with pytest.raises(TypeError, match=r"arith\.fake: an elementwise op has one result"), fake:
+        pass
+
+
+def test_result_types_may_be_a_list() -> None:
+    doc = "The operand, twice.\n\n    %1, %2 = arith.fake %0 : i32 -> (i32, i32)\n"
+    two: dict[str, Any] = {"result_types": lambda self: [self.src.type, self.src.type]}
+    with fake_op(doc, **two) as cls:
+        assert documentation(cls, Path()) is None

@@ -153,6 +153,11 @@ class Op(CoreOp):
         cls.reads_memory = Trait.READS in traits
         cls.writes_memory = Trait.WRITES in traits
         assert name not in REGISTRY, f"op {name} is declared twice"
+        if cls.elementwise and cls.result_types is not CoreOp.result_types:
+            raise TypeError(  # rewrites, lowerings and rules of derivatives take its only result
+                f"{name}: an elementwise op has one result, of the type that `result_type` "
+                "returns; for several, leave out ELEMENTWISE, and define `index_maps`"
+            )
         REGISTRY[name] = cls
 
     def __init__(self, *args: Any, loc: Loc | None = None, **kwargs: Any) -> None:

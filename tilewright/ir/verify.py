@@ -61,7 +61,7 @@ def _verify_op(op: Op, region: Region, visible: set[Value]) -> None:
             reason = f"{op.name}: is not a user of its operand {_place(op, operand)}"
             raise IRError("structure", reason, op.loc)
     op.verify()
-    expected = op.result_types()
+    expected = tuple(op.result_types())
     actual = tuple([r.type for r in op.results])
     if expected != actual:
         raise IRError(

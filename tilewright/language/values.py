@@ -99,6 +99,9 @@ class constexpr(base_value):
     def __index__(self) -> int:
         return self.value
 
+    def __float__(self) -> float:
+        return float(self.value)
+
     def __bool__(self) -> bool:
         return bool(self.value)
 

@@ -112,4 +112,4 @@ class Semantic:
 
     def emit(self, op: Op) -> tensor:
         """Insert an op and return its only result."""
-        return tensor(self.builder.insert(op).results[0])
+        return tensor(self.builder.value(op))
