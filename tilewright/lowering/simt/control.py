@@ -111,7 +111,7 @@ def emit_for(kernel: Kernel, op: control.For) -> None:
         again = b.icmp("ne", following, end)
     else:
         again = b.icmp("ugt", b.sub(stop, index), step)
-    latch = b.current
+    latch = b.current  # not `body`, if the region has branches or loops
     b.cond_br(again, body, after)
     for phi, first, later in zip(phis, (origin, *inits), (following, *yielded), strict=True):
         phi.add(first, before)
@@ -180,6 +180,10 @@ def _counts_down(loop: control.For) -> bool:
 
 @emits(control.While)
 def emit_while(kernel: Kernel, op: control.While) -> None:
+    """A loop whose header evaluates the condition.
+
+    Only the header has phis: it dominates the body and the exit, which use its registers.
+    """
     b = kernel.b
     passage = _Passage(kernel, op.inits)
     inits = passage.take(op.inits)
@@ -206,6 +210,7 @@ def emit_while(kernel: Kernel, op: control.While) -> None:
 
 
 def _pass_on(kernel: Kernel, values: Sequence[Value], to: Sequence[Value]) -> None:
+    """Bind values to the registers of others, which are defined in a dominating block."""
     for old, new in zip(values, to, strict=True):
         kernel.env[new] = kernel.env[old]
 
