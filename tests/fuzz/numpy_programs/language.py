@@ -127,9 +127,8 @@ def _closer(x: Array, y: Array, less: bool, all_nans: bool = False) -> Array:
 
 
 def _extremum(a: Any, b: Any, less: bool, propagate_nan: int) -> Tile:
-    x, y = promoted(strong(a), strong(b))
-    if x.dtype is bfloat16:
-        x, y = convert(x, float32), convert(y, float32)
+    x, y = (convert(v, float32) if v.dtype is bfloat16 else v for v in (strong(a), strong(b)))
+    x, y = promoted(x, y)
     return replace(x, data=_closer(x.data, y.data, less, propagate_nan == PropagateNan.ALL))
 
 

@@ -298,10 +298,11 @@ def _truncated(x: Array, dtype: DType) -> Array:
 
 
 def _rounded(x: Array, dtype: DType) -> Array:
-    """Rounded once, whatever the types."""
+    """Rounded once, but integers that become bfloat16 are fp32 in between, as in Triton."""
     if dtype.bits >= 32:
         return x.astype(dtype.numpy)
-    assert x.dtype.kind not in "iu" or np.all(np.abs(x.astype(np.float64)) < 2.0**53)
+    if dtype is bfloat16 and x.dtype.kind in "iu":
+        x = x.astype(np.float32)
     wide = x.astype(np.float64)
     _, exponent = np.frexp(wide)
     unit = np.ldexp(1.0, np.maximum(exponent - 1, dtype.least) - dtype.mantissa)

@@ -32,7 +32,7 @@ from tilewright.language.elementary.number import (
 from tilewright.ops import math
 
 END = 8.0
-PI = 3.141592653589793
+ONE_OVER_SQRT_PI = 0.5641895835477563
 TWO_OVER_PI = 0.6366197723675814
 
 
@@ -53,7 +53,7 @@ def _far(a: Number, order: int) -> tuple[Number, Number]:
     sine, cosine = apply(math.Sin, far), apply(math.Cos, far)
     plus, minus = cosine + sine, sine - cosine
     c, s = (minus, -plus) if order else (plus, minus)
-    size = 1.0 / sqrt(far * PI)
+    size = ONE_OVER_SQRT_PI / sqrt(far)  # far * PI may overflow
     first, second = size * fma(p, c, -(q * s)), size * fma(p, s, q * c)
     return where(a == INF, 0.0, first), where(a == INF, 0.0, second)
 
