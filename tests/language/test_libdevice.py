@@ -604,3 +604,16 @@ def test_table_of_accuracy_has_a_row_for_each_function() -> None:
 
 def test_coefficients_match_their_functions() -> None:
     assert coefficients.FILE.read_text("utf-8") == coefficients.text()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_bessel_functions_of_huge_arguments(target: str) -> None:
+    """pi times these is infinite; the waves are as low as the square root of 2 / (pi x)."""
+    x = np.array([5.8e307, 1.0e308, 1.7e308])
+    for name, expected in {
+        "j0": [9.272445391618778e-155, -2.4706564120790077e-155, 9.01255881646117e-156],
+        "j1": [-4.876862329202681e-155, 7.586687955241802e-155, -6.052764636079422e-155],
+        "y0": [-4.876862329202681e-155, 7.586687955241802e-155, -6.052764636079422e-155],
+        "y1": [-9.272445391618778e-155, 2.4706564120790077e-155, -9.01255881646117e-156],
+    }.items():
+        np.testing.assert_allclose(run(target, name, [x], "d"), expected, rtol=1e-14)
