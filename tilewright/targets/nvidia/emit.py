@@ -31,6 +31,7 @@ from tilewright.targets.nvidia.extremum_repairs import with_inequalities
 from tilewright.targets.nvidia.features import PACKED_PROGRAMS
 from tilewright.targets.nvidia.selection_repairs import with_unpredicated_selections
 from tilewright.targets.nvidia.shift_repairs import with_repaired_shifts
+from tilewright.targets.nvidia.zero_repairs import with_selected_bits
 
 TRIPLE = "nvptx64-nvidia-cuda"
 
@@ -117,7 +118,8 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
                 ptx = _assembly(other, repaired, machine)
         if has_many_wide_sums(ptx):
             ptx = with_wide_sums(ptx)
-        return repaired, with_inequalities(with_unpredicated_selections(_wrapping(ptx)))
+        ptx = with_inequalities(with_unpredicated_selections(_wrapping(ptx)))
+        return repaired, with_selected_bits(ptx)
 
 
 MOST_OTHERS = 50
