@@ -353,13 +353,20 @@ def _to_integer(b: Builder, x: V, to: ir.DType) -> V:
     """fp32 truncated to an integer of at most 32 bits: the instruction saturates and returns 0 for
     NaN, where LLVM would emit comparisons and selects.
 
-    Its register has 32 bits for shorter results, too: of a result in one of 16, ptxas 13.0 knows
-    that the other half extends it, copies the 16 bits only, and then shifts the whole register.
+    Shorter results are those of 32 bits, clamped. Of the result of a conversion to 16 or 8 bits,
+    ptxas 12.8 and 13.0 know that the rest of the register extends it, but may copy only a half of
+    the register, and then take the copy as a whole for a shift or an extremum: signs are wrong.
     """
-    bits = to.primitive_bitwidth
-    text = f"cvt.rzi.{'s' if to.is_int_signed() else 'u'}{bits}.f32 $0, $1;"
-    word = b.inline_asm(text, "=r,f", I32, [x])
-    return word if bits == 32 else b.trunc(word, int_type(bits))
+    bits, signed = to.primitive_bitwidth, to.is_int_signed()
+    kind = "s" if signed else "u"
+    word = b.inline_asm(f"cvt.rzi.{kind}32.f32 $0, $1;", "=r,f", I32, [x])
+    if bits == 32:
+        return word
+    most = (1 << (bits - signed)) - 1
+    word = b.intrinsic(f"llvm.{kind}min", I32, [word, const(I32, most)], overloads=[I32])
+    if signed:
+        word = b.intrinsic("llvm.smax", I32, [word, const(I32, -most - 1)], overloads=[I32])
+    return b.trunc(word, int_type(bits))
 
 
 @lowers(arith.Bitcast, target=NAME)
