@@ -86,7 +86,6 @@ UNCOVERED = (
     Uncovered("autodiff/*", "", "tests/autodiff: test_rejections, test_forward, test_mutations"),
     Uncovered("interop/*", "", "needs torch or JAX: tests/interop"),
     Uncovered("runtime/tensors.py", "has no memory", "tests/interop/test_torch_operators.py"),
-    Uncovered("runtime/tensors.py", "NEGATED", "tests/runtime/test_tensor_layouts.py"),
     Uncovered("runtime/tensors.py", "has no storage", "tests/runtime/test_tensor_layouts.py"),
     Uncovered("jax.py", "", "needs JAX to be absent: tests/interop/test_jax_errors.py"),
     Uncovered("runtime/derivation.py", "", "tests/runtime/test_gradients.py"),

@@ -9,7 +9,6 @@ from typing import Any
 
 from tilewright.base.spelling import similar
 from tilewright.runtime.placement import leaves_of
-from tilewright.runtime.tensors import NEGATED, is_negated
 
 
 def with_argument_name(
@@ -47,8 +46,6 @@ def with_argument_name(
 def _is_at_fault(leaf: Any, error: Exception) -> bool:
     if isinstance(error, OverflowError):
         return isinstance(leaf, int) and not -(2**63) <= leaf < 2**64
-    if str(error) == NEGATED:
-        return is_negated(leaf)
     element = getattr(leaf, "dtype", None)
     return str(error) in (
         f"failed to specialize argument of type: {type(leaf).__name__}",
@@ -63,8 +60,6 @@ def _hint(value: Any) -> str:
         return "An integer has at most 64 bits."
     if isinstance(value, list | tuple):
         return "Kernels read memory through arrays: pass numpy.asarray(…) of it."
-    if is_negated(value):
-        return "Pass `.resolve_neg()` of it."
     if str(getattr(value, "layout", "torch.strided")) != "torch.strided":
         return "Pass `.to_dense()` of it, or tensors of its indices and values."
     if getattr(value, "shape", ()):

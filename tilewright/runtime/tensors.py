@@ -44,8 +44,6 @@ writable: whether kernels may store to it.
 A plain tuple: constructing a richer type would take a third of the time of a read.
 """
 
-NEGATED = "torch negates the elements of this tensor when it reads them, kernels would not"
-
 Reader: TypeAlias = Callable[[Any], Reading]
 
 UNKNOWN = -1
@@ -135,8 +133,6 @@ def _element(dtype: Any) -> str:
 
 def _read_torch(tensor: Any) -> Reading:
     """A torch tensor. A kernel may reach its whole storage, not just the view."""
-    if is_negated(tensor):  # as the imaginary part of a conjugated tensor
-        raise TypeError(NEGATED)
     if tensor.is_cpu:
         device = CPU
     elif tensor.is_cuda:
@@ -151,11 +147,6 @@ def _read_torch(tensor: Any) -> Reading:
     low = storage.data_ptr()
     high = low + storage.nbytes()
     return tensor.data_ptr(), _element(tensor.dtype), device, low, high, True
-
-
-def is_negated(tensor: Any) -> bool:
-    """Whether an object is a torch tensor whose elements are negated when torch reads them."""
-    return bool(getattr(tensor, "is_neg", bool)())
 
 
 def is_for_rocm(torch: Any) -> bool:

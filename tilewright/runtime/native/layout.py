@@ -194,7 +194,7 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         ("ptr", "best_config_name value_name launch_method freeze_method"),
         ("ptr", "enter_chain exit_chain"),
         ("ptr", "pool pool_workers pool_launch pool_help pool_cancel resume torch_threads"),
-        ("i64", "slice cuda_usable torch_offset torch_negative torch_negative_mask"),
+        ("i64", "slice cuda_usable torch_offset"),
         (f"ptr*{MAX_KINDS}", "kind_types kinds_met kind_attributes"),
         (f"ptr*{CONSTANT_TYPES}", "constant_types"),
         ("Param", "leaf"),

@@ -140,7 +140,6 @@ def _lookup(r: Routine, table: V, key: V) -> V:
 def read_torch(r: Routine, a: Argument) -> None:
     """A torch tensor, by torch's C functions (see torch_tensors.py)."""
     tensor = r.gep(I8, a.value, r.rt["torch_offset"])
-    _require_plain(r, tensor)
     with r.when(r.has(a.param["flags"], layout.ONLY_ADDRESS)):
         (address,) = _torch(r, tensor, data_ptr=I64)
         with r.when(r.ne(address, 0)):  # that of a tensor without elements or memory is 0
@@ -160,12 +159,6 @@ def read_torch(r: Routine, a: Argument) -> None:
     r.require(r.or_(r.ne(address, 0), r.eq(size, 0)))
     low = r.sub(address, r.mul(offset, r.rt.get("element_bytes", element)))
     put_tensor(r, a, address, element, device, const(I64, 0), low, r.add(low, size))
-
-
-def _require_plain(r: Routine, tensor: V) -> None:
-    """Leave tensors whose elements are to be negated to the Python code, which rejects them."""
-    word = r.load(I64, r.gep(I8, r.load(PTR, tensor), r.rt["torch_negative"]))
-    r.require(r.eq(r.and_(word, r.rt["torch_negative_mask"]), 0))
 
 
 @reads_layout("torch")

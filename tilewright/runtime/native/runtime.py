@@ -300,8 +300,6 @@ class Runtime:
         for field, address in found.functions.items():
             self._all.put(field, address)
         self._all.put("torch_offset", found.offset)
-        self._all.put("torch_negative", found.negative[0])
-        self._all.put("torch_negative_mask", found.negative[1])
         self._all.put_words("torch_elements", found.elements)
         self._put_type("torch.nn:Parameter", torch.nn.Parameter)
         self._put_type("torch:Tensor", torch.Tensor)

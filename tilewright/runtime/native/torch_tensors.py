@@ -37,14 +37,11 @@ class TorchTensors(NamedTuple):
         offset: of the C++ tensor in a tensor's Python object, in bytes.
         functions: addresses of torch's C functions, by the fields of the structure Runtime.
         elements: our numbers of element types, indexed by torch's ScalarType; 0: unsupported.
-        negative: where a TensorImpl has the flag of tensors whose elements are to be negated when
-            they are read: the offset of a word, in bytes, and a mask; the mask is 0 if not found.
     """
 
     offset: int
     functions: dict[str, int]
     elements: list[int]
-    negative: tuple[int, int]
 
 
 def find_torch_tensors(torch: Any, numbers: dict[Any, int]) -> TorchTensors | None:
@@ -75,7 +72,7 @@ def find_torch_tensors(torch: Any, numbers: dict[Any, int]) -> TorchTensors | No
             return None
         elements[theirs] = number
     functions |= _layout_functions(library, next(iter(samples.values())), offset)
-    return TorchTensors(offset, functions, elements, _negative_flag(torch))
+    return TorchTensors(offset, functions, elements)
 
 
 def _samples(torch: Any, dtype: Any) -> list[Any]:
@@ -94,31 +91,6 @@ def _offset(tensors: Sequence[Any]) -> int | None:
         if all(word == tensor._cdata for word, tensor in zip(words, tensors, strict=True)):
             return offset
     return None
-
-
-_IMPL_WORDS = 23  # the size of a TensorImpl
-_IMPL_SAMPLES = 16
-
-
-def _negative_flag(torch: Any) -> tuple[int, int]:
-    """The word and the bit in which views differ from negated views of the same memory.
-
-    Imaginary parts of conjugated tensors have this flag (`Tensor.is_neg`), for which torch exports
-    no C function. Other words that differ are pointers, each time in other bits.
-    """
-    found: set[tuple[int, int]] | None = None
-    for _ in range(_IMPL_SAMPLES):
-        numbers = torch.empty(2, dtype=torch.complex64, device="cpu")
-        plain, negated = _impl_words(numbers.imag), _impl_words(numbers.conj().imag)
-        differing = {(8 * i, b & ~a) for i, (a, b) in enumerate(zip(plain, negated, strict=True))}
-        found = differing if found is None else found & differing
-    flags = [(offset, mask) for offset, mask in found or () if mask.bit_count() == 1]
-    return flags[0] if len(flags) == 1 else (0, 0)
-
-
-def _impl_words(tensor: Any) -> list[int]:
-    """The first words of the TensorImpl."""
-    return list((ctypes.c_uint64 * _IMPL_WORDS).from_address(tensor._cdata))
 
 
 def _dtype_number(functions: dict[str, int], tensors: Iterable[Any], offset: int) -> int | None:
