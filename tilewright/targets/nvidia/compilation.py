@@ -127,8 +127,9 @@ class Cubin(MachineCode):
     def lacks_registers(self) -> bool:
         """Whether so much is spilled that twice the threads, each with as many registers, pay. At
         most as many programs are resident with twice the threads, so that a few spills stay."""
-        few = MANY_SPILLS if has_loops(self.assembled.ptx) else MANY_SPILLS_ONCE
-        return self.spills > few and self.assembled.used.registers > LIMITED_REGISTERS
+        if self.spills <= MANY_SPILLS or self.assembled.used.registers <= LIMITED_REGISTERS:
+            return False
+        return self.spills > MANY_SPILLS_ONCE or has_loops(self.assembled.ptx)
 
     def gains_over(self, narrow: Cubin) -> bool:
         """Whether each of twice as many threads spills at most an eighth, so that a program does a

