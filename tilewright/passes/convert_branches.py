@@ -23,15 +23,15 @@ from collections.abc import Iterator
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ir.types import I1, shape_of
+from tilewright.ir.types import I1
 from tilewright.layout.linear import REGISTER
 from tilewright.ops.arith import And, Constant, Hint, Select, Xor
 from tilewright.ops.control import For, If
 from tilewright.ops.math import MathFunction
 from tilewright.ops.memory import AddPtr, Load
-from tilewright.ops.shape import Splat
 from tilewright.ops.view import View
-from tilewright.passes.software_pipelining import FUNCTION_WORK, backward_slice
+from tilewright.passes.software_pipelining import FUNCTION_WORK, backward_slice, moved
+from tilewright.rewrites.patterns import splat_like
 
 NAME = "convert_branches"
 
@@ -102,7 +102,7 @@ def _convert(branch: If) -> None:
                     _mask(b, op, runs)
         ends = [region.terminator.operands for region in branch.regions]
         for result, on_true, on_false in zip(branch.results, *ends, strict=True):
-            where = _like(b, branch.condition, result)
+            where = splat_like(b, branch.condition, result)
             selected = b.value(Select(where, on_true, on_false))
             selected.layout = result.layout
             result.replace_with(selected)
@@ -112,22 +112,11 @@ def _convert(branch: If) -> None:
 def _mask(b: Builder, load: Load, runs: Value) -> None:
     """Let a load read nothing unless the region that it was in runs."""
     with b.before(load):
-        mask = _like(b, runs, load.ptr)
+        mask = splat_like(b, runs, load.ptr)
         if load.mask is not None:
             mask = b.value(And(load.mask, mask))
             mask.layout = load.ptr.layout
-        masked = Load(load.ptr, mask, load.other, load.cache, load.evict, False)
-        result = b.value(masked)
+        result = b.value(moved(load, {}, mask))
     result.layout = load.result.layout
-    masked.loc = load.loc
     load.result.replace_with(result)
     load.erase()
-
-
-def _like(b: Builder, condition: Value, value: Value) -> Value:
-    """A condition for each element of a value."""
-    if not (shape := shape_of(value.type)):
-        return condition
-    tile = b.value(Splat(condition, shape))
-    tile.layout = value.layout
-    return tile

@@ -176,12 +176,19 @@ def find_pipeline(fn: Function, loop: For, infos: AxisMap, ctx: PassContext) -> 
 def _schedule(loop: For, found: Pipeline, ctx: PassContext) -> _Schedule:
     """When the copies of a loop start. Those of a loop with at most as many iterations as stages
     start before it: each iteration has a slot, and there are no copies in the loop."""
-    trips = known_trips(loop)
-    if trips is not None and trips <= stages_of(loop, ctx) and ctx.enabled(COPIES_BEFORE):
+    if (trips := trips_before(loop, ctx)) is not None:
         return _Schedule(trips, trips, before=True)
     stages = stages_of(loop, ctx)
     late = _may_be_late(loop) and _gains_programs(loop, found, stages, ctx)
     return _Schedule(stages - 1, stages - late, late=late)
+
+
+def trips_before(loop: For, ctx: PassContext) -> int | None:
+    """The iterations of a loop if the copies of all of them start before it; else None."""
+    trips = known_trips(loop)
+    if trips is None or trips > stages_of(loop, ctx) or not ctx.enabled(COPIES_BEFORE):
+        return None
+    return trips
 
 
 def waits_for_products(loop: For) -> bool:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Value
 from tilewright.ir.rewriter import Rewriter
-from tilewright.ir.types import FP8E5, DType, Type, element_of, is_int, with_shape
+from tilewright.ir.types import FP8E5, DType, Type, element_of, is_int, shape_of, with_shape
 from tilewright.ops.arith import Constant
 from tilewright.ops.control import NumPrograms, ProgramId
 from tilewright.ops.shape import Splat
@@ -125,6 +126,15 @@ def like(op: Op, operands: Sequence[Value]) -> Op:
     """
     make: Any = type(op)
     return make(*operands, **op.attributes)
+
+
+def splat_like(b: Builder, scalar: Value, value: Value) -> Value:
+    """A scalar for each element of a value, in its layout; the scalar itself for a scalar."""
+    if not (shape := shape_of(value.type)):
+        return scalar
+    tile = b.value(Splat(scalar, shape))
+    tile.layout = value.layout
+    return tile
 
 
 def uniform(value: Value) -> Value | Constant | None:

@@ -51,6 +51,7 @@ from tilewright.ops.memory import AddPtr, Load
 from tilewright.ops.shape import Splat
 from tilewright.passes.software_pipelining import is_unrolled
 from tilewright.rewrites.control import carry_more
+from tilewright.rewrites.patterns import splat_like
 from tilewright.targets.gpu.sums import sum_of, terms_of
 from tilewright.targets.gpu.thread_pointers import is_one_access
 
@@ -240,7 +241,7 @@ class _Carried:
         argument = self.loop.body.add_arg(first.type)
         argument.layout = first.layout
         with self.b.before(self.loop.body.terminator):
-            grown = self.b.value(AddPtr(argument, self._like(argument, step)))
+            grown = self.b.value(AddPtr(argument, splat_like(self.b, step, argument)))
         grown.layout = first.layout
         self.inits.append(first)
         self.yields.append(grown)
@@ -250,20 +251,12 @@ class _Carried:
         """Carry the pointers of a tile at a distance from one that grows."""
         splat = tile.ptr.op
         with self.b.before(self.loop):
-            start = self.b.value(AddPtr(self._like(tile.result, first), tile.offset))
+            start = self.b.value(AddPtr(splat_like(self.b, first, tile.result), tile.offset))
         start.layout = tile.result.layout
         tile.result.replace_with(self.pointer(start, step))
         tile.erase()
         if splat is not None and not splat.results[0].users:
             splat.erase()
-
-    def _like(self, value: Value, scalar: Value) -> Value:
-        """A scalar, or a tile like `value` of it."""
-        if not (shape := shape_of(value.type)):
-            return scalar
-        tile = self.b.value(Splat(scalar, shape))
-        tile.layout = value.layout
-        return tile
 
 
 def _moved(b: Builder, pointer: Value, offsets: Sequence[Value]) -> Value:

@@ -33,10 +33,10 @@ from tilewright.passes.pipeline_loads import (
     Pipeline,
     find_pipeline,
     resident_by_registers,
+    trips_before,
     waits_for_products,
 )
 from tilewright.passes.software_pipelining import shares_of, stages_of
-from tilewright.rewrites.control import known_trips
 
 NAME = "limit_stages"
 
@@ -126,9 +126,9 @@ def _make_room(fn: Function, loop: For, pipelines: dict[For, Pipeline], ctx: Pas
     the schedulers of a multiprocessor have hardly a warp each, or hardly two that reduce their
     products. A warp that waits for these then leaves its scheduler idle, however early the copies
     start."""
-    stages, trips = stages_of(loop, ctx), known_trips(loop)
-    if trips is not None and trips <= stages:
-        return  # all copies start before the loop
+    if trips_before(loop, ctx) is not None:
+        return  # each iteration needs its slot
+    stages = stages_of(loop, ctx)
     enough = TOO_FEW_WARPS + any(isinstance(op, Reduce) for op in loop.body)
     by_registers = resident_by_registers(loop, ctx)
 

@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Region, Value
-from tilewright.ir.types import I64, dtype_of, shape_of
+from tilewright.ir.types import I64, dtype_of
 from tilewright.ops.arith import Add
 from tilewright.ops.memory import AddPtr
 from tilewright.ops.shape import Splat
+from tilewright.rewrites.patterns import splat_like
 from tilewright.targets.gpu.sums import sum_of, terms_of
 
 MOST_OPEN = 8
@@ -70,13 +71,13 @@ def _share(group: Sequence[_Address]) -> None:
         pointer = _base(first)
         if common:
             pointer = b.value(AddPtr(pointer, sum_of(b, [*common.elements()])))
-        start = _laid_out(b, AddPtr(_splat(b, pointer, first), first.offset), first)
+        start = _laid_out(b, AddPtr(splat_like(b, pointer, first.result), first.offset), first)
     for op, terms in group:
         with b.before(op):
             rest = [*(Counter(terms) - common).elements()]
             moved = start
             if rest:
-                moved = _laid_out(b, AddPtr(start, _splat(b, sum_of(b, rest), op)), op)
+                moved = _laid_out(b, AddPtr(start, splat_like(b, sum_of(b, rest), op.result)), op)
         op.result.replace_with(moved)
         op.erase()
 
@@ -86,10 +87,6 @@ def _base(op: AddPtr) -> Value:
     moved = op.ptr.op.src.op
     assert isinstance(moved, AddPtr)
     return moved.ptr
-
-
-def _splat(b: Builder, value: Value, like: Op) -> Value:
-    return _laid_out(b, Splat(value, shape_of(like.result.type)), like)
 
 
 def _laid_out(b: Builder, op: Op, like: Op) -> Value:
