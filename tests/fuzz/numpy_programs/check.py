@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,12 +20,12 @@ from tests.arrays import copied
 from tests.fuzz.disabled import random_disabled
 from tests.fuzz.numpy_programs.meaning import leave
 from tests.fuzz.numpy_programs.values import DTYPES, DType
-from tests.fuzz.programs.check import Difference, build, load, machine_of, ops_of
+from tests.fuzz.programs.check import build, load, machine_of, ops_of, require_same
 from tests.gpu.programs import EXACT, Program
-from tests.ir_values import same_bits
 from tests.lowering.simt import harness as simt
 from tests.targets.cpu.harness import run_compiled
 from tilewright.compiler.pipeline import STEPS
+from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
 from tilewright.ir.memory import Checks
 from tilewright.ir.passes import PassContext, run
@@ -72,29 +72,41 @@ def expected_of(text: str, program: ModuleType, args: list[Any]) -> list[Any]:
 
 def compare(program: ModuleType, found: list[Any], expected: list[Any], where: str) -> None:
     for name, x, y in zip(program.ARGS, found, expected, strict=True):
-        if not isinstance(y, np.ndarray) or same_bits(x, y):
-            continue
-        wrong = [k for k in range(len(y)) if not same_bits(x[k : k + 1], y[k : k + 1])]
-        k = wrong[0]
-        raise Difference(
-            f"{name} differs on {where} in {len(wrong)} places, first at {k}: "
-            f"{x[k]!r}, in NumPy {y[k]!r}"
-        )
+        require_same(x, y, name, where, "in NumPy")
+
+
+class _Built(NamedTuple):
+    """A program that is compiled to tile IR.
+
+    Attributes:
+        expected: the arguments as NumPy leaves them.
+        passed: the arguments that the IR takes.
+    """
+
+    program: ModuleType
+    expected: list[Any]
+    module: Module
+    passed: list[Any]
+    grid: tuple[int, int, int]
+
+
+def _built(text: str) -> _Built:
+    program = load(text)
+    args = arguments(program)
+    expected = expected_of(text, program, args)
+    module, passed = build(Program(program.kernel, args, program.CONSTEXPRS, program.GRID))
+    grid: Any = (*program.GRID, 1, 1)[:3]
+    return _Built(program, expected, module, passed, grid)
 
 
 def check(text: str) -> set[str]:
     """Compare the interpreter and the CPU with NumPy; the ops that were reached."""
-    program = load(text)
-    args = arguments(program)
-    expected = expected_of(text, program, args)
-    launch = Program(program.kernel, args, program.CONSTEXPRS, program.GRID)
-    module, passed = build(launch)
+    program, expected, module, passed, grid = _built(text)
     interpreted = copied(passed)
-    interpret(module, launch.grid, interpreted, checks=Checks(races=True))
+    interpret(module, grid, interpreted, checks=Checks(races=True))
     compare(program, interpreted, expected, "the interpreter")
     lowered = module.clone()
     run(lowered, STEPS, PassContext(disabled=random_disabled(program.SEED, STEPS)), [])
-    grid: Any = (*launch.grid, 1, 1)[:3]
     run_compiled(lowered, grid, passed, machine=machine_of(program.SEED))
     compare(program, passed, expected, "the CPU")
     return ops_of(module)
@@ -102,13 +114,8 @@ def check(text: str) -> set[str]:
 
 def check_emulated(text: str) -> set[str]:
     """Compare an emulated GPU with the interpreter, and that with NumPy."""
-    program = load(text)
-    args = arguments(program)
-    expected = expected_of(text, program, args)
-    launch = Program(program.kernel, args, program.CONSTEXPRS, program.GRID)
-    module, passed = build(launch)
+    program, expected, module, passed, grid = _built(text)
     seed = program.SEED
-    grid: Any = (*launch.grid, 1, 1)[:3]
     disabled = random_disabled(seed, (*STEPS, *simt.LAYOUT_STEPS))
     warps, lanes = (1, 2, 4)[seed % 3], (32, 8, 64)[seed // 3 % 3]
     found, _ = simt.both(module, grid, passed, warps=warps, lanes=lanes, disabled=disabled)

@@ -282,14 +282,19 @@ def check_laid_out(text: str) -> set[str]:
 def compare(found: list[Any], expected: list[Any], launch: Program, where: str) -> None:
     """Raise `Difference` unless both hold the same bits."""
     for i, (x, y) in enumerate(zip(found, expected, strict=True)):
-        if not isinstance(y, np.ndarray) or same_bits(x, y):
-            continue
-        wrong = [k for k in range(len(y)) if not same_bits(x[k : k + 1], y[k : k + 1])]
-        k = wrong[0]
-        raise Difference(
-            f"argument {i} differs on {where} in {len(wrong)} places, first at {k}: "
-            f"{x[k]!r}, interpreted {y[k]!r}"
-        )
+        require_same(x, y, f"argument {i}", where, "interpreted")
+
+
+def require_same(x: Any, y: Any, name: str, where: str, expected_from: str) -> None:
+    """Raise `Difference` unless an argument holds the expected bits; numbers are not compared."""
+    if not isinstance(y, np.ndarray) or same_bits(x, y):
+        return
+    wrong = [k for k in range(len(y)) if not same_bits(x[k : k + 1], y[k : k + 1])]
+    k = wrong[0]
+    raise Difference(
+        f"{name} differs on {where} in {len(wrong)} places, first at {k}: "
+        f"{x[k]!r}, {expected_from} {y[k]!r}"
+    )
 
 
 def failure(text: str, check: Callable[[str], object] = check) -> str | None:
